@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume audit
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch audit
 
 help: ## this list
 	@hack/help Makefile
@@ -116,6 +116,9 @@ bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and 
 
 bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
 	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
+
+bench-watch: $(VENV)/.ready ## anomalies: false alarms of 1,000 quiet agents, 200 planted of each kind
+	@$(PYTHON) -m bench.watch --quiet $${QUIET:-1000} --agents $${AGENTS:-200}
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

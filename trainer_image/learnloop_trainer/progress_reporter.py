@@ -8,7 +8,7 @@ operator could not see a hang.
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -25,6 +25,7 @@ BEAT_SECONDS = 1.0
 LINE_SECONDS = 5.0
 SILENT_AFTER = 300.0  # longer than any honest update or rollout; a broken collective is noticed much sooner
 RECENT = 100  # episodes behind the recent return
+TRAIL = 200  # episodes in which the operator looks for anomalies
 
 Phase = Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
 
@@ -75,6 +76,7 @@ class Reporter:
         self._message, self._trouble, self._caution, self._step, self._rate = "", "", "", 0, 0.0
         self._losses: dict[str, float] = {}
         self._recent: ReturnEstimate | None = None
+        self._trail: tuple[float, ...] = ()
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -109,8 +111,15 @@ class Reporter:
         with self._lock:
             self._caution = text
 
-    def progress(self, step: int, returns: deque[float], losses: Mapping[str, float] | None = None) -> None:
-        """Training has come to `step`; `returns` are those of the latest episodes, `losses` of the newest update."""
+    def progress(
+        self,
+        step: int,
+        returns: deque[float],
+        losses: Mapping[str, float] | None = None,
+        trail: Iterable[float] = (),
+    ) -> None:
+        """Training has come to `step`; `returns` are those of the latest episodes, `losses` of the newest update, and
+        `trail` the returns in which the operator looks for anomalies."""
         now = time.monotonic()
         self._losses = dict(losses) if losses else self._losses
         with self._lock:
@@ -119,7 +128,7 @@ class Reporter:
             self._estimated_at = now
             recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
             with self._lock:
-                self._recent = recent
+                self._recent, self._trail = recent, tuple(trail)
             curve = {f"train/loss_{name}": value for name, value in self._losses.items()}
             if recent is not None:
                 curve |= curves("train", recent) | {"train/steps_per_second": self._rate}
@@ -157,6 +166,7 @@ class Reporter:
                 steps_per_second=self._rate,
                 eta_seconds=self._eta() if self._phase in {"starting", "training"} else None,
                 recent_return=self._recent,
+                returns=list(self._trail),
                 message=self._told()[:1024],
                 at=datetime.now(UTC),
             )

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
+from learnloop_api.wire.base import Identifier, Name, Real, Timestamp, WireModel
 from learnloop_api.wire.training_request import TrainingRequest
 
 
@@ -86,6 +86,13 @@ class DryRunFigures(WireModel, extra="ignore"):
     sentence: str = Field(max_length=1024)
 
 
+class ArmReturns(WireModel):
+    """What an arm's newest episodes returned."""
+
+    revision: str = Field(max_length=64, description="the policy_revision that acted")
+    returns: list[Real] = Field(max_length=200, description="environment returns, oldest first")
+
+
 class AgentStats(WireModel):
     """What the operator reads about one agent's experience: GET /api/v1/agents/{agent}/stats."""
 
@@ -99,6 +106,11 @@ class AgentStats(WireModel):
     recent_success_rate: float | None = Field(default=None, ge=0, le=1)
     first_return_mean: float | None = Field(
         default=None, description="mean environment return of the first (at most 100) episodes: the baseline"
+    )
+    arms: list[ArmReturns] = Field(
+        default_factory=list,
+        max_length=8,
+        description="of the agent's newest 400 episodes, the returns by who acted; anomalies are looked for in them",
     )
     training_request: str | None = Field(
         default=None,

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
-from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.training_figures import LONGEST_NAME, known
 
@@ -94,6 +94,12 @@ class RunProgress(WireModel):
         max_length=MOST_FIGURES,
         description="what the learner and its process tell of themselves: loss, entropy, kl_divergence, gradient_norm, "
         "cpu_utilization and others; those that do not apply are left out",
+    )
+    returns: list[Real] = Field(
+        default_factory=list,
+        max_length=200,
+        description="of the first rank's newest episodes, oldest first, since the difficulty last changed; anomalies "
+        "are looked for in them",
     )
     message: str = Field(default="", max_length=1024, description="one sentence for a human; names the fix when failed")
     at: Timestamp

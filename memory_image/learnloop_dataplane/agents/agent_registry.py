@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.wire.reward import AgentStats
+from learnloop_api.wire.reward import AgentStats, ArmReturns
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
@@ -33,6 +33,14 @@ SELECT count(*) AS episodes, avg(episode_return)::float8 AS episode_return, avg(
     avg(success::int)::float8 AS success
 FROM (SELECT episode_return, reward, success FROM trajectories
       WHERE namespace = $1 AND agent_id = $2 AND received_at >= $3 ORDER BY seq DESC LIMIT 100) recent
+"""
+# By who acted, the latest arms first; what was withdrawn tells nothing of its arm.
+_ARMS = """
+SELECT policy_revision, (array_agg(episode_return ORDER BY seq DESC))[1:200] AS returns
+FROM (SELECT seq, policy_revision, episode_return FROM trajectories
+      WHERE namespace = $1 AND agent_id = $2 AND received_at >= $3 AND status <> 'withdrawn'
+      ORDER BY seq DESC LIMIT 400) newest
+GROUP BY 1 ORDER BY max(seq) DESC LIMIT 8
 """
 _STEPS = """
 SELECT t.seq, s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
@@ -93,6 +101,7 @@ class AgentRegistry:
                     value=agent,
                 )
             recent = await connection.fetchrow(RECENT, namespace, agent, row["since"])
+            arms = await connection.fetch(_ARMS, namespace, agent, row["since"])
         return AgentStats(
             agent=agent,
             trajectories=row["trajectories"],
@@ -103,6 +112,7 @@ class AgentRegistry:
             recent_reward_mean=recent["reward"],
             recent_success_rate=recent["success"],
             first_return_mean=row["first_return_sum"] / row["first_episodes"] if row["first_episodes"] else None,
+            arms=[ArmReturns(revision=arm["policy_revision"], returns=arm["returns"][::-1]) for arm in arms],
             training_request=row["training_request"],
             training_wish=orjson.loads(row["training_wish"]) if row["training_wish"] else None,
         )

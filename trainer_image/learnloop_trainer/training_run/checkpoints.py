@@ -22,7 +22,7 @@ from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import PeerLost, StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation.suite.milestones import Milestones
-from learnloop_trainer.progress_reporter import RECENT, say
+from learnloop_trainer.progress_reporter import RECENT, TRAIL, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
@@ -38,19 +38,23 @@ class Episodes:
 
     running: NDArray[np.float64]
     recent: deque[float]
+    trail: deque[float]
+    """For who looks for anomalies, of one difficulty; begins anew with a process, checkpoints do without it."""
 
     def note(self, reward: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
         """Account for rewards [steps, environments]."""
         for step_reward, step_ended in zip(reward, ended, strict=True):
             self.running += step_reward
             if step_ended.any():
-                self.recent.extend(self.running[step_ended].tolist())
+                ended_with = self.running[step_ended].tolist()
+                self.recent.extend(ended_with)
+                self.trail.extend(ended_with)
                 self.running[step_ended] = 0.0
 
 
 def no_episodes(count: int) -> Episodes:
     """The state at the start."""
-    return Episodes(np.zeros(count), deque(maxlen=RECENT))
+    return Episodes(np.zeros(count), deque(maxlen=RECENT), deque(maxlen=TRAIL))
 
 
 @dataclass(slots=True)

@@ -204,7 +204,7 @@ class Session:
         if training.read.note is not None:
             self._reporter.caution(training.read.note.message)
         losses = {name: value for experience in experiences for name, value in experience.losses.items()}
-        self._reporter.progress(training.learner.step, training.episodes.recent, losses)
+        self._reporter.progress(training.learner.step, training.episodes.recent, losses, training.episodes.trail)
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
         if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:
@@ -225,6 +225,7 @@ class Session:
         moved = curriculum.note(int(episodes), int(successes), total)
         if moved:
             innermost(training.environment).level = curriculum.level
+            training.episodes.trail.clear()
             word = "up" if moved > 0 else "back"
             why = f"{word} to level {curriculum.name} at step {training.learner.step}: {curriculum.evidence}"
             self._reporter.phase("training", why)

@@ -15,6 +15,7 @@ from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.status import Facts, status
 from learnloop_operator.core.agent.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
+from learnloop_operator.core.anomalies.condition import news
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.tuning.value_objects import value
 
@@ -44,13 +45,18 @@ def decide(world: AgentSnapshot) -> Plan:
     if refusal:
         before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
     jobs, after = _train(world, before, verdict.fire)
-    facts = Facts(world, after, model, registration.mark, verdict, problem)
+    state = status(Facts(world, after, model, registration.mark, verdict, problem))
     return Plan(
-        status=status(facts),
+        status=state,
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
         calls=(*registration.calls, *memory_budget.tell(world)),
-        events=(*_events(world, model, verdict.fire, after), *_told(refusal), *memory_budget.news(world)),
+        events=(
+            *_events(world, model, verdict.fire, after),
+            *_told(refusal),
+            *memory_budget.news(world),
+            *news(world.status, state),
+        ),
         figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )

@@ -8,6 +8,8 @@ from learnloop_operator.core.agent import memory_budget
 from learnloop_operator.core.agent.problems import Problem
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import TriggerVerdict, rewarded_since
+from learnloop_operator.core.anomalies import condition as anomaly_condition
+from learnloop_operator.core.anomalies.scale_free_rules import Watched, watch
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
 from learnloop_operator.tuning.value_objects import value
 
@@ -108,8 +110,18 @@ def _conditions(facts: Facts) -> list[dict[str, Any]]:
         ),
         _served(facts),
         *memory_budget.judge(world),
+        *anomaly_condition.judged(_watched(facts), [item.to_kube() for item in world.before.conditions], generation),
     ]
     return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
+
+
+def _watched(facts: Facts) -> dict[str, Watched]:
+    """The arms that serve: stable, and a canary that plays."""
+    served, stats = facts.world.deployment, facts.world.stats
+    if served is None or stats is None:
+        return {}
+    serving = {arm.revision for arm in (served.stable, served.canary) if arm}
+    return {f"revision {arm.revision}": watch(arm.returns) for arm in stats.arms if arm.revision in serving}
 
 
 def _served(facts: Facts) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from learnloop_operator.core import allowed_pods, durations
+from learnloop_operator.core.anomalies.condition import news
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.pod_poll_interval import next_look
 from learnloop_operator.core.training import gang, manifest_check
@@ -43,7 +44,8 @@ def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
     for rule in RULES:
         plan = rule(world, backends)
         if plan is not None:
-            return replace(plan, announcements=announcements(world, plan.status, world.spec, world.agent_name))
+            told = announcements(world, plan.status, world.spec, world.agent_name)
+            return replace(plan, announcements=told, events=(*plan.events, *news(world.status, plan.status)))
     raise AssertionError("the last rule always applies")
 
 

@@ -5,6 +5,8 @@ from typing import Any
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_operator.core import conditions, durations, times
+from learnloop_operator.core.anomalies import condition as anomaly_condition
+from learnloop_operator.core.anomalies.scale_free_rules import watch
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training import evaluation_suite
 from learnloop_operator.core.training.snapshot import TrainingSnapshot
@@ -46,6 +48,10 @@ def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Ma
     for type_, value in (("Trained", verdict.trained), ("Validated", verdict.validated)):
         state = conditions.UNKNOWN if value is None else conditions.TRUE if value else conditions.FALSE
         wanted.append(conditions.condition(type_, state, verdict.reason, verdict.message, generation))
+    beat = world.heartbeat
+    held = world.status.get("conditions") or ()
+    if beat is not None and beat.returns:
+        wanted += anomaly_condition.judged({"": watch(beat.returns)}, held, generation)
     suspended = conditions.TRUE if verdict.suspended else conditions.FALSE
     why = "Suspended" if verdict.suspended else "NotSuspended"
     wanted.append(conditions.condition("Suspended", suspended, why, "", generation))
@@ -56,7 +62,7 @@ def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Ma
         **fields,
         "observedGeneration": generation,
         "phase": verdict.phase,
-        "conditions": conditions.merge(world.status.get("conditions") or (), wanted, world.time),
+        "conditions": conditions.merge(held, wanted, world.time),
     }
     return {key: value for key, value in result.items() if value is not None}
 

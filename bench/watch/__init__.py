@@ -1,0 +1,1 @@
+"""`make bench-watch`: anomalies of simulated agents, found and missed."""

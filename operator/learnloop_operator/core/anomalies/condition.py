@@ -1,0 +1,61 @@
+"""The condition Anomalous of a TrainingJob or LearningAgent, and the event when it turns."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from learnloop_operator.core.anomalies.scale_free_rules import LEAST, Watched
+from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
+from learnloop_operator.core.plan import Manifest, Notice
+
+TYPE = "Anomalous"
+QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "OnlyTheLiteralRule"
+
+
+def judged(
+    watched: Mapping[str, Watched], before: Iterable[Mapping[str, Any]], generation: int
+) -> list[dict[str, Any]]:
+    """The condition, from what was found of each subject ("" for a run itself, else "revision …"); none where nothing
+    was looked at. Its message stays as it is while the reason does: figures that move are no news.
+    """
+    if not watched:
+        return []
+    status, reason, message = _verdict(watched)
+    old = next((item for item in before if item["type"] == TYPE), None)
+    if old is not None and (old["status"], old["reason"]) == (status, reason):
+        message = str(old.get("message", message))
+    return [condition(TYPE, status, reason, message[:1024], generation)]
+
+
+def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
+    """An event when an anomaly was found, and when it is over."""
+    old, new = _held(before), _held(after)
+    if new.get("status") == TRUE and old.get("reason") != new["reason"]:
+        return (Notice("Warning", new["reason"], new["message"]),)
+    if old.get("status") == TRUE and new.get("status") == FALSE:
+        return (Notice("Normal", "AnomalyOver", f"{old['reason']} is over: {new['message']}"[:1024]),)
+    return ()
+
+
+def _verdict(watched: Mapping[str, Watched]) -> tuple[Any, str, str]:
+    for subject, found in watched.items():
+        if found.findings:
+            first = found.findings[0]
+            others = "".join(f"; {item.anomaly}: {item.sentence}" for item in found.findings[1:])
+            literal = f"; the literal rules: {', '.join(found.literal)}" if found.literal else ""
+            return TRUE, first.anomaly, f"{_of(subject)}{first.sentence}{others}{literal}"
+    enough = [found for found in watched.values() if found.returns >= LEAST]
+    if not enough:
+        most = max(found.returns for found in watched.values())
+        return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
+    literal = sorted({text for found in watched.values() for text in found.literal})
+    if literal:
+        return FALSE, LITERAL, f"the specification's literal rules say: {', '.join(literal)}; no rule that holds does"
+    return FALSE, QUIET, "no sudden drop, no instability, no slow decline"
+
+
+def _of(subject: str) -> str:
+    return f"{subject}: " if subject else ""
+
+
+def _held(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((item for item in status.get("conditions") or () if item["type"] == TYPE), {})

@@ -1,0 +1,44 @@
+"""The two rules of specification 004 as they stand there.
+
+They are told beside our own (`scale_free_rules`) and raise no alarm by themselves. The first one is true of every quiet
+run whose returns are negative, for half of a negative mean lies above it. The second one compares variances that
+overlap, and is true of runs whose returns grow.
+"""
+
+from collections.abc import Sequence
+
+DROP = "Sudden performance drop detected"
+INSTABILITY = "Training instability detected"
+LEAST, NEWEST, BEFORE, WINDOW = 50, 10, 40, 100
+
+
+def literal_anomalies(returns: Sequence[float]) -> tuple[str, ...]:
+    """What the specification's `detect_anomalies` says of these returns, oldest first, in its own words."""
+    found = []
+    if len(returns) > LEAST:
+        recent = _mean(returns[-NEWEST:])
+        if recent < 0.5 * _mean(returns[-NEWEST - BEFORE : -NEWEST]):
+            found.append(DROP)
+    variances = _variances(returns)
+    if variances and variances[-1] > 2.0 * _mean(variances):
+        found.append(INSTABILITY)
+    return tuple(found)
+
+
+def _variances(returns: Sequence[float]) -> list[float]:
+    """The population variance of each window of 100 returns, from the first that has more than that before it."""
+    found, total, squares = [], 0.0, 0.0
+    offset = returns[0] if returns else 0.0  # so that squares of large returns do not cancel
+    shifted = [value - offset for value in returns]
+    for index, value in enumerate(shifted):
+        total, squares = total + value, squares + value * value
+        if index >= WINDOW:
+            gone = shifted[index - WINDOW]
+            total, squares = total - gone, squares - gone * gone
+            mean = total / WINDOW
+            found.append(max(0.0, squares / WINDOW - mean * mean))
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

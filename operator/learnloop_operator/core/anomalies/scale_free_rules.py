@@ -1,0 +1,103 @@
+"""Rules for returns of any sign and scale: what they say depends on the order of the returns alone.
+
+The bars were set by simulation, so that of 1,000 quiet runs of 1,000 episodes, looked at after every ten, at most 1 %
+raise an alarm (`make bench-watch` measures it anew).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from learnloop_operator.core.anomalies.literal_rules import literal_anomalies
+from learnloop_operator.core.anomalies.rank_tests import rank_sum, trend
+from learnloop_operator.tuning.value_objects import value
+
+Anomaly = Literal["SuddenDrop", "Instability", "SlowDecline"]
+TAIL = 200
+"""Newest returns that are looked at."""
+LEAST = 51
+NEWEST, BLOCK, STRIDE = 10, 40, 10
+DROP_BAR, SPREAD_BAR, DECLINE_BAR = 4.45, 4.6, 5.0
+LATE = 50
+"""Newest returns whose spread is compared with that of those before."""
+LEARNING_BAR = 2.0
+GROUP = 10
+
+
+@value
+class Finding:
+    """One anomaly, and a sentence with its figures."""
+
+    anomaly: Anomaly
+    sentence: str
+
+
+@value
+class Watched:
+    """What was found in the returns of one run or arm; empty where nothing was."""
+
+    returns: int
+    findings: tuple[Finding, ...] = ()
+    literal: tuple[str, ...] = ()
+    """What the specification's own rules say, in its words."""
+
+
+def watch(returns: Sequence[float]) -> Watched:
+    """Looks at the newest returns, oldest first."""
+    tail = list(returns[-TAIL:])
+    if len(tail) < LEAST:
+        return Watched(len(tail))
+    found = (sudden_drop(tail), instability(tail), slow_decline(tail))
+    return Watched(len(tail), tuple(item for item in found if item), literal_anomalies(tail))
+
+
+def sudden_drop(tail: Sequence[float]) -> Finding | None:
+    """The newest ten rank below forty that came one after the other, anywhere before them: so a drop is seen however
+    many episodes lie between two looks, and until the returns are back or the good ones are forgotten."""
+    newest, before = tail[-NEWEST:], tail[:-NEWEST]
+    starts = range(len(before) - BLOCK, -1, -STRIDE)
+    worst = min(((rank_sum(newest, before[at : at + BLOCK]), at) for at in starts), default=(0.0, 0))
+    if worst[0] > -DROP_BAR:
+        return None
+    good = before[worst[1] : worst[1] + BLOCK]
+    ago = len(tail) - worst[1]
+    return Finding(
+        "SuddenDrop",
+        f"the newest {NEWEST} returns have the mean {_mean(newest):.4g}; the {BLOCK} that began {ago} episodes ago had "
+        f"{_mean(good):.4g} ({-worst[0]:.1f} standard deviations of their ranks)",
+    )
+
+
+def instability(tail: Sequence[float]) -> Finding | None:
+    """Neighbouring returns differ more than before. Differences leave a rising curve out; and where returns rise while
+    they spread, an agent learns, which is no anomaly."""
+    if len(tail) < TAIL or rank_sum(tail[-LATE:], tail[:-LATE]) > LEARNING_BAR:
+        return None
+    steps = [abs(tail[index + 1] - tail[index]) for index in range(0, len(tail) - 1, 2)]
+    late, early = steps[-LATE // 2 :], steps[: -LATE // 2]
+    score = rank_sum(late, early)
+    if score < SPREAD_BAR:
+        return None
+    return Finding(
+        "Instability",
+        f"the newest {LATE} returns differ from one to the next by {_mean(late):.4g}, those before by "
+        f"{_mean(early):.4g} ({score:.1f} standard deviations of their ranks)",
+    )
+
+
+def slow_decline(tail: Sequence[float]) -> Finding | None:
+    """Means of ten returns each fall from one to the next, over all that is looked at."""
+    if len(tail) < TAIL:
+        return None
+    means = [_mean(tail[at : at + GROUP]) for at in range(0, len(tail), GROUP)]
+    score = trend(means)
+    if score > -DECLINE_BAR:
+        return None
+    return Finding(
+        "SlowDecline",
+        f"returns have fallen for {len(tail)} episodes, from {_mean(means[:4]):.4g} to {_mean(means[-4:]):.4g} "
+        f"({-score:.1f} standard deviations of their order)",
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

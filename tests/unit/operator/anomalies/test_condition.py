@@ -1,0 +1,44 @@
+"""The condition Anomalous and its events."""
+
+from typing import Any
+
+from learnloop_operator.core.anomalies.condition import judged, news
+from learnloop_operator.core.anomalies.scale_free_rules import Finding, Watched
+
+QUIET = Watched(200)
+DROPPED = Watched(200, (Finding("SuddenDrop", "12 after 40"),), ("Sudden performance drop detected",))
+
+
+def status(*conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"conditions": list(conditions)}
+
+
+def test_an_anomaly_names_its_arm_and_what_the_literal_rules_say() -> None:
+    [told] = judged({"revision a": QUIET, "revision b": DROPPED}, (), 3)
+    assert (told["type"], told["status"], told["reason"]) == ("Anomalous", "True", "SuddenDrop")
+    assert told["message"].startswith("revision b: 12 after 40; the literal rules: Sudden")
+
+
+def test_figures_that_move_write_no_status() -> None:
+    [first] = judged({"": DROPPED}, (), 1)
+    [second] = judged({"": Watched(200, (Finding("SuddenDrop", "11 after 40"),))}, [first], 1)
+    assert second == first
+
+
+def test_an_event_comes_when_it_begins_and_when_it_is_over() -> None:
+    [calm], [bad] = judged({"": QUIET}, (), 1), judged({"": DROPPED}, (), 1)
+    assert [notice.reason for notice in news(status(calm), status(bad))] == ["SuddenDrop"]
+    assert news(status(bad), status(bad)) == ()
+    assert [notice.reason for notice in news(status(bad), status(calm))] == ["AnomalyOver"]
+    assert news({}, {}) == ()
+
+
+def test_only_the_literal_rule_is_no_anomaly() -> None:
+    [told] = judged({"": Watched(200, (), ("Training instability detected",))}, (), 1)
+    assert (told["status"], told["reason"]) == ("False", "OnlyTheLiteralRule")
+
+
+def test_nothing_that_was_looked_at_is_no_condition_and_too_little_an_unknown_one() -> None:
+    assert judged({}, (), 1) == []
+    [told] = judged({"": Watched(12)}, (), 1)
+    assert (told["status"], told["reason"]) == ("Unknown", "TooFewEpisodes")

@@ -1,0 +1,87 @@
+"""Anomalies: rules that hold for any sign and scale of returns, and the literal ones, which do not."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.watch.curves import WRONG, planted, quiet
+from bench.watch.watching import look
+from learnloop_operator.core.anomalies.literal_rules import DROP, INSTABILITY, literal_anomalies
+from learnloop_operator.core.anomalies.rank_tests import rank_sum, trend
+from learnloop_operator.core.anomalies.scale_free_rules import LEAST, TAIL, watch
+
+
+def noise(count: int, seed: int = 1) -> list[float]:
+    draw = random.Random(seed)
+    return [draw.gauss(0.0, 1.0) for _ in range(count)]
+
+
+def dropped(by: float) -> list[float]:
+    return [*noise(190), *(value - by for value in noise(10, 2))]
+
+
+@pytest.mark.parametrize("kind", sorted(WRONG))
+def test_what_goes_wrong_is_found(kind: str) -> None:
+    draw = random.Random(7)
+    assert [look(planted(kind, draw)).after is None for _ in range(10)].count(True) == 0
+
+
+def test_quiet_agents_of_any_sign_and_scale_raise_no_alarm() -> None:
+    """Two in a hundred at most, of thirty; `make bench-watch` counts them in a thousand."""
+    draw = random.Random(3)
+    assert sum(look(quiet(draw)).false_alarm for _ in range(30)) <= 1
+
+
+@given(shift=st.floats(-1e6, 1e6), scale=st.floats(1e-3, 1e6))
+def test_neither_shift_nor_scale_changes_what_is_found(shift: float, scale: float) -> None:
+    whole = [float(round(value * 8)) for value in dropped(6.0)]  # few enough digits that rounding breaks no tie
+    moved = [round(shift) * 2.0**-10 + 2.0 ** round(math.log2(scale)) * value for value in whole]
+    assert {item.anomaly for item in watch(moved).findings} == {item.anomaly for item in watch(whole).findings}
+
+
+def test_returns_below_zero_are_judged_like_others_which_the_literal_rule_cannot_do() -> None:
+    negative, quiet_one = [value - 100.0 for value in dropped(6.0)], [value - 100.0 for value in noise(TAIL)]
+    assert [item.anomaly for item in watch(negative).findings] == ["SuddenDrop"]
+    assert watch(quiet_one).findings == ()
+    assert DROP in literal_anomalies(quiet_one), "half of -100 lies above all of them"
+
+
+def test_the_literal_rules_are_those_of_the_specification() -> None:
+    flat = [10.0] * 60
+    assert literal_anomalies(flat) == ()
+    assert literal_anomalies([10.0] * 50 + [4.9] * 10) == (DROP,)
+    assert literal_anomalies([10.0] * 50) == (), "more than fifty are needed"
+    wild = [10.0, 10.1] * 150 + [0.0, 20.0] * 25
+    assert INSTABILITY in literal_anomalies(wild)
+
+
+def test_a_drop_is_seen_however_many_episodes_lie_between_two_looks() -> None:
+    for late in (10, 60, 150):
+        returns = [*noise(300), *(value - 5.0 for value in noise(late, 2))]
+        assert any(item.anomaly == "SuddenDrop" for item in watch(returns).findings)
+
+
+def test_an_agent_that_learns_and_spreads_is_no_anomaly() -> None:
+    draw = random.Random(5)
+    rising = [index / 10.0 + draw.gauss(0.0, 0.1 + index / 50.0) for index in range(TAIL)]
+    assert watch(rising).findings == ()
+
+
+def test_too_few_returns_say_nothing() -> None:
+    assert watch([0.0] * (LEAST - 1)).findings == ()
+    assert watch([]).returns == 0
+
+
+def test_equal_returns_are_quiet() -> None:
+    assert watch([7.0] * 300).findings == ()
+
+
+def test_ranks_of_separated_samples_and_of_a_rising_row() -> None:
+    assert rank_sum([1.0, 2.0], [3.0, 4.0]) == -rank_sum([3.0, 4.0], [1.0, 2.0])
+    assert rank_sum([1.0] * 5, [1.0] * 9) == 0.0
+    # By hand: U is 3.5 of 20, the tied twos and threes take 30/72 off the variance, so (3.5 - 10) / 3.9966.
+    assert rank_sum([1.0, 2.0, 3.0, 3.0], [3.0, 4.0, 5.0, 6.0, 2.0]) == pytest.approx(-1.6264, abs=1e-4)
+    assert trend([1.0, 2.0, 3.0, 4.0]) > 0 > trend([4.0, 3.0, 2.0, 1.0])
