@@ -74,7 +74,9 @@ class ScriptedServer:
     def _ids(self, prompt: list[int], most: int) -> tuple[list[int], str]:
         """Tokens of the next answer, and why there are no more."""
         said = self._next(self.tokeniser.decode(prompt, skip_special_tokens=False))
-        ids = [*self.tokeniser.encode(said).ids, self.tokeniser.token_to_id(END)]
+        end = self.tokeniser.token_to_id(END)
+        assert end is not None
+        ids: list[int] = [*self.tokeniser.encode(said).ids, end]
         return ids[:most], "stop" if len(ids) <= most else "length"
 
     def _app(self) -> FastAPI:
