@@ -48,6 +48,7 @@ def verb_annotation(verb: str) -> str:
 # Ports of the pods learnloop runs.
 PORT_SERVING = 8080
 PORT_DATA = 8080
+PORT_PROBES = 8081  # of the data plane and of MemoryServices: probes and metrics, which no tenant asks for
 
 # A projected service-account token with this audience proves the caller's namespace to the data plane.
 TOKEN_AUDIENCE = "learnloop"

@@ -6,17 +6,26 @@
 import argparse
 import asyncio
 import logging
+import ssl
 import sys
+from typing import Any
 
 import uvicorn
+import uvloop
+from fastapi import FastAPI
 
 from learnloop_api.tls.issued import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.http.head_deadlines import protocol
+from learnloop_dataplane.api.http.peer_connections import limited
+from learnloop_dataplane.api.probes_app import CONNECTIONS, Beside, probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
 from learnloop_dataplane.tuning.memory_allocator import settle
+
+STARTUP_FAILED = 3
+"""As uvicorn has it: the port is taken, or the application did not begin."""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,22 +55,43 @@ def main(arguments: list[str]) -> int:
         print(f"TLS: {error}", file=sys.stderr)
         return 1
     settle()
-    uvicorn.run(
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(app, config, tls))
+
+
+async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
+    """Serves tenants, and beside them, in the same event loop, who asks how this process is."""
+    ours = uvicorn.Server(_listening(app, config, config.port, tls, limit_concurrency=1000))
+    beside: asyncio.Task[None] | None = None
+    if config.probes_port is not None:
+        probes = probes_app(app.state.data_plane)
+        of_their_own = _listening(
+            probes, config, config.probes_port, tls, limit_concurrency=CONNECTIONS, lifespan="off"
+        )
+        beside = asyncio.create_task(Beside(of_their_own).serve())
+    try:
+        await ours.serve()
+    finally:
+        if beside is not None:
+            beside.cancel()
+    return 0 if ours.started else STARTUP_FAILED
+
+
+def _listening(app: FastAPI, config: Config, port: int, tls: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host=config.host,
-        port=config.port,
-        loop="uvloop",
-        http=protocol(),
+        port=port,
+        http=limited(protocol(), config.connections_per_peer),
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
-        limit_concurrency=1000,
         server_header=False,
         ssl_context_factory=(lambda *_: tls) if tls else None,
+        **more,
     )
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

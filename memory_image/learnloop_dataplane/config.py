@@ -97,6 +97,12 @@ class Config(BaseModel):
     )
     host: str = "0.0.0.0"
     port: int = Field(default=8080, ge=1, le=65535)
+    probes_port: int | None = Field(
+        default=None, ge=1, le=65535, description="of probes and metrics; absent: they are served beside everything"
+    )
+    connections_per_peer: int = Field(
+        default=0, ge=0, le=1000, description="that one address may have open; 0: as many as there are"
+    )
     tls_signer_certificate: str | None = Field(
         default=None, description="file with the authority that pods' certificates are made by; absent: none are made"
     )

@@ -83,6 +83,8 @@ def create_app(config: Config) -> FastAPI:
     error_responses.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
+    if config.probes_port is None:
+        app.include_router(health.figures)
     # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
     hot = [route for module in HOT for route in module.router.routes if isinstance(route, APIRoute)]
     hot = [route for route in hot if not route.dependant.dependencies]

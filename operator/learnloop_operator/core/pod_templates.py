@@ -52,9 +52,9 @@ def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) ->
     return [*theirs, *ours]
 
 
-def http_get(path: str, *, tls: bool) -> dict[str, Any]:
+def http_get(path: str, *, tls: bool, port: str = "http") -> dict[str, Any]:
     """What the kubelet asks. It looks at no certificate: it knows the pod by its address."""
-    return {"path": path, "port": "http", **({"scheme": "HTTPS"} if tls else {})}
+    return {"path": path, "port": port, **({"scheme": "HTTPS"} if tls else {})}
 
 
 def scraped(port: int, *, tls: bool) -> dict[str, str]:

@@ -65,7 +65,7 @@ def network(release: Release) -> Network:
 def test_every_connection_that_is_configured_is_let_through(release: Release, network: Network) -> None:
     pods, calls = parties(release), configured(release)
     assert {("operator", "data", 8080), ("data", "postgres", 5432), ("data", "nats", 4222)} <= calls
-    assert {("operator", "prometheus", 9090), ("prometheus", "operator", 9090), ("prometheus", "data", 8080)} <= calls
+    assert {("operator", "prometheus", 9090), ("prometheus", "operator", 9090), ("prometheus", "data", 8081)} <= calls
     for source, target, port in calls:
         assert network.allows(pods[source], pods[target], port), (source, target, port)
 

@@ -79,7 +79,7 @@ def test_every_pod_is_selected_by_its_own_service_and_policy_only(release: Relea
             assert len(chosen) == len(pods)
         else:
             assert len(chosen) == 1, (item["kind"], item["metadata"]["name"], chosen)
-            assert chosen[0].endswith(item["metadata"]["name"].removesuffix("-egress"))
+            assert chosen[0].endswith(item["metadata"]["name"].removesuffix("-egress").removesuffix("-metrics"))
 
 
 def test_every_port_that_is_named_exists(release: Release) -> None:
@@ -88,7 +88,11 @@ def test_every_port_that_is_named_exists(release: Release) -> None:
         name = item["metadata"]["name"]
         if item["kind"] == "NetworkPolicy" and "ingress" not in item["spec"]:
             continue  # whom it calls: test_network.py
-        known = {port["name"] for container in pods[name]["spec"]["containers"] for port in container.get("ports", [])}
+        known = {
+            port["name"]
+            for container in pods[name.removesuffix("-metrics")]["spec"]["containers"]
+            for port in container.get("ports", [])
+        }
         if item["kind"] == "Service":
             assert {port["targetPort"] for port in item["spec"]["ports"]} <= known
         else:

@@ -26,6 +26,8 @@
 {{- with $options.access.admins }}
 - {name: LEARNLOOP_ADMINS, value: {{ join " " . | quote }}}
 {{- end }}
+- {name: LEARNLOOP_PROBES_PORT, value: "8081"}
+- {name: LEARNLOOP_CONNECTIONS_PER_PEER, value: {{ $options.connectionsPerPeer | quote }}}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}

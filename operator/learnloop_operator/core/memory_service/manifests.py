@@ -117,6 +117,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     env: dict[str, Any] = {
         "LEARNLOOP_DSN": {"secretKeyRef": source},
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
+        "LEARNLOOP_PROBES_PORT": str(names.PORT_PROBES),
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
         "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
         "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
@@ -133,19 +134,19 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             names.ENV_TOKEN_FILE: names.TOKEN_FILE,
             names.ENV_TLS_NAMES: service_names(world.namespace, world.server_name),
         }
-    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls)}
+    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls, port="metrics")}
     main = Main(
         name="memory",
         image=world.images[0],
         pull_policy=world.pull_policy,
         env=env,
-        ports={"http": names.PORT_DATA},
+        ports={"http": names.PORT_DATA, "metrics": names.PORT_PROBES},
         probes={
             # Migrations run first, and they wait for PostgreSQL.
             "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 150},
             "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
             "readinessProbe": {
-                "httpGet": http_get("/readyz", tls=world.tls),
+                "httpGet": http_get("/readyz", tls=world.tls, port="metrics"),
                 "periodSeconds": 3,
                 "timeoutSeconds": 5,
             },
@@ -163,7 +164,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         main,
         world.spec.pod,
         labels=world.labels(SERVER),
-        annotations=scraped(names.PORT_DATA, tls=world.tls),
+        annotations=scraped(names.PORT_PROBES, tls=world.tls),
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
         volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
