@@ -22,8 +22,10 @@ from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Saver, Training
-from learnloop_trainer.training_run.session import Session, Stopper
+from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.paced_session import Stopper
+from learnloop_trainer.training_run.saver import Saver
+from learnloop_trainer.training_run.session import Session
 
 STRETCH = 3.0  # seconds
 WARM = 2.0
@@ -73,8 +75,8 @@ class Measured(Session):
             self.found.saving += self._pause / self._strain + self.drain.cost
         self.fresh = False
 
-    def _iterate(self, training: Training) -> None:
-        super()._iterate(training)
+    def _between(self, training: Training) -> None:
+        super()._between(training)
         if time.monotonic() >= self.until:
             self._turn(training.learner.step)
 

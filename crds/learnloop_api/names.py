@@ -73,6 +73,10 @@ knows by it what answers there."""
 ENVIRONMENT_DIRECTORY = "/etc/learnloop/environments"
 ENV_ENVIRONMENT_DIRECTORY = "LEARNLOOP_ENVIRONMENT_DIRECTORY"
 
+# The base model of a language model where it is a volume (pvc:// and oci://), as trainers and gateways see it.
+BASE_MODEL_DIRECTORY = "/var/lib/learnloop/base-model"
+ENV_BASE_MODEL = "LEARNLOOP_BASE_MODEL"
+
 ENV_DATA_URL = "LEARNLOOP_DATA_URL"
 ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"
 ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"

@@ -19,8 +19,8 @@ def main() -> int:
     """Run this rank; returns the exit code."""
     try:
         order = read_order(os.environ)
-        place = read_place(os.environ, order.parameters.environments)
-        count = thread_limits.limit(max(order.parameters.hidden), os.environ)
+        place = read_place(os.environ, order.shares)
+        count = thread_limits.limit(order.widest_layer(os.environ), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
         from learnloop_trainer.floating_point import settle  # numpy and torch read the thread variables when imported
         from learnloop_trainer.training_run.rank import run

@@ -117,9 +117,13 @@ class Reporter:
         returns: deque[float],
         losses: Mapping[str, float] | None = None,
         trail: Iterable[float] = (),
+        points: Mapping[str, float] | None = None,
     ) -> None:
-        """Training has come to `step`; `returns` are those of the latest episodes, `losses` of the newest update, and
-        `trail` the returns in which the operator looks for anomalies."""
+        """Training has come to `step`.
+
+        `returns`: of the latest episodes; `losses`: of the newest update; `trail`: the returns in which the operator
+        looks for anomalies; `points`: further curves, by name.
+        """
         now = time.monotonic()
         self._losses = dict(losses) if losses else self._losses
         with self._lock:
@@ -130,6 +134,7 @@ class Reporter:
             with self._lock:
                 self._recent, self._trail = recent, tuple(trail)
             curve = {f"train/loss_{name}": value for name, value in self._losses.items()}
+            curve |= {f"train/{name}": value for name, value in (points or {}).items()}
             if recent is not None:
                 curve |= curves("train", recent) | {"train/steps_per_second": self._rate}
             if curve:

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from learnloop_api import names
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters, block
+from learnloop_api.kinds.language_model import LanguageModel
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parameters, block
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
 from learnloop_environments.errors import ConfigError
@@ -43,6 +47,41 @@ class Order(Resource):
         given: Parameters | None = getattr(self.spec, block(algorithm))
         return given or ALGORITHMS[algorithm]()
 
+    @property
+    def shares(self) -> int:
+        """What is divided among ranks: environments, groups of conversations, or pairs; so many ranks have work."""
+        parameters: Any = self.parameters
+        if not parameters.language:
+            return int(parameters.environments)
+        if hasattr(parameters, "batch_pairs"):
+            return int(parameters.batch_pairs)
+        episodes = int(parameters.batch_episodes)
+        return episodes // int(parameters.group_size) if parameters.plays else episodes
+
+    def widest_layer(self, environ: Mapping[str, str]) -> int:
+        """Width of the network's widest layer; of a language model as far as config.json says it, else a large one."""
+        model = self.spec.data.language_model
+        if model is None:
+            return max(self.parameters.hidden)
+        folder = model_folder(model, environ)
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+            return max(int(config.get(key, 0)) for key in ("hidden_size", "intermediate_size")) or UNKNOWN_WIDTH
+        except (OSError, ValueError, AttributeError, TypeError):
+            return UNKNOWN_WIDTH
+
+
+UNKNOWN_WIDTH = 4096
+
+
+def model_folder(model: LanguageModel, environ: Mapping[str, str]) -> Path | None:
+    """Where the base model's folder lies in this pod; None where it has to be fetched first."""
+    parts = urlsplit(model.base.uri)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    volume = environ.get(names.ENV_BASE_MODEL, names.BASE_MODEL_DIRECTORY)
+    return Path(volume) if parts.scheme in {"pvc", "oci"} else None
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -74,6 +113,7 @@ def read_order(environ: Mapping[str, str]) -> Order:
     except ValidationError as error:
         raise _explain(error) from None
     _refuse_foreign_parameters(order)
+    _refuse_half_a_language_model(order)
     return order
 
 
@@ -96,6 +136,16 @@ def _refuse_foreign_parameters(order: Order) -> None:
             f"does not belong to algorithm {order.spec.algorithm}",
             f"remove it or set spec.algorithm to {other}",
         )
+
+
+def _refuse_half_a_language_model(order: Order) -> None:
+    spoken, algorithm = order.spec.data.language_model is not None, order.spec.algorithm
+    if order.parameters.language and not spoken:
+        problem, fix = f"is missing: {algorithm} trains a language model", "name the base model, or another algorithm"
+        raise ConfigError("spec.data.languageModel", "", problem, fix)
+    if spoken and not order.parameters.language:
+        problem, fix = f"is nothing that {algorithm} trains", f"set algorithm to one of {', '.join(LANGUAGE)}"
+        raise ConfigError("spec.data.languageModel", "(set)", problem, fix)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -169,3 +169,10 @@ class Preference(WireModel):
         if self.chosen == self.rejected:
             raise ValueError("chosen and rejected are the same answer: send two different ones")
         return self
+
+
+class PreferencePage(WireModel, extra="ignore"):
+    """GET /api/v1/preferences: some of them, newest first."""
+
+    preferences: list[Preference]
+    next: str | None = Field(max_length=4096, description="`after` of the next page; null: this is the last one")

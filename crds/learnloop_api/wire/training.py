@@ -11,6 +11,7 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.language_proof import LanguageProof
 from learnloop_api.wire.training_figures import LONGEST_NAME, known
 
 MOST_FIGURES = 96
@@ -124,9 +125,13 @@ class Parity(WireModel):
 
 
 class Export(WireModel):
-    """The policy in a further format, as faithful as the ONNX graph."""
+    """The policy in a further format, as faithful as the artifact itself.
 
-    format: Literal["pt2", "torchscript"]
+    Of a language model: peft-config is adapter_config.json, which goes beside the artifact as
+    adapter_model.safetensors; gguf-lora is the adapter as llama.cpp reads it.
+    """
+
+    format: Literal["pt2", "torchscript", "peft-config", "gguf-lora"]
     uri: str = Field(max_length=2048)
     sha256: Sha256
     size_bytes: int = Field(ge=1, le=MOST)
@@ -182,6 +187,7 @@ class Manifest(WireModel):
     )
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
+    language: LanguageProof | None = Field(default=None, description="where a language model was trained")
     actions: int | None = Field(
         default=None, ge=0, le=MOST, description="taken in training under a safety shield; null without one"
     )

@@ -129,10 +129,17 @@ class Recorded:
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
         """See Experience: the record is gone through again and again, whole groups at a time."""
         del network
-        batches = in_batches(self.every(), self._plan.episodes, self._plan.group_size)
+        batches = self._batches()
         batch = batches[occasion % len(batches)]
         share = self._group.place.share(len(batch))
         return [episode for group in batch[share.start : share.stop] for episode in group]
+
+    def rounds(self) -> int:
+        """How many rounds go through all of it once."""
+        return len(self._batches())
+
+    def _batches(self) -> list[list[list[Episode]]]:
+        return in_batches(self.every(), self._plan.episodes, self._plan.group_size)
 
     def pairs(self, network: LanguageNetwork) -> list[Pair]:
         """See Experience."""
@@ -147,6 +154,40 @@ class Recorded:
         """See Experience."""
         found = part(state, "record")
         self._found = of_arrays(found) if found else None
+
+
+class Both:
+    """What was recorded, gone through once, then conversations the model holds itself; see learning.Experience."""
+
+    recorded = False
+
+    def __init__(self, record: Recorded, played: Played) -> None:
+        """The record's last batch is followed by the first round of rollouts."""
+        self._record, self._played = record, played
+
+    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
+        """See Experience."""
+        rounds = self._record.rounds()
+        if occasion < rounds:
+            return self._record.episodes(network, occasion)
+        return self._played.episodes(network, occasion - rounds)
+
+    def every(self) -> list[Episode]:
+        """See Experience."""
+        return self._record.every()
+
+    def pairs(self, network: LanguageNetwork) -> list[Pair]:
+        """See Experience."""
+        return [*self._record.pairs(network), *self._played.pairs(network)]
+
+    def state(self) -> Arrays:
+        """See Experience."""
+        return under("recorded", self._record.state()) | under("played", self._played.state())
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """See Experience."""
+        self._record.restore(part(state, "recorded"))
+        self._played.restore(part(state, "played"))
 
 
 class Preferred:

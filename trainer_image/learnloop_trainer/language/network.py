@@ -116,7 +116,7 @@ class LanguageNetwork:
     @contextmanager
     def sampling(self) -> Iterator[Any]:
         """The model as it speaks now, quickest to sample from."""
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             if self.adapters is None:
                 yield self.model
                 return

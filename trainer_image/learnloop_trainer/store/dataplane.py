@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.experience import EpisodePage, EpisodeSelection, LoggedEpisode
+from learnloop_api.wire.language import Preference, PreferencePage
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.store.http_retries import Http
@@ -119,6 +120,24 @@ class DataPlaneStore:
             return RewardPolicySpec.model_validate_json(answer.content)
         except ValidationError as error:
             raise StoreRefused(f"reward policy {name}: unexpected answer: {error.errors()[0]['msg']}") from None
+
+    def preferences(self, agent: str, limit: int) -> list[Preference]:
+        """See Store. Read page by page."""
+        found: list[Preference] = []
+        asked: dict[str, str | int] = {"agent": agent, "limit": PAGE}
+        while len(found) < limit:
+            answer = self._http.call("GET", "/api/v1/preferences", params=asked, limit=MAX_PAGE)
+            if answer is None:
+                break
+            try:
+                page = PreferencePage.model_validate_json(answer.content)
+            except ValidationError as error:
+                raise StoreRefused(f"preferences of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+            found += page.preferences
+            if page.next is None:
+                break
+            asked["after"] = page.next
+        return found[:limit]
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Sha256
 from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection, LoggedEpisode
+from learnloop_api.wire.language import Preference
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
@@ -56,8 +57,8 @@ _LIST = TypeAdapter(list[_Listed])
 
 
 class DirectoryStore:
-    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/{observations,trajectories}/<agent>.json[l]`,
-    `root/reward-policies/<name>/<revision>.json`."""
+    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/observations/<agent>.json`,
+    `root/{trajectories,preferences}/<agent>.jsonl`, `root/reward-policies/<name>/<revision>.json`."""
 
     def __init__(self, root: Path, job: str) -> None:
         """The view of `job`."""
@@ -139,6 +140,15 @@ class DirectoryStore:
             return RewardPolicySpec.model_validate_json(body)
         except ValidationError as error:
             raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; correct it") from None
+
+    def preferences(self, agent: str, limit: int) -> list[Preference]:
+        """See Store: one wire.Preference as JSON on each line of `preferences/<agent>.jsonl`, the oldest first."""
+        path = self._root / "preferences" / f"{Path(agent).name}.jsonl"
+        lines = (read(path) or b"").splitlines()[::-1][:limit]
+        try:
+            return [Preference.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
+from learnloop_api.wire.language import Preference
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_trainer.errors import StoreRefused
 
@@ -51,6 +52,9 @@ class Store(Protocol):
 
     def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
         """A published RewardPolicy; StoreRefused: there is no such revision."""
+
+    def preferences(self, agent: str, limit: int) -> list[Preference]:
+        """What people preferred of the agent's answers, newest first, at most `limit`."""
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None

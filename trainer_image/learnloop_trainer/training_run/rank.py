@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -14,13 +15,16 @@ from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
 from learnloop_trainer.distributed.torch_group import Peers
 from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.manifest.language_proof import Subject, prove_language
 from learnloop_trainer.manifest.proof import prove
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver
-from learnloop_trainer.training_run.session import FLUSH_SECONDS, Session, Stopper
+from learnloop_trainer.training_run.language_session import LanguageSession
+from learnloop_trainer.training_run.paced_session import FLUSH_SECONDS, Stopper
+from learnloop_trainer.training_run.saver import Saver
+from learnloop_trainer.training_run.session import Session
 
 BEGAN = "LEARNLOOP_BEGAN"
 DURABLE_SECONDS = 330.0
@@ -103,23 +107,10 @@ def _together(
         if place.rank == 0:
             meeting.watch(lambda reason: _abandon(reason, saver))
         group = Peers(meeting, device)
-    training = Session(order, group, store, reporter, saver, stopper).run(device)
-    training.environment.close()
+    trained = _language_model if order.parameters.language else _policy
+    prover = trained(order, group, store, reporter, saver, stopper, device, began)
     if meeting is None or place.rank == 0:
-        kept = training.milestones.kept if training.milestones is not None else {}
-        durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
-        manifest = prove(
-            order,
-            training.learner,
-            place.size,
-            store,
-            reporter,
-            durable,
-            began,
-            kept,
-            training.begun_from,
-            training.read.note,
-        )
+        manifest = prover()
         reporter.proven(manifest)
         reporter.finish("done", summary(manifest))
         if meeting is not None:
@@ -128,6 +119,60 @@ def _together(
         _wait_for_proof(order, meeting, store, reporter)
     settled()
     group.close()
+
+
+def _policy(
+    order: Order,
+    group: Group,
+    store: Store,
+    reporter: Reporter,
+    saver: Saver,
+    stopper: Stopper,
+    device: torch.device,
+    began: float,
+) -> Callable[[], Manifest]:
+    """Train a policy of numbers; returns what proves it."""
+    training = Session(order, group, store, reporter, saver, stopper).run(device)
+    training.environment.close()
+    kept = training.milestones.kept if training.milestones is not None else {}
+    return lambda: prove(
+        order,
+        training.learner,
+        group.place.size,
+        store,
+        reporter,
+        lambda: saver.require(DURABLE_SECONDS),
+        began,
+        kept,
+        training.begun_from,
+        training.read.note,
+    )
+
+
+def _language_model(
+    order: Order,
+    group: Group,
+    store: Store,
+    reporter: Reporter,
+    saver: Saver,
+    stopper: Stopper,
+    device: torch.device,
+    began: float,
+) -> Callable[[], Manifest]:
+    """Train a language model; returns what proves it."""
+    training = LanguageSession(order, group, store, reporter, saver, stopper).run(device)
+    subject = Subject(
+        training.base,
+        training.chat,
+        training.world,
+        training.learner,
+        training.context,
+        training.curves,
+        training.begun_from,
+        training.read.note,
+    )
+    durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
+    return lambda: prove_language(order, subject, group.place.size, store, reporter, durable, began)
 
 
 def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:

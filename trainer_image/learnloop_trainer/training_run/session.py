@@ -1,9 +1,5 @@
 """One rank's training, from the first observation to the final durable checkpoint."""
 
-import signal
-import time
-from types import FrameType
-
 import torch
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -17,44 +13,19 @@ from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.distributed.collectives import Group
-from learnloop_trainer.distributed.rendezvous import settled
-from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
-from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
+from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded, remembered
+from learnloop_trainer.training_run.paced_session import PacedSession, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
-
-FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
-SETTLED_SECONDS = 30.0
-SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
-MOST_OF_TIME = 0.015  # share of the time that checkpoints may take
-
-
-class Stopper:
-    """Turns SIGTERM into a request while training, and into Terminated at once everywhere else."""
-
-    def __init__(self) -> None:
-        """Not yet installed."""
-        self.requested = False
-        self.graceful = False
-
-    def install(self) -> None:
-        """Listen for SIGTERM; main thread only."""
-        signal.signal(signal.SIGTERM, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self.requested = True
-        if not self.graceful:
-            raise Terminated("SIGTERM: leaving")
 
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
@@ -154,44 +125,19 @@ def resume(training: Training, order: Order, group: Group, store: Store) -> Trai
     return training
 
 
-def newest(store: Store) -> bytes | None:
-    """The newest checkpoint that is whole; raises StoreRefused when there are some and all of them are damaged."""
-    try:
-        saved = store.checkpoint()
-    except StoreRefused as damage:
-        say(f"{damage}; going back to the one before")
-        saved = store.checkpoint(back=1)
-        if saved is None:
-            raise
-    return saved.body if saved else None
+class Session(PacedSession[Training]):
+    """Training of a policy of numbers."""
 
+    def _packed(self, training: Training) -> bytes | None:
+        return save(training, self._order, self._group)
 
-class Session:
-    """The training loop with its checkpoints."""
-
-    def __init__(
-        self, order: Order, group: Group, store: Store, reporter: Reporter, saver: Saver, stopper: Stopper
-    ) -> None:
-        """Nothing happens before `run`."""
-        self._order, self._group, self._store = order, group, store
-        self._reporter, self._saver, self._stopper = reporter, saver, stopper
-        self._begun = self._saved_at = time.monotonic()
-        self._saves = 0
-        self._pause, self._strain = 0.0, 1.0  # seconds the last checkpoint held training up, per processor second of it
-        self._chief = group.place.rank == 0
+    def _step(self, training: Training) -> int:
+        return training.learner.step
 
     def run(self, device: torch.device) -> Training:
         """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
-        self._begun = self._saved_at = time.monotonic()
-        self._stopper.graceful = True  # before anybody can read that this rank trains
-        try:
-            self._reporter.phase("training", f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
-            while training.learner.step < self._order.spec.total_steps:
-                self._iterate(training)
-            self._save(training)
-        finally:
-            self._stopper.graceful = False
+        self._train(training, f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
         return training
 
     def _iterate(self, training: Training) -> None:
@@ -207,13 +153,6 @@ class Session:
         self._reporter.progress(training.learner.step, training.episodes.recent, losses, training.episodes.trail)
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
-        if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:
-            settled()
-        leaving, due = self._group.sum([float(self._stopper.requested), float(self._due())])
-        if due or leaving:
-            self._save(training)
-        if leaving:
-            self._leave()
 
     def _climb(self, training: Training, curriculum: Curriculum) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""
@@ -229,33 +168,3 @@ class Session:
             word = "up" if moved > 0 else "back"
             why = f"{word} to level {curriculum.name} at step {training.learner.step}: {curriculum.evidence}"
             self._reporter.phase("training", why)
-
-    def _due(self) -> bool:
-        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.
-
-        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME. Where
-        processors are short, what the saver's thread needs of them costs training that much more.
-        """
-        cost = self._pause + self._saver.cost * self._strain
-        wanted = max(self._order.spec.checkpoint.every_seconds, cost / MOST_OF_TIME)
-        return self._chief and time.monotonic() - self._saved_at >= wanted and self._saver.idle
-
-    def _save(self, training: Training) -> None:
-        began, processor = time.monotonic(), time.thread_time()
-        body = save(training, self._order, self._group)
-        self._saved_at, self._saves = time.monotonic(), self._saves + 1
-        self._pause = self._saved_at - began
-        self._strain = max(1.0, self._pause / max(1e-6, time.thread_time() - processor))
-        if body is not None:
-            self._saver.offer(body, training.learner.step)
-
-    def _leave(self) -> None:
-        """Some rank got SIGTERM and the checkpoint is taken: when it is durable that rank leaves, its group with it.
-
-        Collective: the successor of a rank that left earlier would find rank 0 still saving and end its generation.
-        """
-        flushed = self._chief and self._saver.flush(FLUSH_SECONDS)
-        (durable,) = self._group.sum([float(flushed)])
-        if self._stopper.requested:
-            raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
-        raise PeerLost("another rank was told to stop")

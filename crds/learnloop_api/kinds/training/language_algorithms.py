@@ -44,12 +44,24 @@ class LanguageParameters(Optimised):
 
 
 class RecordedExperience(LanguageParameters):
-    """Learns from episodes: of its own rollouts, or of recorded turns."""
+    """Learns from episodes: of its own rollouts, or of recorded turns.
 
+    Attributes:
+        plays: an update is made of whole groups of conversations, which no two ranks share.
+    """
+
+    plays: ClassVar[bool] = False
+
+    experience: Literal["rollouts", "recorded", "both"] | None = Field(
+        default=None,
+        description="rollouts: conversations the run holds itself in data.environment. recorded: turns of recording, "
+        "or of data.learningAgentRef. both: the recorded ones once, then rollouts. Left out: recorded for sft and "
+        "where recording is set, else rollouts.",
+    )
     recording: Uri | None = Field(
         default=None,
-        description="File with one recorded trajectory as JSON on each line; left out, rollouts in data.environment, "
-        "or without one the newest trajectories of data.learningAgentRef.",
+        description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
+        "data.learningAgentRef.",
     )
     max_recorded_turns: int = Field(
         default=100_000, ge=1, le=10_000_000, description="Recorded turns taken at most, the newest of an agent."
@@ -110,6 +122,8 @@ class DpoParameters(RecordedExperience):
 
 class PolicyParameters(RecordedExperience):
     """What the policy-gradient algorithms share."""
+
+    plays: ClassVar[bool] = True
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -21,8 +21,9 @@ from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver
-from learnloop_trainer.training_run.session import Session, Stopper
+from learnloop_trainer.training_run.paced_session import Stopper
+from learnloop_trainer.training_run.saver import Saver
+from learnloop_trainer.training_run.session import Session
 
 Make = Callable[..., Order]
 

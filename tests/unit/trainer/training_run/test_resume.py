@@ -16,7 +16,8 @@ from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver, Training, restore, save
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import begin, resume
 
 CPU = torch.device("cpu")

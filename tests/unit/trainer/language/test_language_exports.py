@@ -1,0 +1,121 @@
+"""What a trained language model is stored as: read again it says the same, and other readers know its names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from learnloop_trainer.export.language import BASE, CONFIG, exported, gguf_adapter, put_into, read
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.base_model import folder_digest
+from learnloop_trainer.language.network import LanguageNetwork
+
+FACTS = {BASE: "a" * 64}
+
+
+def adapted(model: Any, rank: int = 4, alpha: float = 8.0) -> LanguageNetwork:
+    """An adapter with random numbers on both sides."""
+    network = LanguageNetwork(model, lora.attach(model, lora.LAYERS, rank, alpha, 0))
+    network.vector.copy_(torch.randn(len(network.vector), generator=torch.Generator().manual_seed(1)) * 0.1)
+    return network
+
+
+def said(model: Any) -> Any:
+    return model(input_ids=torch.arange(3, 40).unsqueeze(0)).logits.detach()
+
+
+def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any, words: Any) -> None:
+    from learnloop_trainer.language.from_scratch import model
+
+    network = adapted(tiny)
+    config = lora.configuration(lora.LAYERS, 4, 8.0, "file:///tiny")
+    body = exported(network, FACTS, config)
+    found = read(body)
+    fresh = model(len(words), seed=3, stop=words.eos_token_id)
+    before = said(fresh)
+    put_into(fresh, found, 8.0 / 4)
+    assert torch.allclose(said(fresh), said(tiny), atol=1e-5)
+    assert not torch.allclose(before, said(tiny), atol=1e-2)
+    assert json.loads(found.facts[CONFIG])["r"] == 4
+
+
+def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:
+    found = read(exported(adapted(tiny), FACTS, "{}")).arrays
+    first = "base_model.model.model.layers.0.self_attn.q_proj"
+    assert found[f"{first}.lora_A.weight"].shape == (4, 64)
+    assert found[f"{first}.lora_B.weight"].shape == (64, 4)
+    assert len(found) == 2 * 2 * len(lora.LAYERS)
+
+
+def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> None:
+    from learnloop_trainer.language.from_scratch import model
+
+    network = LanguageNetwork(tiny)
+    network.vector.add_(0.01)
+    fresh = model(len(words), seed=4, stop=words.eos_token_id)
+    put_into(fresh, read(exported(network, FACTS, None)))
+    assert torch.equal(said(fresh), said(tiny))
+
+
+def test_a_file_of_another_kind_is_refused(tiny: Any) -> None:
+    from learnloop_trainer.store.array_container import pack
+
+    with pytest.raises(ValueError, match="no language model that learnloop trained"):
+        read(pack({"a": np.zeros(3, dtype=np.float32)}, {}))
+    body = exported(adapted(tiny), FACTS, "{}")
+    found = read(body)
+    strange = {name.replace("layers.1", "layers.7"): array for name, array in found.arrays.items()}
+    with pytest.raises(ValueError, match=r"layers\.7.*is of another model"):
+        put_into(tiny, type(found)(strange, found.facts), 1.0)
+
+
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
+def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(
+    architecture: str, tiny: Any, tmp_path: Path
+) -> None:
+    network = adapted(tiny)
+    assert network.adapters is not None
+    arrays = lora.arrays(network.adapters)
+    config = {"architectures": [architecture], "num_hidden_layers": 2, "num_attention_heads": 4}
+    body = gguf_adapter(arrays, config, 8.0)
+    assert body is not None
+    (tmp_path / "a.gguf").write_bytes(body)
+    found = gguf.GGUFReader(tmp_path / "a.gguf")
+    assert found.fields["general.type"].contents() == "adapter"
+    assert found.fields["adapter.type"].contents() == "lora"
+    assert found.fields["adapter.lora.alpha"].contents() == 8.0
+    tensors = {tensor.name: tensor.data for tensor in found.tensors}
+    assert len(tensors) == len(arrays)
+    own = arrays["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"]
+    stored = tensors["blk.0.attn_q.weight.lora_b"]
+    if architecture == "Qwen2ForCausalLM":
+        assert np.array_equal(stored, own)
+    else:  # within each head, rows of the first and the second half take turns
+        for head in range(4):
+            rows = own[16 * head : 16 * (head + 1)]
+            assert np.array_equal(stored[16 * head : 16 * (head + 1)][0::2], rows[:8])
+            assert np.array_equal(stored[16 * head : 16 * (head + 1)][1::2], rows[8:])
+    down = arrays["base_model.model.model.layers.1.mlp.down_proj.lora_A.weight"]
+    assert np.array_equal(tensors["blk.1.ffn_down.weight.lora_a"], down)
+
+
+def test_an_architecture_that_is_not_known_has_no_gguf(tiny: Any) -> None:
+    network = adapted(tiny)
+    assert network.adapters is not None
+    assert gguf_adapter(lora.arrays(network.adapters), {"architectures": ["Strange"]}, 8.0) is None
+
+
+def test_a_folders_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
+    import subprocess
+
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two words").write_text("2")
+    (tmp_path / "a.json").write_text("1")
+    (tmp_path / "B.json").write_text("3")
+    line = r"find . -type f | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum"
+    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert folder_digest(tmp_path) == found.stdout.split()[0]

@@ -1,0 +1,278 @@
+"""Whole runs of one rank: from an order to a manifest, through every algorithm, stopped and taken up again."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.wire.language import LanguageTurn, Preference
+from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.trajectory import Outcome, Trajectory
+from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
+from learnloop_trainer.language import algorithms
+from learnloop_trainer.language.base_model import folder_digest
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.from_scratch import model
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place, read_order
+from learnloop_trainer.training_run.language_beginning import begin_language
+from learnloop_trainer.training_run.language_session import restore, save
+from learnloop_trainer.training_run.rank import run
+
+CPU = torch.device("cpu")
+AT = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = {"batchEpisodes": 8, "groupSize": 4, "lora": {"rank": 2, "layers": ["q_proj", "v_proj"]}}
+SMALL: dict[str, dict[str, Any]] = {
+    "rloo": POLICY,
+    "grpo": {**POLICY, "weights": "full"},
+    "ppo-lm": {**POLICY, "groupSize": 1, "minibatches": 2},
+    "sft": {"batchEpisodes": 4},
+    "dpo": {"batchPairs": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def base(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with random weights as a folder."""
+    folder = tmp_path_factory.mktemp("base")
+    model(len(words), 3, words.eos_token_id).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Order]:
+    """Orders of small runs on that model, whose store is a folder."""
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+
+    def make(algorithm: str = "rloo", steps: int = 16, block: dict[str, Any] | None = None, **more: Any) -> Order:
+        name = "ppoLm" if algorithm == "ppo-lm" else algorithm
+        spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 10}}
+        data = {"environment": "ToolLookup-v1", "languageModel": spoken | more.pop("spoken", {})}
+        spec = {
+            "algorithm": algorithm,
+            name: SMALL[algorithm] | (block or {}),
+            "totalSteps": steps,
+            "seed": 1,
+            "evaluation": {"episodes": 6},
+            "data": data | more.pop("data", {}),
+            **more.pop("spec", {}),
+        }
+        return read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps({"job": "lm-1", "spec": spec, **more})})
+
+    return make
+
+
+def finished(order: Order, tmp_path: Path) -> tuple[Manifest, bytes]:
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
+
+
+def recorded_turn(session: str, words: Any, reward: float, **changes: Any) -> LanguageTurn:
+    prompt = Chat(words, ToolLookup().tools).opening(ToolLookup().begin(0, 0, 0).opening)  # type: ignore[arg-type]
+    given: dict[str, Any] = {
+        "turn_id": f"{session}-0",
+        "session": session,
+        "position": 0,
+        "prompt_ids": prompt,
+        "sampled_ids": [7 + int(reward), words.eos_token_id],
+        "log_probs": [-5.9, -5.9],
+        "policy_revision": "aaaaaaaa",
+        "reward": reward,
+        "at": AT,
+    }
+    return LanguageTurn.model_validate(given | changes)
+
+
+def log(words: Any, tmp_path: Path, count: int = 8) -> str:
+    """A recorded file of conversations of one turn, every second of which was worth 1."""
+    lines = []
+    for number in range(count):
+        turn = recorded_turn(f"s{number}", words, float(number % 2))
+        trajectory = Trajectory(
+            trajectory_id=f"t{number}",
+            episode_id=f"e{number}",
+            agent="speaker",
+            policy_revision="aaaaaaaa",
+            task="look up",
+            started_at=AT,
+            ended_at=AT,
+            steps=[turn.to_step().model_copy(update={"terminated": True})],
+            outcome=Outcome(status="completed", episode_return=float(number % 2), success=bool(number % 2)),
+        )
+        lines.append(trajectory.model_dump_json())
+    path = tmp_path / "turns.jsonl"
+    path.write_text("\n".join(lines))
+    return path.as_uri()
+
+
+def preferences(words: Any, tmp_path: Path) -> str:
+    lines = [
+        Preference.model_validate(
+            {
+                "preference_id": f"p{number}",
+                "agent": "speaker",
+                "chosen": {"turns": [recorded_turn(f"a{number}", words, 1.0)]},
+                "rejected": {"turns": [recorded_turn(f"b{number}", words, 0.0)]},
+                "at": AT,
+            }
+        ).model_dump_json()
+        for number in range(6)
+    ]
+    path = tmp_path / "preferences.jsonl"
+    path.write_text("\n".join(lines))
+    return path.as_uri()
+
+
+def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
+    if algorithm == "sft":
+        return {"recording": log(words, tmp_path)}
+    return {"recording": preferences(words, tmp_path)} if algorithm == "dpo" else {}
+
+
+@pytest.mark.parametrize("algorithm", SMALL)
+def test_every_algorithm_ends_in_a_manifest_that_names_what_it_was_made_of(
+    algorithm: str, ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
+) -> None:
+    order = ordered(algorithm, 16, experience(algorithm, words, tmp_path))
+    manifest, body = finished(order, tmp_path)
+    told = manifest.language
+    assert told is not None
+    assert (told.base_sha256, told.weights) == (folder_digest(base), "full" if algorithm == "grpo" else "lora")
+    assert manifest.step >= 16
+    assert manifest.parity.passed
+    assert manifest.parity.max_abs_difference < 1e-4
+    assert manifest.baseline_uri == f"base://{told.base_sha256}"
+    assert manifest.evaluation.episodes == manifest.baseline.episodes == 6
+    assert manifest.greedy is not None
+    assert np.isfinite(told.curves["loss"])
+    assert {"transformers", "tokenizers", "torch"} <= set(manifest.versions)
+    trained = read(body)
+    assert trained.facts[BASE] == told.base_sha256
+    assert (trained.facts[KIND] == ADAPTER) == (told.weights == "lora")
+    formats = [one.format for one in manifest.exports]
+    assert formats == (["peft-config", "gguf-lora"] if told.weights == "lora" else [])
+    if algorithm in ("sft", "dpo"):
+        assert manifest.experience is not None
+        assert manifest.experience.episodes == (8 if algorithm == "sft" else 6)
+    else:
+        assert {"reward", "kl", "entropy", "clipped", "mismatch", "length", "truncated", "tokens_per_second"} <= set(
+            told.curves
+        )
+
+
+def test_every_algorithm_of_the_contract_is_registered_with_its_own_block() -> None:
+    from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
+
+    assert {one.name: one.parameters for one in algorithms.registered()} == {
+        name: ALGORITHMS[name] for name in LANGUAGE
+    }
+    assert set(SMALL) == set(LANGUAGE)
+
+
+@pytest.mark.parametrize("algorithm", ["rloo", "ppo-lm", "dpo"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    order = ordered(algorithm, 64, experience(algorithm, words, tmp_path))
+    store, group = DirectoryStore(tmp_path / "store", "lm-1"), Alone()
+    whole = begin_language(order, group, CPU, store)
+    for _ in range(4):
+        whole.learner.iterate()
+    first = begin_language(order, group, CPU, store)
+    for _ in range(2):
+        first.learner.iterate()
+    body = save(first, order, group)
+    assert body is not None
+    again = begin_language(order, group, CPU, store)
+    assert restore(again, order, body) == f"resuming at step {first.learner.step}"
+    for _ in range(2):
+        again.learner.iterate()
+    assert again.learner.network.digest() == whole.learner.network.digest()
+    assert again.learner.step == whole.learner.step
+    with pytest.raises(ValueError, match="belongs to another specification"):
+        restore(again, ordered(algorithm, 128, experience(algorithm, words, tmp_path)), body)
+
+
+def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
+    ordered: Callable[..., Order], tmp_path: Path
+) -> None:
+    first, body = finished(ordered(), tmp_path)
+    serving = {"baselineUri": first.artifact_uri, "baselineSha256": first.artifact_sha256}
+    order = ordered(spec={"initialPolicy": {"serving": True, "required": False}}, job="lm-2", **serving)
+    store = DirectoryStore(tmp_path / "store", "lm-2")
+    begun = begin_language(order, Alone(), CPU, store)
+    assert begun.begun_from == first.artifact_uri
+    own = read(body).arrays
+    name = next(iter(own))
+    found = dict(begun.learner.network.adapters or {})[name.removeprefix("base_model.model.").partition(".lora_A")[0]]
+    assert np.array_equal(found.lora_A.detach().numpy(), own[name])
+    manifest, _ = finished(order, tmp_path)
+    assert (manifest.baseline_uri, manifest.begun_from) == (first.artifact_uri, first.artifact_uri)
+    wider = ordered(
+        block={"lora": {"rank": 4}}, spec={"initialPolicy": {"serving": True, "required": False}}, **serving
+    )
+    assert begin_language(wider, Alone(), CPU, store).begun_from.startswith("the base model: spec.initialPolicy")
+
+
+def test_recorded_turns_and_rollouts_are_learned_from_one_after_the_other(
+    ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    order = ordered(steps=24, block={"experience": "both", "recording": log(words, tmp_path)})
+    training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+    first, second = training.learner.iterate(), training.learner.iterate()
+    assert first.curves["length"] == 2.0, "the record's conversations have two tokens"
+    assert second.curves["length"] > 2.0, "rollouts are longer"
+    assert training.read.note is not None
+    assert training.read.note.episodes == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "words_of_it"),
+    [
+        ({"spoken": {"base": {"uri": "file:///no/such/folder", "sha256": "0" * 64}}}, "is no folder in this pod"),
+        ({"spoken": {"templateSha256": "0" * 64}}, "templateSha256.*set it to"),
+        ({"spoken": {"contextLength": 4096}}, "contextLength.*4096.*lower it"),
+        ({"spoken": {"sampling": {"topP": 0.9}}}, "sampling.topP.*0.9.*cuts the distribution"),
+        ({"spoken": {"sampling": {"temperature": 0}}}, "sampling.temperature.*draws nothing"),
+        ({"block": {"experience": "recorded"}}, "learningAgentRef.*is missing"),
+        ({"data": {"rewards": "policy"}}, "spec.data.rewards.*experience: recorded"),
+        ({"block": {"lora": {"layers": ["nothing"]}}}, "lora.layers.*names no linear layers"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_field_value_and_fix(
+    changes: dict[str, Any], words_of_it: str, ordered: Callable[..., Order], tmp_path: Path
+) -> None:
+    order = ordered(**changes)
+    store = DirectoryStore(tmp_path / "store", "lm-1")
+    with pytest.raises(ConfigError, match=words_of_it):
+        begin_language(order, Alone(), CPU, store).learner.iterate()
+
+
+def test_another_base_model_than_the_order_names_is_refused_with_the_right_digest(
+    ordered: Callable[..., Order], base: Path, tmp_path: Path
+) -> None:
+    order = ordered(spoken={"base": {"uri": base.as_uri(), "sha256": "0" * 64}})
+    with pytest.raises(ConfigError, match=f"base.sha256.*set it to {folder_digest(base)}"):
+        begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+
+
+@pytest.mark.parametrize(("algorithm", "spoken"), [("ppo", True), ("rloo", False)])
+def test_half_a_language_model_is_refused(algorithm: str, spoken: bool, base: Path) -> None:
+    data: dict[str, Any] = {"environment": "ToolLookup-v1"}
+    if spoken:
+        data["languageModel"] = {"base": {"uri": base.as_uri(), "sha256": "0" * 64}}
+    document = {"job": "x", "spec": {"algorithm": algorithm, "totalSteps": 1, "data": data}}
+    with pytest.raises(ConfigError, match=r"spec\.data\.languageModel"):
+        read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps(document)})

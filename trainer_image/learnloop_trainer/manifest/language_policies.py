@@ -1,0 +1,105 @@
+"""Language models that are judged: the one that was trained, the one that serves, and the base alone."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageSampling
+from learnloop_environments.conversations.base import ConversationWorld
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
+from learnloop_trainer.language.base_model import Base
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.rollouts import Draw, Rollouts
+from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.manifest.baseline_policy import FIELD, fetch
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+
+SIDE_BY_SIDE = 256
+FIX = "name a language model that learnloop trained from the same base model, or leave it empty for the base alone"
+
+
+def limits(sampling: LanguageSampling, chat: Chat, context: int, temperature: float | None = None) -> Limits:
+    """How to draw; `temperature` in place of the model's own."""
+    heat = sampling.temperature if temperature is None else temperature
+    return Limits(heat, chat.stops, min(sampling.max_tokens, context), context)
+
+
+def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Trained | None]:
+    """The model to beat: its address, digest and file; None: the base alone.
+
+    A model of another base cannot be compared on this one: then the base alone is. Raises ConfigError for a file that
+    is not what was named, or nothing that learnloop trained.
+    """
+    alone = (f"{BASE_SCHEME}{base.sha256}", base.sha256, None)
+    uri = order.baseline_uri or ""
+    if not uri or uri.startswith((BASE_SCHEME, "uniform://")):
+        return alone
+    body = fetch(uri, store, FIELD, FIX)
+    if order.baseline_sha256 and digest(body) != order.baseline_sha256:
+        raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
+    try:
+        found = read(body)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), FIX) from None
+    if found.facts["learnloop.base_sha256"] != base.sha256:
+        say(f"{uri} was trained from another base model: the base alone is compared with")
+        return alone
+    return uri, digest(body), found
+
+
+def scale_of(trained: Trained, field: str, uri: str) -> float:
+    """alpha / rank of an adapter, as its adapter_config.json says; raises ConfigError."""
+    try:
+        config = json.loads(trained.facts[CONFIG])
+        return float(config["lora_alpha"]) / int(config["r"])
+    except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise ConfigError(field, uri, f"has no {CONFIG} with r and lora_alpha ({error})", FIX) from None
+
+
+def loaded(base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str) -> Any:
+    """A model that says what this file says; raises ConfigError where it does not fit the base."""
+    model = base.model(device, dtype)
+    if trained is None:
+        return model
+    try:
+        put_into(model, trained, scale_of(trained, FIELD, uri) if trained.adapter else None)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", FIX) from None
+    return model
+
+
+@contextmanager
+def alone(model: Any) -> Iterator[Any]:
+    """A model that nobody trains, to speak."""
+    with torch.no_grad():
+        yield model
+
+
+class HeldOutTasks:
+    """The conversations that prove a run: the same tasks and the same random numbers for every model."""
+
+    def __init__(self, order: Order, world: ConversationWorld, chat: Chat, seed: int) -> None:
+        """`seed`: of the held-out episodes."""
+        self._rollouts = Rollouts(order.spec.data.environment, world, chat, seed, SIDE_BY_SIDE)
+
+    def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
+        """Tasks first to first + episodes - 1."""
+        speak = lambda prompts, drawn, limits: sample(model, prompts, drawn, limits)  # noqa: E731
+        draws = [Draw(task, task) for task in range(first, first + episodes)]
+        return self._rollouts.play(draws, Split.HELD_OUT, speak, limits, 0)
+
+
+def returns(episodes: list[Episode]) -> NDArray[np.float64]:
+    """Of each conversation."""
+    return np.asarray([episode.reward for episode in episodes], dtype=np.float64)

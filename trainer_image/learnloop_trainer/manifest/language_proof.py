@@ -1,0 +1,251 @@
+"""Rank 0, after a language model was trained: export, evaluate, compare, and write the manifest that proves it."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+
+from learnloop_api.kinds.training.language_algorithms import LanguageParameters
+from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.language_proof import LanguageProof
+from learnloop_api.wire.training import Export, Manifest, Parity, ReturnEstimate
+from learnloop_environments import own_code
+from learnloop_environments.conversations.base import ConversationWorld
+from learnloop_environments.conversations.make import world_digest
+from learnloop_trainer.errors import ExportError
+from learnloop_trainer.evaluation import difference, estimate, held_out_episodes
+from learnloop_trainer.export.language import BASE, TEMPLATE, exported, gguf_adapter, read
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.base_model import Base
+from learnloop_trainer.language.batches import batches
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.learning import LanguageLearner
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits, loaded, returns, served
+from learnloop_trainer.manifest.proof import VALIDATION, versions
+from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+
+MOST_DIFFERENCE = 1e-3
+"""Of a log-probability between the trained network and its file read again: float32 sums in another order."""
+PARITY_EPISODES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was trained, and all that is needed to judge it."""
+
+    base: Base
+    chat: Chat
+    world: ConversationWorld
+    learner: LanguageLearner
+    context: int
+    curves: Mapping[str, float]
+    begun_from: str = ""
+    experience: ExperienceRead | None = None
+
+
+def prove_language(
+    order: Order,
+    subject: Subject,
+    world_size: int,
+    store: Store,
+    reporter: Reporter,
+    durable: Callable[[], str],
+    began: float,
+) -> Manifest:
+    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable."""
+    spec, network, base = order.spec, subject.learner.network, subject.base
+    parameters, model = order.parameters, spec.data.language_model
+    assert isinstance(parameters, LanguageParameters)  # checked when the order was read
+    assert model is not None
+    reporter.phase("exporting", "writing the trained weights")
+    config = None
+    if network.adapters is not None:
+        asked = parameters.lora
+        config = lora.configuration(sorted(_kinds(network)), asked.rank, asked.alpha, model.base.uri)
+    facts = {
+        BASE: base.sha256,
+        TEMPLATE: subject.chat.digest,
+        "learnloop.algorithm": spec.algorithm,
+        "learnloop.job": order.job,
+    }
+    body = exported(network, facts, config)
+    proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
+    ours = loaded(base, read(body), network.device, dtype, "the exported file")
+
+    reporter.phase("evaluating", "holding held-out conversations")
+    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed)
+    drawn = limits(model.sampling, subject.chat, subject.context)
+    likeliest = limits(model.sampling, subject.chat, subject.context, 0.0)
+
+    def measured(what: str, speaker: Any, how: Any, first: int, episodes: int) -> list[Episode]:
+        found = tasks.play(speaker, how, first, episodes)
+        reporter.alive(f"{what}: {len(found)} held-out conversations")
+        return found
+
+    held = measured("trained model", ours, drawn, proof.first, proof.episodes)
+    calm = held
+    if drawn.temperature:
+        calm = measured("its likeliest answers", ours, likeliest, proof.first, proof.episodes)
+    validation: ReturnEstimate | None = None
+    if spec.evaluation.validation_episodes:
+        more = measured("validation", ours, drawn, proof.first + VALIDATION, spec.evaluation.validation_episodes)
+        validation = estimate(returns(more), spec.seed)
+    reporter.phase("exporting", "comparing the exported weights with the trained ones")
+    parity = compared(network, ours, held[:PARITY_EPISODES], parameters.tokens_per_batch)
+    del ours
+    reporter.phase("evaluating", "holding the same conversations with the model that serves")
+    uri, sha256, before = served(order, store, base)
+    theirs_model = loaded(base, before, network.device, dtype, uri)
+    theirs = measured("baseline", theirs_model, drawn, proof.first, proof.episodes)
+    greedy_before = measured("baseline's likeliest answers", theirs_model, likeliest, proof.first, proof.episodes)
+    del theirs_model
+
+    evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(theirs), spec.seed)
+    assert evaluation is not None  # evaluation.episodes is at least 1
+    assert baseline is not None
+    say(f"trained model: mean {evaluation.mean:.3f} over {proof.episodes} held-out tasks, baseline {baseline.mean:.3f}")
+    checkpoint = durable()
+    artifact = store.put_artifact(body)
+    manifest = Manifest(
+        job=order.job,
+        agent=order.agent,
+        algorithm=spec.algorithm,
+        environment=spec.data.environment,
+        seed=spec.seed,
+        step=subject.learner.step,
+        total_steps=spec.total_steps,
+        world_size=world_size,
+        attempts=order.attempt + 1,
+        artifact_uri=artifact,
+        artifact_sha256=digest(body),
+        artifact_bytes=len(body),
+        checkpoint_sha256=checkpoint,
+        baseline=baseline,
+        evaluation=evaluation,
+        difference=difference(returns(held), returns(theirs), spec.seed),
+        held_out=proof,
+        begun_from=subject.begun_from or None,
+        rewards=spec.data.rewards or "environment",
+        reward_policy=order.reward_policy.name if _by_policy(order) and order.reward_policy else None,
+        reward_policy_revision=order.reward_policy.revision if _by_policy(order) and order.reward_policy else None,
+        experience=subject.experience,
+        baseline_uri=uri,
+        baseline_sha256=sha256,
+        greedy=estimate(returns(calm), spec.seed),
+        parity=parity,
+        validation=validation,
+        exports=_further(order, network, base, parity, parameters.lora.alpha, config, store),
+        language=LanguageProof(
+            base_uri=model.base.uri,
+            base_sha256=base.sha256,
+            template_sha256=subject.chat.digest,
+            tools_sha256=tools_digest(subject.world, model.tools),
+            environment_sha256=hashlib.sha256(world_digest(spec.data.environment).encode()).hexdigest(),
+            weights="full" if network.adapters is None else "lora",
+            precision=parameters.precision,
+            temperature=model.sampling.temperature,
+            max_tokens=drawn.most,
+            context_length=subject.context,
+            success=_share(held),
+            greedy_success=_share(calm),
+            baseline_success=_share(theirs),
+            baseline_greedy_success=_share(greedy_before),
+            mean_tokens=float(np.mean([episode.sampled for episode in held])),
+            truncated=float(np.mean([episode.truncated for episode in held])),
+            curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
+        ),
+        wall_seconds=max(0.0, time.time() - began),
+        versions=versions() | _own(),
+        created_at=datetime.now(UTC),
+    )
+    store.put_manifest(manifest)
+    return manifest
+
+
+def _kinds(network: LanguageNetwork) -> set[str]:
+    return {name.rpartition(".")[2] for name in network.adapters or {}}
+
+
+def _by_policy(order: Order) -> bool:
+    return order.spec.data.rewards == "policy"
+
+
+def _own() -> dict[str, str]:
+    from importlib.metadata import version
+
+    code = own_code.fingerprint(os.environ)
+    found = {name: version(name) for name in ("transformers", "tokenizers")}
+    return found if code is None else found | {"environment": code}
+
+
+def _share(episodes: Sequence[Episode]) -> float | None:
+    known = [episode.success for episode in episodes if episode.success is not None]
+    return float(np.mean(known)) if known else None
+
+
+def tools_digest(world: ConversationWorld, tools: Sequence[Any]) -> str:
+    """SHA-256 of the tools as the template was given them, as canonical JSON."""
+    given = [tool.to_openai() for tool in tools] or [dict(tool) for tool in world.tools]
+    return hashlib.sha256(json.dumps(given, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@torch.no_grad()
+def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], budget: int) -> Parity:
+    """Does the file that was stored say what the trained network says? On tokens drawn in held-out conversations.
+
+    `again`: the exported file, put into a fresh base model. Raises ExportError where it does not.
+    """
+    spoken = [episode for episode in episodes if episode.sampled]
+    other = LanguageNetwork(again, {}, bfloat16=network.bfloat16)
+    most, agreed, count = 0.0, 0, 0
+    for batch in batches(spoken, range(len(spoken)), budget, network.device):
+        trained, stored = network.score(batch), other.score(batch)
+        gap = (trained.log_prob - stored.log_prob).abs()
+        most = max(most, float(gap.max()))
+        agreed += int((gap <= MOST_DIFFERENCE).sum())
+        count += len(gap)
+    if not count:
+        raise ExportError("the trained model drew no token in any held-out conversation; nothing was stored")
+    allowed = MOST_DIFFERENCE if not network.bfloat16 else 0.1  # a bfloat16 has 8 bits
+    if most > allowed:
+        raise ExportError(
+            f"the exported weights differ from the trained ones: log-probabilities by up to {most:.3g} over {count} "
+            "tokens; nothing was stored"
+        )
+    return Parity(observations=count, recorded=0, max_abs_difference=most, action_agreement=agreed / count, passed=True)
+
+
+def _further(
+    order: Order,
+    network: LanguageNetwork,
+    base: Base,
+    parity: Parity,
+    alpha: float,
+    config: str | None,
+    store: Store,
+) -> list[Export]:
+    """adapter_config.json for PEFT's readers, and the adapter as GGUF where llama.cpp knows the architecture."""
+    if network.adapters is None or config is None:
+        return []
+    bodies: list[tuple[Any, bytes]] = [("peft-config", config.encode())]
+    made = gguf_adapter(lora.arrays(network.adapters), base.config, alpha)
+    if made is None:
+        say(f"no GGUF adapter: {base.config.get('architectures')} is no architecture whose names are known here")
+    else:
+        bodies.append(("gguf-lora", made))
+    return [
+        Export(format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity)
+        for kind, body in bodies
+    ]

@@ -1,0 +1,158 @@
+"""A language model's training at step 0: base model, world, experience and learner, as the order says."""
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from learnloop_api.kinds.language_model import LanguageModel
+from learnloop_api.kinds.training.language_algorithms import (
+    DpoParameters,
+    LanguageParameters,
+    PolicyParameters,
+    RecordedExperience,
+    SftParameters,
+)
+from learnloop_environments.conversations.base import ConversationWorld
+from learnloop_environments.conversations.make import make_world
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.language import algorithms, lora
+from learnloop_trainer.language.base_model import FIELD, Base, opened
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
+from learnloop_trainer.language.learning import Experience, LanguageLearner, Setting
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rollouts import Rollouts
+from learnloop_trainer.manifest.language_policies import limits
+from learnloop_trainer.progress_reporter import RECENT
+from learnloop_trainer.store import Store
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.initial_language_model import begin_from
+from learnloop_trainer.training_run.logged_experience import ReadExperience
+from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
+
+SIDE_BY_SIDE = 512
+"""Conversations that speak at the same time."""
+ROLLOUTS, RECORDED, BOTH, PREFERENCES = "rollouts", "recorded", "both", "preferences"
+
+
+@dataclass(slots=True)
+class LanguageTraining:
+    """Everything that changes while a rank trains a language model, and what it was begun with."""
+
+    learner: LanguageLearner
+    base: Base
+    chat: Chat
+    world: ConversationWorld
+    context: int
+    begun_from: str = ""
+    read: ReadExperience = field(default_factory=ReadExperience)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    curves: dict[str, float] = field(default_factory=dict)
+
+
+def source_of(order: Order) -> str:
+    """Where the run's experience comes from; raises ConfigError for what its algorithm cannot learn from."""
+    parameters = order.parameters
+    assert isinstance(parameters, RecordedExperience)  # every algorithm for language models is one
+    asked, name = parameters.experience, f"spec.{order.spec.algorithm.replace('-lm', 'Lm')}.experience"
+    if isinstance(parameters, SftParameters):
+        if asked in (ROLLOUTS, BOTH):
+            raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
+        return RECORDED
+    if isinstance(parameters, DpoParameters) and parameters.pairs == "preferences":
+        if asked is not None and asked != RECORDED:
+            raise ConfigError(name, asked, "goes with pairs: episodes", "set spec.dpo.pairs to episodes, or remove it")
+        return PREFERENCES
+    if asked is not None:
+        return asked
+    return RECORDED if parameters.recording else ROLLOUTS
+
+
+def _refuse_cut_sampling(model: LanguageModel) -> None:
+    sampling, place = model.sampling, f"{FIELD}.sampling"
+    if sampling.top_p < 1 or sampling.top_k:
+        name, value = ("topP", sampling.top_p) if sampling.top_p < 1 else ("topK", sampling.top_k)
+        problem = "cuts the distribution, and the ratio of two cut ones is biased"
+        raise ConfigError(f"{place}.{name}", value, problem, "set topP to 1 and topK to 0 where rollouts are learned")
+    if not sampling.temperature:
+        raise ConfigError(f"{place}.temperature", 0, "draws nothing to learn from", "set it above 0, e.g. to 1")
+
+
+def network_of(
+    parameters: LanguageParameters, traits: algorithms.LanguageTraits, base: Base, seed: int, device: torch.device
+) -> LanguageNetwork:
+    """The network that learns: whole, or an adapter beside the frozen base."""
+    narrow = parameters.precision == "bfloat16"
+    whole = parameters.weights == "full"
+    dtype = torch.bfloat16 if narrow and not whole else torch.float32
+    asked = parameters.lora
+    wanted = traits.base or bool(getattr(parameters, "kl_coefficient", 0.0))
+    model = base.model(device, dtype)
+    torch.manual_seed(seed)
+    return LanguageNetwork(
+        model,
+        None if whole else lora.attach(model, asked.layers, asked.rank, asked.alpha, seed),
+        value_head=traits.values,
+        reference=base.model(device, torch.bfloat16 if narrow else torch.float32) if whole and wanted else None,
+        bfloat16=narrow,
+    )
+
+
+def begin_language(
+    order: Order, group: Group, device: torch.device, store: Store, cache: Path | None = None
+) -> LanguageTraining:
+    """A training at step 0; raises ConfigError for what does not fit together."""
+    spec, parameters, model = order.spec, order.parameters, order.spec.data.language_model
+    traits = algorithms.find(spec.algorithm)
+    assert isinstance(parameters, RecordedExperience)
+    assert traits is not None and model is not None  # noqa: PT018
+    kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
+    base = opened(model, os.environ, kept)
+    world = make_world(spec.data.environment)
+    chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
+    context = base.context(model.context_length)
+    network = network_of(parameters, traits, base, spec.seed, device)
+    read = ReadExperience()
+    experience = _experience(order, group, store, chat, world, context, read)
+    begun = begin_from(order, network, base, store)
+    setting = Setting(network, experience, group, spec.seed, spec.total_steps)
+    return LanguageTraining(traits.learner(parameters, setting), base, chat, world, context, begun, read)
+
+
+def _experience(
+    order: Order,
+    group: Group,
+    store: Store,
+    chat: Chat,
+    world: ConversationWorld,
+    context: int,
+    read: ReadExperience,
+) -> Experience:
+    parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
+    assert isinstance(parameters, RecordedExperience)
+    assert model is not None
+    if source == PREFERENCES:
+        return Preferred(lambda: preferred_pairs(order, store, chat, read), group)
+    plan = Plan(
+        episodes=parameters.batch_episodes if isinstance(parameters, PolicyParameters | SftParameters) else 0,
+        group_size=parameters.group_size,
+        fixed=parameters.rollouts if isinstance(parameters, DpoParameters) else 0,
+        margin=parameters.margin if isinstance(parameters, DpoParameters) else 0.0,
+    )
+    fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read)  # noqa: E731
+    if source == RECORDED:
+        return Recorded(fetch, plan, group)
+    _refuse_cut_sampling(model)
+    if order.spec.data.rewards == "policy":
+        problem, fix = "is not known of rollouts, which the environment rewards", "set experience: recorded"
+        raise ConfigError("spec.data.rewards", "policy", problem, fix)
+    rollouts = Rollouts(order.spec.data.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
+    played = Played(rollouts, limits(model.sampling, chat, context), plan, group)
+    return Both(Recorded(fetch, plan, group), played) if source == BOTH else played

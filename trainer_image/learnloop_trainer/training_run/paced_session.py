@@ -1,0 +1,132 @@
+"""What every kind of training does between two rounds: checkpoints at a bounded cost, and leaving in good order."""
+
+import signal
+import time
+from types import FrameType
+from typing import Generic, TypeVar
+
+from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.rendezvous import settled
+from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
+from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.store import Store
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.saver import Saver
+
+T = TypeVar("T")
+
+FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
+SETTLED_SECONDS = 30.0
+SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
+MOST_OF_TIME = 0.015  # share of the time that checkpoints may take
+
+
+class Stopper:
+    """Turns SIGTERM into a request while training, and into Terminated at once everywhere else."""
+
+    def __init__(self) -> None:
+        """Not yet installed."""
+        self.requested = False
+        self.graceful = False
+
+    def install(self) -> None:
+        """Listen for SIGTERM; main thread only."""
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.requested = True
+        if not self.graceful:
+            raise Terminated("SIGTERM: leaving")
+
+
+def newest(store: Store) -> bytes | None:
+    """The newest checkpoint that is whole; raises StoreRefused when there are some and all of them are damaged."""
+    try:
+        saved = store.checkpoint()
+    except StoreRefused as damage:
+        say(f"{damage}; going back to the one before")
+        saved = store.checkpoint(back=1)
+        if saved is None:
+            raise
+    return saved.body if saved else None
+
+
+class PacedSession(Generic[T]):
+    """A training loop with its checkpoints; a kind of training says what a state is."""
+
+    def __init__(
+        self, order: Order, group: Group, store: Store, reporter: Reporter, saver: Saver, stopper: Stopper
+    ) -> None:
+        """Nothing happens before training begins."""
+        self._order, self._group, self._store = order, group, store
+        self._reporter, self._saver, self._stopper = reporter, saver, stopper
+        self._begun = self._saved_at = time.monotonic()
+        self._saves = 0
+        self._pause, self._strain = 0.0, 1.0  # seconds the last checkpoint held training up, per processor second of it
+        self._chief = group.place.rank == 0
+
+    def _packed(self, training: T) -> bytes | None:
+        """Collective: the state of all ranks, on rank 0; None elsewhere."""
+        raise NotImplementedError
+
+    def _step(self, training: T) -> int:
+        """How far it is, of totalSteps."""
+        raise NotImplementedError
+
+    def _iterate(self, training: T) -> None:
+        """One round."""
+        raise NotImplementedError
+
+    def _train(self, training: T, told: str) -> None:
+        """To totalSteps; returns when the final checkpoint is handed to the saver."""
+        self._begun = self._saved_at = time.monotonic()
+        self._stopper.graceful = True  # before anybody can read that this rank trains
+        try:
+            self._reporter.phase("training", told)
+            while self._step(training) < self._order.spec.total_steps:
+                self._iterate(training)
+                self._between(training)
+            self._save(training)
+        finally:
+            self._stopper.graceful = False
+
+    def _between(self, training: T) -> None:
+        """Collective: after each round."""
+        if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:
+            settled()
+        leaving, due = self._group.sum([float(self._stopper.requested), float(self._due())])
+        if due or leaving:
+            self._save(training)
+        if leaving:
+            self._leave()
+
+    def _due(self) -> bool:
+        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.
+
+        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME. Where
+        processors are short, what the saver's thread needs of them costs training that much more.
+        """
+        cost = self._pause + self._saver.cost * self._strain
+        wanted = max(self._order.spec.checkpoint.every_seconds, cost / MOST_OF_TIME)
+        return self._chief and time.monotonic() - self._saved_at >= wanted and self._saver.idle
+
+    def _save(self, training: T) -> None:
+        began, processor = time.monotonic(), time.thread_time()
+        body = self._packed(training)
+        self._saved_at, self._saves = time.monotonic(), self._saves + 1
+        self._pause = self._saved_at - began
+        self._strain = max(1.0, self._pause / max(1e-6, time.thread_time() - processor))
+        if body is not None:
+            self._saver.offer(body, self._step(training))
+
+    def _leave(self) -> None:
+        """Some rank got SIGTERM and the checkpoint is taken: when it is durable that rank leaves, its group with it.
+
+        Collective: the successor of a rank that left earlier would find rank 0 still saving and end its generation.
+        """
+        flushed = self._chief and self._saver.flush(FLUSH_SECONDS)
+        (durable,) = self._group.sum([float(flushed)])
+        if self._stopper.requested:
+            raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
+        raise PeerLost("another rank was told to stop")

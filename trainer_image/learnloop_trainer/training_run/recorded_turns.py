@@ -1,0 +1,118 @@
+"""Recorded turns and preferences for a language model: an agent's log in the store, or a recorded file."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.training.language_algorithms import RecordedExperience
+from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
+from learnloop_api.wire.language import Preference
+from learnloop_api.wire.trajectory import Step
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import episodes_of, pairs_of
+from learnloop_trainer.language.learning import Pair
+from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.manifest.baseline_policy import fetch
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.logged_experience import ReadExperience, chosen, read_file
+from learnloop_trainer.training_run.reward_rules import policy_in_force, step_rewards
+
+MOST_PREFERENCES = 100_000
+
+
+def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperience) -> list[Episode]:
+    """What the order names, as episodes to learn from; `read` says afterwards what that was. Raises ConfigError."""
+    parameters, agent = order.parameters, order.spec.data.learning_agent_ref
+    assert isinstance(parameters, RecordedExperience)
+    named = f"spec.{order.spec.algorithm}.recording"
+    selection: EpisodeSelection | None = None
+    if parameters.recording:
+        fix = "point it to a file with one trajectory as JSON on each line"
+        body = fetch(parameters.recording, store, named, fix)
+        logged = read_file(body, named, parameters.recording)
+    elif agent is None:
+        problem = f"is missing: {order.spec.algorithm} learns from an agent's recorded turns"
+        raise ConfigError("spec.data.learningAgentRef", "", problem, f"set it, or {named}")
+    else:
+        selection = chosen(order, datetime.now(UTC))
+        logged = store.episodes(agent.name, selection, parameters.max_recorded_turns)
+    finished = [episode for episode in logged if episode.status == "completed"]
+    if len(finished) < len(logged):
+        say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
+    rewards = step_rewards(policy_in_force(order, store), played=False)
+    rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
+    found = episodes_of(rewarded, parameters.max_staleness, chat.digest)
+    read.note = _told(logged, found, store, agent.name if agent and not parameters.recording else None, selection)
+    return found
+
+
+def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
+    return [step.model_copy(update={"reward": worth}) for step, worth in zip(episode.steps, rewards, strict=True)]
+
+
+def _told(
+    logged: Sequence[LoggedEpisode],
+    found: Sequence[Episode],
+    store: Store,
+    agent: str | None,
+    selection: EpisodeSelection | None,
+) -> ExperienceRead:
+    ids = [episode.trajectory_id for episode in logged]
+    body = "".join(f"{one}\n" for one in ids).encode()
+    return ExperienceRead(
+        agent=agent,
+        selection=selection,
+        read_at=datetime.now(UTC),
+        episodes=len(ids),
+        steps=sum(int(episode.values.get("turns", 1)) for episode in found),
+        model_revisions=sorted({episode.policy_revision for episode in logged})[:MOST_NAMED],
+        trajectory_ids=ids[:MOST_NAMED],
+        ids_uri=store.put_artifact(body) if ids else None,
+        ids_sha256=digest(body) if ids else None,
+    )
+
+
+def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience) -> list[Pair]:
+    """What people preferred, of a file or of the agent; `read` says afterwards which they are. Raises ConfigError."""
+    parameters, agent = order.parameters, order.spec.data.learning_agent_ref
+    assert isinstance(parameters, RecordedExperience)
+    if parameters.recording:
+        found = _preferences_in(fetch(parameters.recording, store, FILE, FILE_FIX), parameters.recording)
+    elif agent is None:
+        fix = f"set it, or {FILE}"
+        raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
+    else:
+        found = store.preferences(agent.name, MOST_PREFERENCES)
+    ids = [one.preference_id for one in found]
+    body = "".join(f"{one}\n" for one in ids).encode()
+    read.note = ExperienceRead(
+        agent=agent.name if agent and not parameters.recording else None,
+        read_at=datetime.now(UTC),
+        episodes=len(ids),
+        steps=2 * len(ids),
+        model_revisions=[],
+        trajectory_ids=ids[:MOST_NAMED],
+        ids_uri=store.put_artifact(body) if ids else None,
+        ids_sha256=digest(body) if ids else None,
+    )
+    return pairs_of(found, chat)
+
+
+FILE = "spec.dpo.recording"
+FILE_FIX = "point it to a file with one preference as JSON on each line"
+
+
+def _preferences_in(body: bytes, uri: str) -> list[Preference]:
+    found: list[Preference] = []
+    for number, line in enumerate(body.splitlines(), 1):
+        try:
+            found.append(Preference.model_validate_json(line))
+        except ValidationError as error:
+            problem = f"line {number} is no preference ({error.errors()[0]['msg']})"
+            raise ConfigError(FILE, uri, problem, FILE_FIX) from None
+    return found
