@@ -65,6 +65,8 @@ KUBE = Module(
 TRAINING_OPERATOR = Module(
     "training-operator", {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"}
 )
+TRAINING_KINDS = Module("training-kinds", {})
+"""Not built: the definitions of kinds that may run or queue training, for tests."""
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
 NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})

@@ -1,0 +1,72 @@
+"""The kinds that may run or queue training, as their own projects define them, on an API server of the tests."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.addons.standard import TRAINING_OPERATOR_MODULE
+from go_programs import go_build
+from learnloop_operator.adapters.kube.client import KubeClient
+
+APPLY = "application/apply-patch+yaml"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ATTEMPTS, PAUSE = 600, 0.1
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SOURCES = (
+    (
+        go_build.TRAINING_OPERATOR,
+        TRAINING_OPERATOR_MODULE,
+        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+    ),
+    (
+        go_build.TRAINING_KINDS,
+        "github.com/kubeflow/trainer/v2",
+        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+    ),
+    (
+        go_build.TRAINING_KINDS,
+        "github.com/kubeflow/trainer/v2",
+        "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    ),
+    (
+        go_build.TRAINING_KINDS,
+        "sigs.k8s.io/jobset",
+        "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+    ),
+    (
+        go_build.TRAINING_KINDS,
+        "sigs.k8s.io/kueue",
+        "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml",
+    ),
+)
+
+
+def files() -> Iterator[Path]:
+    """Where the definitions lie."""
+    for module, path, file in SOURCES:
+        yield go_build.module_folder(module, path) / file
+
+
+async def install(user: KubeClient) -> None:
+    """The API server knows them all. AssertionError when it does not in a minute."""
+    names = []
+    for file in files():
+        definition = yaml.load(file.read_text(encoding="utf-8"), LOADER)
+        path, query = f"{DEFINITIONS}/{definition['metadata']['name']}", {"fieldManager": "test", "force": "true"}
+        await user.http.request("PATCH", path, body=definition, query=query, content_type=APPLY)
+        names.append(path)
+    for path in names:
+        await _established(user, path)
+
+
+async def _established(user: KubeClient, path: str) -> None:
+    for _ in range(ATTEMPTS):
+        definition: dict[str, Any] = await user.http.request("GET", path)
+        conditions = (definition.get("status") or {}).get("conditions") or []
+        if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
+            return
+        await asyncio.sleep(PAUSE)
+    raise AssertionError(f"{path} is still not served")

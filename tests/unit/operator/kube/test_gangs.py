@@ -1,0 +1,90 @@
+"""Which object runs a TrainingJob's gang: whichever is its own, on whichever backend the cluster has."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Unavailable
+from learnloop_operator.adapters.kube.gangs import find_gang, queue_missing, queue_says
+from learnloop_operator.adapters.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
+from testing.training.training_builders import resource
+
+ALL = {"PyTorchJob", "TrainJob", "JobSet", "Job"}
+
+
+class Cluster:
+    """Kinds that the API server knows, and objects by kind."""
+
+    def __init__(self, *kinds: str, **owners: str) -> None:
+        self.kinds, self.owners = set(kinds), owners
+        self.asked: list[str] = []
+        self.workloads: dict[ResourceKind, list[Any]] = {}
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Any:
+        self.asked.append(kind.kind)
+        if kind.kind not in self.kinds:
+            raise KindMissing("404", status=404)
+        if kind.kind not in self.owners:
+            raise NotFound("404", status=404)
+        reference = {"kind": "TrainingJob", "name": name, "uid": self.owners[kind.kind], "controller": True}
+        return {"metadata": {"name": name, "namespace": namespace, "uid": "g", "ownerReferences": [reference]}}
+
+    async def list(self, kind: ResourceKind, *_: Any, labels: str, **__: Any) -> Any:
+        if kind not in self.workloads:
+            raise KindMissing("404", status=404)
+        return self.workloads[kind] if labels.endswith("=g") else []
+
+
+async def found(cluster: Cluster, asked: str = "auto", recorded: str | None = None) -> tuple[str | None, set[str]]:
+    gang = await find_gang(cluster, resource(), asked, recorded)  # type: ignore[arg-type]
+    return gang.object and gang.object["kind"], set(gang.installed)
+
+
+async def test_where_there_is_no_gang_every_kind_is_asked_about_each_time() -> None:
+    cluster = Cluster("Job")
+    assert await found(cluster) == (None, {"job"})
+    cluster.kinds.add("JobSet")
+    assert await found(cluster) == (None, {"job", "jobset"}), "installed later, and no restart needed"
+
+
+async def test_the_recorded_backend_is_asked_first_and_alone_while_it_has_the_gang() -> None:
+    cluster = Cluster(*ALL, JobSet="u-1")
+    assert (await found(cluster, recorded="jobset"))[0] == "JobSet"
+    assert cluster.asked == ["JobSet"]
+    assert (await found(Cluster(*ALL, Job="u-1"), recorded="jobset"))[0] == "Job", "begun, and never recorded"
+
+
+async def test_only_what_the_spec_leaves_open_is_asked_about() -> None:
+    cluster = Cluster(*ALL, Job="u-1")
+    assert await found(cluster, asked="jobset") == (None, {"jobset"})
+    assert cluster.asked == ["JobSet"]
+
+
+async def test_an_object_of_the_same_name_that_is_somebody_elses_is_no_gang_of_ours() -> None:
+    cluster = Cluster(*ALL, Job="u-of-an-earlier-one")
+    assert (await found(cluster))[0] is None
+
+
+async def test_a_queue_is_missing_only_where_no_version_of_kueue_is() -> None:
+    cluster = Cluster()
+    said = await queue_missing(cluster, "ns", "team-a")  # type: ignore[arg-type]
+    assert "LocalQueue team-a" in said
+    for version in (WORKLOAD, OLD_WORKLOAD):
+        cluster.workloads = {version: []}
+        assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
+
+
+async def test_the_workload_of_this_gang_speaks_and_silence_stops_nothing() -> None:
+    waits = {"type": "QuotaReserved", "status": "False", "message": "2 more needed"}
+    cluster = Cluster()
+    cluster.workloads = {OLD_WORKLOAD: [{"metadata": {}, "status": {"conditions": [waits]}}]}
+    assert await queue_says(cluster, "ns", "g") == "2 more needed"  # type: ignore[arg-type]
+    assert await queue_says(cluster, "ns", "other") == ""  # type: ignore[arg-type]
+
+    class Silent(Cluster):
+        async def list(self, *_: Any, **__: Any) -> Any:
+            raise Unavailable("503", status=503)
+
+    assert await queue_says(Silent(), "ns", "g") == ""  # type: ignore[arg-type]
+    with pytest.raises(Unavailable):
+        await queue_missing(Silent(), "ns", "team-a")  # type: ignore[arg-type]
