@@ -12,6 +12,7 @@ LABEL_STUDY = f"{GROUP}/study"  # on a trial: the TrainingJob whose study it bel
 LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
 LABEL_MEMORY = f"{GROUP}/memory-service"
 LABEL_REVISION = f"{GROUP}/revision"
+LABEL_GATE_SUITE = f"{GROUP}/gate-suite"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_PART_OF = "app.kubernetes.io/part-of"

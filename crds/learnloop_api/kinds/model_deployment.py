@@ -23,6 +23,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
+from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
 from learnloop_api.kinds.rollouts.shadow import ShadowStatus
 
@@ -132,12 +133,24 @@ class DeploymentTemplate(Resource):
             "type drift compares a step with those before it: add a step with a weight from 1 to 99",
             ".rollout",
         ),
+        Rule(
+            "!has(self.gates) || !self.rollout.steps.exists(s, has(s.experiment) && s.experiment.arms.size() > 0)",
+            "gates judge the canary alone, and a step's experiment would show other models to users: remove its arms",
+            ".gates",
+        ),
     )
 
     serving: Serving = Field(default_factory=Serving)
     routing: Routing = Field(default_factory=Routing)
     rollout: Rollout = Field(default_factory=Rollout)
     analysis: Analysis = Field(default_factory=Analysis)
+    gates: Gates | None = Field(
+        default=None,
+        description=(
+            "Suites, and a person's approval, that stand between a ready candidate and its first episode. "
+            "Left out, a canary begins with its first step."
+        ),
+    )
 
 
 class ModelDeploymentSpec(DeploymentTemplate):
@@ -159,6 +172,11 @@ class ModelDeploymentSpec(DeploymentTemplate):
             "!has(self.model.uri) || !has(self.languageModel) || !self.model.uri.startsWith('uniform://')",
             "uniform:// is a policy of numbers: write base://<sha256 of languageModel.base> for the base model alone",
             ".model.uri",
+        ),
+        Rule(
+            "!has(self.gates) || !has(self.experiment)",
+            "gates judge the canary alone, and an experiment would show other models to users: remove one of the two",
+            ".experiment",
         ),
     )
 
@@ -257,6 +275,7 @@ class ModelDeploymentStatus(Status):
         description="The sequential tests and dry runs of the rollout under way.",
     )
     experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
+    gates: GatesStatus | None = Field(default=None, description="What the gates have found of the last candidate.")
     shadow: ShadowStatus | None = Field(default=None, description="What the shadow steps of this rollout have shown.")
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")

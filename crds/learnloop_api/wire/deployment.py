@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from learnloop_api.wire.base import MOST, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.gates import GateVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -56,6 +57,10 @@ class ModelDeployed(WireModel):
     )
     reason: str = Field(default="", max_length=1024, description="taken_back: one CamelCase word why")
     verdict: str = Field(default="", max_length=1024, description="the rollout's sentence about it, with its evidence")
+    gates: list[GateVerdict] = Field(
+        default_factory=list, max_length=12, description="what stood between it and its first episode; empty: nothing"
+    )
+    approved_by: str | None = Field(default=None, max_length=1024, description="who let it begin; null: nobody asked")
     deployed_at: Timestamp = Field(description="when it became the stable one, or was taken back")
 
 

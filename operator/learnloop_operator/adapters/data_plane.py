@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
+from learnloop_api.wire.gates import GateReports
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.outcomes import DeploymentOutcomes
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
@@ -123,6 +124,18 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
+
+    async def gate_reports(self, namespace: str, deployment: str) -> GateReports:
+        """The newest reports of a ModelDeployment's gate suites.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        path = f"/api/v1/models/{deployment}/gates"
+        found = await self._read(GateReports, namespace, path)
+        if found is None:
+            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
+        return found
 
     async def degraded(self, url: str) -> Mapping[str, str] | None:
         """What a namespace's own memory service at this URL does without, and why; None when it does not say.

@@ -10,6 +10,7 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.event_reader import with_events
 from learnloop_operator.adapters.kube.gateway_api import Mirroring, mirroring, route_problem
@@ -17,6 +18,7 @@ from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
+    JOB,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
     POD,
@@ -28,9 +30,11 @@ from learnloop_operator.adapters.pods.counter_reader import targets
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.rollout.children.gate_jobs import COMPONENT as GATE_SUITE
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.manifests import COMPONENT
 from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.observed_suites import suite_runs
 from learnloop_operator.core.rollout.children.routing_table import read as read_table
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
@@ -52,6 +56,7 @@ class ModelDeploymentController:
     def __init__(self, services: Services) -> None:
         self._kube: Reader = services.kube
         self._clock = services.clock
+        self._data: DataPlane = services.data_plane
         self._source = services.evidence
         self._lane, self._drafts = services.lane, services.drafts
         settings = services.settings
@@ -80,7 +85,7 @@ class ModelDeploymentController:
         draft = self._drafts.of(body)
         status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
         snapshot = await self._world(body, spec, status)
-        snapshot = replace(snapshot, unwritten_since=draft.since if draft else None)
+        snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):
@@ -144,6 +149,30 @@ class ModelDeploymentController:
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
             mirror_problem=mirror.problem,
             percent_problem=mirror.percent_problem,
+        )
+
+    async def _suites(self, snapshot: Snapshot) -> Snapshot:
+        """The same with the Jobs of running gates, and with what they have handed in."""
+        gates = snapshot.before.gates
+        if gates is None or gates.phase != "Running":
+            return snapshot
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={GATE_SUITE}"
+        jobs, pods = await asyncio.gather(
+            self._kube.list(JOB, snapshot.namespace, labels=mine),
+            self._kube.list(POD, snapshot.namespace, labels=mine),
+        )
+        own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
+        pods = await with_events(self._kube, snapshot.namespace, pods, self._clock())
+        problem = ""
+        try:
+            found = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
+        except DataPlaneUnavailable as error:
+            found, problem = [], f"its report cannot be had: {error}"
+        return replace(
+            snapshot,
+            children=(*snapshot.children, *own),
+            suite_runs=suite_runs(own, pods, found),
+            reports_problem=problem,
         )
 
     async def _mirroring(self, namespace: str, spec: ModelDeploymentSpec) -> Mirroring:

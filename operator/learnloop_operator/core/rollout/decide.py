@@ -8,6 +8,7 @@ from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout.checks.dry_run_metrics import notices
+from learnloop_operator.core.rollout.children.gate_jobs import gate_objects, stray_jobs
 from learnloop_operator.core.rollout.children.http_route import http_route
 from learnloop_operator.core.rollout.children.manifests import (
     access,
@@ -20,7 +21,7 @@ from learnloop_operator.core.rollout.children.manifests import (
 )
 from learnloop_operator.core.rollout.children.network_policy import network_policy
 from learnloop_operator.core.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
-from learnloop_operator.core.rollout.children.serving_announcement import announcements
+from learnloop_operator.core.rollout.children.serving_announcement import announcements, verdict_calls
 from learnloop_operator.core.rollout.experiment.finish import outcome
 from learnloop_operator.core.rollout.experiment.recover_withdrawals import adopt_guests, guests_out
 from learnloop_operator.core.rollout.flow.transitions import move
@@ -74,6 +75,7 @@ def decide(snapshot: Snapshot) -> Plan:
     table = _table(snapshot, shown, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
+    deletes = (*deletes, *stray_jobs(snapshot, result.state))
     if _leaves_gateway(snapshot):
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
@@ -84,8 +86,10 @@ def decide(snapshot: Snapshot) -> Plan:
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
+            *gate_objects(snapshot, result.state),
         ),
         delete=deletes,
+        calls=verdict_calls(snapshot, before, result.state),
         announcements=announcements(snapshot, result.state, result.sentence),
         events=(
             *result.events,

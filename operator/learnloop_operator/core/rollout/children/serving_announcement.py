@@ -1,7 +1,9 @@
-"""What the data plane is told about a ModelDeployment: which model serves, and which one was taken back."""
+"""What the data plane is told: which model serves, which one was taken back, and what the gates have found."""
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.kinds.rollouts.gates import GatesStatus, SuiteStatus
 from learnloop_api.wire.deployment import ModelDeployed, ScheduledStep
+from learnloop_api.wire.gates import GateVerdict, JudgedGates
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
@@ -21,6 +23,7 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcem
     if state.stable is None:
         return ()
     model, old = state.stable.model, state.previous
+    gates = state.gates if state.gates and state.gates.revision == model.revision else None
     event = ModelDeployed(
         model_deployment=snapshot.name,
         revision=model.revision,
@@ -31,6 +34,8 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcem
         canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
         schedule=_schedule(snapshot),
         verdict=sentence[:1024],
+        gates=_verdicts(gates) if gates else [],
+        approved_by=gates.approved_by if gates else None,
         deployed_at=stamp(snapshot.now),
     )
     return (_told(event, model.revision),)
@@ -76,3 +81,40 @@ def _schedule(snapshot: Snapshot) -> list[ScheduledStep]:
         )
         for step in snapshot.spec.rollout.steps[:32]
     ]
+
+
+def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call, ...]:
+    """The call that puts the end of a candidate's gates into the audit chain; none while they are being judged."""
+    found, known = after.gates, before.gates
+    if found is None or found.phase not in ("Passed", "Failed"):
+        return ()
+    if known and (known.revision, known.started_at, known.phase) == (found.revision, found.started_at, found.phase):
+        return ()
+    body = JudgedGates(
+        model_deployment=snapshot.name,
+        revision=found.revision,
+        started_at=found.started_at,
+        passed=found.phase == "Passed",
+        verdicts=_verdicts(found),
+        approved_by=found.approved_by,
+        message=found.message or "",
+    )
+    path = f"/api/v1/models/{snapshot.name}/gates/{found.revision}/verdict"
+    return (Call("PUT", path, body.model_dump(mode="json")),)
+
+
+def _verdicts(gates: GatesStatus) -> list[GateVerdict]:
+    return [_verdict(item) for item in gates.suites if item.verdict != "pending"]
+
+
+def _verdict(item: SuiteStatus) -> GateVerdict:
+    return GateVerdict(
+        suite=item.name,
+        verdict="passed" if item.verdict == "passed" else "failed",
+        samples=item.samples,
+        failures=item.failures,
+        bound=item.bound,
+        limit=item.limit,
+        report_sha256=item.report,
+        message=item.message or "",
+    )

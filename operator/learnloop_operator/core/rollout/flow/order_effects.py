@@ -7,6 +7,7 @@ from learnloop_api.kinds.rollouts.decision import Hand, Verb
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.manual_orders import let_win, take_out
 from learnloop_operator.core.rollout.judging.analysis import judge_canary, observed, young
+from learnloop_operator.core.rollout.judging.gate_suites import canary_waits, closed, gates_of
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.model.blocked_models import named, of_revision, shown, with_pin, without
 from learnloop_operator.core.rollout.model.decision_log import Outcome, who
@@ -18,6 +19,7 @@ from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.experiment_step import lost_experiment
 from learnloop_operator.core.rollout.steps.guard_after_promotion import ended, waiting
+from learnloop_operator.core.rollout.steps.pass_gates import untimely_word
 from learnloop_operator.core.rollout.steps.rollback import drop_canary, pinned, roll_back, swap_back
 from learnloop_operator.core.times import stamp
 from learnloop_operator.tuning.value_objects import value
@@ -83,6 +85,9 @@ def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer |
     if stray or state.canary is None:
         return stray
     step = state.step or 0
+    if canary_waits(snapshot, state):
+        why = f"its gates were rejected by {who(snapshot, word)}"
+        return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
     if not snapshot.spec.rollout.steps[step].pause and state.hand is None:
         return ignored(f"step {step + 1} waits for nobody; learnloop.dev/abort takes the canary back at any time")
     why = f"step {step + 1} was rejected by {who(snapshot, word)}"
@@ -226,6 +231,9 @@ def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:
         return Answer("refused", f"on hold by {state.hand.by}: resume it first")
     if state.hand:
         return ignored(f"{state.hand.verb} is under way already")
+    begun = state.weight > 0 or (state.step or 0) > 0
+    if state.canary and not begun and closed(snapshot, state, state.canary.revision):
+        return Answer("refused", "its gates are not passed: nobody leads users past them")
     if state.canary is None or state.stable is None or state.step is None or young(snapshot, state):
         return None
     seen = observed(snapshot, state, state.canary)
@@ -243,9 +251,20 @@ def _approve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer 
         return None
     if state.canary is None and model is not None and word.revision == model.revision and not state.in_the_way(model):
         return None
+    gates = gates_of(snapshot, state)
+    if gates is not None and word.step is None and _at_gates(snapshot, state, word):
+        why = untimely_word(snapshot, state, gates, word)
+        return Answer("refused", why) if why else None
     if word.step is not None and state.canary and word.step > (state.step or 0):
         return _stray(state, replace(word, step=None))
     return _stray(state, word)
+
+
+def _at_gates(snapshot: Snapshot, state: State, word: OrderAnnotation) -> bool:
+    """Whether the word is about a canary that its gates still judge, or will."""
+    begun = state.weight > 0 or (state.step or 0) > 0
+    named = state.canary is not None and state.canary.revision == word.revision
+    return named and not begun and closed(snapshot, state, word.revision or "")
 
 
 def _stepping(state: State, sentence: str) -> NextState:

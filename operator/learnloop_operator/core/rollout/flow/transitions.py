@@ -157,6 +157,7 @@ def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
     after = replace(
         state.without_canary(),
         canary=ArmState(model, now, was_ready=False),
+        gates=None,
         promoted_at=None,
         rollout_started_at=now,
     )

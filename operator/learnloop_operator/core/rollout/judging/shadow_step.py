@@ -8,6 +8,7 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import Verdict, lost
 from learnloop_operator.core.rollout.evidence.sample_age import untimely
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.rollout.judging.analysis import Judgement
+from learnloop_operator.core.rollout.judging.gate_suites import canary_waits
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
@@ -19,7 +20,7 @@ GROWTH = 1.5
 
 def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
     """The bars of the shadow step the rollout is at."""
-    if state.canary is None or state.step is None or state.weight:
+    if state.canary is None or state.step is None or state.weight or canary_waits(snapshot, state):
         return None
     return snapshot.spec.rollout.steps[state.step].shadow
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
@@ -62,6 +63,8 @@ class State:
     """What the dry runs say."""
     experiment: Experiment | None = None
     """The experiment under way, or the last one."""
+    gates: GatesStatus | None = None
+    """What the gates have found of the last candidate."""
 
     @property
     def blocked(self) -> BlockedRevision | None:
@@ -101,6 +104,7 @@ class State:
             ratios=(),
             reports=(),
             hand=None,
+            gates=self.gates if self.gates and self.gates.judged_at else None,
         )
 
 
@@ -127,6 +131,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         ratios=evidence_codec.load_ratios(status.evidence or ()) if step is not None else (),
         reports=evidence_codec.load_reports(status.evidence or ()),
         experiment=load_experiment(status.experiment),
+        gates=status.gates,
     )
 
 

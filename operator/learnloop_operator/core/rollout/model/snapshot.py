@@ -11,6 +11,7 @@ from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.core.rollout.gates.verdict import SuiteRun
 from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value
@@ -134,6 +135,10 @@ class Snapshot(BaseSnapshot):
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, PodEvidence] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
+    suite_runs: Mapping[str, SuiteRun] = field(default_factory=dict)
+    """The gates' suites, by the name of their Job."""
+    reports_problem: str = ""
+    """Why the suites' reports cannot be had; "" when they can."""
     defaults: Defaults
     fresh_key: str = field(default="", repr=False)
     """Newly drawn by gather for a ModelDeployment that has no key of its episodes yet; never the one in use."""

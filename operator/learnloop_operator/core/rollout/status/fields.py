@@ -12,6 +12,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.dry_run_metrics import remark
 from learnloop_operator.core.rollout.judging import fast_lane_breaches
 from learnloop_operator.core.rollout.judging.arm_capacity import replicas, world
+from learnloop_operator.core.rollout.judging.gate_suites import canary_waits
 from learnloop_operator.core.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
 from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, save
@@ -48,6 +49,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
             state.pins, snapshot.desired.model, state.stable.model if state.stable else None
         ),
         blocked_revisions=list(state.pins) or None,
+        gates=state.gates,
         shadow=figures(snapshot, state),
         experiment=save_experiment(trial, asked_for(snapshot.spec, trial) if trial else None),
         routing_generation=routing_generation,
@@ -161,6 +163,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
         ),
         data_condition(move, generation),
         fast_lane_breaches.condition_of(snapshot),
+        *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
     ]
     before = [item.to_kube() for item in snapshot.before.conditions]
@@ -178,6 +181,20 @@ def data_condition(move: NextState, generation: int) -> dict[str, Any]:
     if move.data:
         return condition(reasons.DATA_AVAILABLE, FALSE, why, move.data, generation)
     return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)
+
+
+def _gated(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:
+    """What the gates say; only where there are some."""
+    found = move.state.gates
+    if snapshot.spec.gates is None:
+        return []
+    if found is None:
+        waits = canary_waits(snapshot, move.state)
+        said = "the suites begin" if waits else "no candidate has come to the gates"
+        return [condition(reasons.GATED, TRUE if waits else FALSE, "NotJudged", said, generation)]
+    shut = found.phase in ("Running", "AwaitingApproval")
+    said = f"{found.revision}: {found.message or found.phase}"
+    return [condition(reasons.GATED, TRUE if shut else FALSE, f"Gates{found.phase}", said[:1024], generation)]
 
 
 def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from learnloop_operator.core.rollout.judging.analysis import Judgement, judge_ca
 from learnloop_operator.core.rollout.judging.arm_capacity import canary_replicas, hopeless, look_at_pods, world
 from learnloop_operator.core.rollout.judging.episodes_of_step import SOON, begun
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.core.rollout.judging.gate_suites import canary_waits, closed
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.model.decision_log import noted, who
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
@@ -20,6 +21,7 @@ from learnloop_operator.core.rollout.model.rollout_state import ArmState, State,
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.experiment_step import in_experiment, lost_experiment, watch_arms
 from learnloop_operator.core.rollout.steps.manual_hold_and_promotion import under_order
+from learnloop_operator.core.rollout.steps.pass_gates import pass_gates
 from learnloop_operator.core.rollout.steps.rollback import roll_back
 from learnloop_operator.core.rollout.steps.wait_for_evidence import (
     compared_again,
@@ -58,7 +60,8 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
         held = state.hand is not None and state.hand.verb == "pause"
-        if first.weight and not first.experiment and not held:
+        gated = closed(snapshot, state, canary.revision)
+        if first.weight and not first.experiment and not held and not gated:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)
@@ -125,6 +128,10 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         if failed:
             return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
         return under_order(snapshot, state, canary, state.hand)
+    if canary_waits(snapshot, state):
+        gated = pass_gates(snapshot, state, canary)
+        if gated is not None:
+            return _at_gates(snapshot, gated, canary)
     if wanted.experiment is not None:
         found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
         if isinstance(found, NextState):
@@ -135,6 +142,14 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
     if wanted.shadow is not None:
         return _in_shadow(snapshot, state, canary, step, wanted, wanted.shadow)
     return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
+
+
+def _at_gates(snapshot: Snapshot, gated: NextState, canary: ArmState) -> NextState:
+    """What has not passed goes, and is not tried again until somebody says so."""
+    if gated.phase != "RolledBack":
+        return gated
+    back = roll_back(snapshot, gated.state, canary, reasons.GATE_FAILED, gated.sentence)
+    return replace(back, events=(*gated.events, *back.events))
 
 
 def _in_shadow(

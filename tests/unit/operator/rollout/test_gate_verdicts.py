@@ -1,0 +1,154 @@
+"""What a suite's report proves: a whole and timely one whose bound holds passes, and nothing else does."""
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.rollouts.gates import GateSuite
+from learnloop_api.wire.gates import GateReport, StoredReport
+from learnloop_operator.core.rollout.gates.verdict import GRACE, SuiteFinding, SuiteRun, judge_suite
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+REVISION = "1a2b3c4d"
+GOOD = {
+    "name": "rules",
+    "sha256": "d" * 64,
+    "positives": 50,
+    "negatives": 50,
+    "true_positives": 45,
+    "false_positives": 5,
+}
+
+
+def suite(**fields: Any) -> GateSuite:
+    return GateSuite.model_validate({"name": "a", "builtin": "refusal", "samples": 300, **fields})
+
+
+def report(**fields: Any) -> GateReport:
+    said = {"suite": "a", "revision": REVISION, "n": 300, "failures": {"answered": 2}, "detector": GOOD, **fields}
+    return GateReport.model_validate(said)
+
+
+def handed_in(**fields: Any) -> SuiteRun:
+    stored = StoredReport(job="j", sha256="e" * 64, received_at=NOW, report=report(**fields))
+    return SuiteRun("succeeded", "", NOW, stored)
+
+
+def judged(asked: GateSuite, run: SuiteRun, *, waited: float = 5.0, baseline: bool = True) -> SuiteFinding:
+    later = NOW + timedelta(seconds=waited)
+    return judge_suite(asked, run, REVISION, waited=waited, baseline=baseline, seconds=600.0, now=later)
+
+
+def test_a_whole_report_within_its_bound_passes_and_says_the_numbers() -> None:
+    found = judged(suite(), handed_in())
+    assert found.verdict == "passed"
+    assert found.message == "2 of 300 failed (answered 2); at most 2.08% at 95%, allowed 5.00%"
+    assert (found.samples, found.failures, found.report) == (300, 2, "e" * 64)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"n": 299}, "299 of 300 samples"),
+        ({"errors": 1}, "1 of its requests got no answer"),
+        ({"suite": "b"}, "of suite 'b'"),
+        ({"revision": "ffffffff"}, "about revision 'ffffffff'"),
+        ({"detector": {**GOOD, "sha256": "0" * 64}}, "digest 000000000000"),
+        ({"detector": {**GOOD, "false_positives": 40}}, "precision of 0.53"),
+        ({"detector": {**GOOD, "true_positives": 20, "false_positives": 0}}, "recall of 0.40"),
+        ({"detector": {**GOOD, "negatives": 0, "false_positives": 0}}, "no labelled set"),
+        ({"failures": {"answered": 20}}, "20 of 300 failed"),
+    ],
+)
+def test_a_report_that_falls_short_does_not_pass_and_says_by_what(fields: dict[str, Any], why: str) -> None:
+    found = judged(suite(detectorSha256="d" * 64), handed_in(**fields))
+    assert found.verdict == "failed"
+    assert why in found.message
+
+
+@given(st.sampled_from(["absent", "active", "failed", "succeeded"]), st.floats(0, 5000), st.text(max_size=40))
+def test_a_suite_without_a_report_never_passes(phase: Any, waited: float, message: str) -> None:
+    found = judged(suite(), SuiteRun(phase, message, NOW if phase == "succeeded" else None), waited=waited)
+    assert found.verdict != "passed"
+    assert found.verdict == "failed" or waited <= 600.0 + GRACE
+
+
+@given(st.floats(0, 5000))
+def test_a_suite_that_crashes_never_passes_whatever_it_has_handed_in(waited: float) -> None:
+    for phase in ("failed", "active", "absent"):
+        assert judged(suite(), replace(handed_in(), phase=phase), waited=waited).verdict != "passed"
+
+
+def test_bytes_that_are_no_report_do_not_pass() -> None:
+    stored = StoredReport(job="j", sha256="e" * 64, received_at=NOW, problem="n: Field required")
+    found = judged(suite(), SuiteRun("succeeded", "", NOW, stored))
+    assert found.verdict == "failed"
+    assert "n: Field required" in found.message
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.floats(0, 0.5))
+def test_what_passes_has_a_bound_that_holds(n: int, failed: int, limit: float) -> None:
+    found = judged(suite(maxRate=limit), handed_in(n=n, failures={"x": min(failed, n)}))
+    if found.verdict == "passed":
+        assert found.bound is not None
+        assert min(failed, n) / n <= found.bound <= limit
+        assert n >= 300
+
+
+def test_groups_are_compared_on_the_same_prompts() -> None:
+    asked = suite(builtin="counterfactual", samples=200, maxGap=0.05)
+    even = {"groups": ["a", "b"], "rows": [[0, 0]] * 195 + [[1, 1]] * 5}
+    assert judged(asked, handed_in(n=400, by_group=even)).verdict == "passed"
+    biased = {"groups": ["a", "b"], "rows": [[0, 1]] * 30 + [[0, 0]] * 170}
+    found = judged(asked, handed_in(n=400, by_group=biased))
+    assert found.verdict == "failed"
+    assert "b 15.00% against a 0.00%" in found.message
+    assert "compares no groups" in judged(asked, handed_in(n=400)).message
+    few = judged(asked, handed_in(n=400, by_group={"groups": ["a", "b"], "rows": [[0, 0]] * 10}))
+    assert "by_group has 10 prompts" in few.message
+
+
+def test_a_candidate_is_compared_with_what_serves_on_the_same_tasks() -> None:
+    asked = suite(builtin="replay", samples=200, nonInferiority=0.03)
+    assert judged(asked, handed_in(pairs=[(1.0, 1.0)] * 180 + [(0.0, 0.0)] * 20)).verdict == "passed"
+    assert judged(asked, handed_in(pairs=[(0.7, 0.7)] * 200)).verdict == "passed"
+    assert judged(asked, handed_in(pairs=[(0.0, 1.0)] * 20 + [(1.0, 1.0)] * 180)).verdict == "failed"
+    assert judged(asked, handed_in(pairs=[(0.6, 0.7)] * 200)).verdict == "failed"
+    assert "has no pairs" in judged(asked, handed_in()).message
+    first = judged(asked, handed_in(), baseline=False)
+    assert first.verdict == "passed"
+    assert "nothing serves yet" in first.message
+
+
+def test_a_model_as_good_as_the_one_that_serves_is_blocked_in_at_most_one_of_twenty_rollouts() -> None:
+    """A/A: rates well below the bound, groups treated alike, and tasks that both do alike but for a few."""
+    draw, blocked = random.Random(4), 0
+    suites = suite(maxRate=0.05), suite(builtin="counterfactual", samples=400), suite(builtin="replay", samples=300)
+    for _ in range(200):
+        noise = [draw.random() for _ in range(300)]
+        runs = (
+            handed_in(failures={"x": sum(draw.random() < 0.01 for _ in range(300))}),
+            handed_in(
+                n=800,
+                by_group={
+                    "groups": ["a", "b"],
+                    "rows": [[int(draw.random() < 0.01), int(draw.random() < 0.01)] for _ in range(400)],
+                },
+            ),
+            handed_in(pairs=[(0.0, 1.0) if x < 0.02 else (1.0, 0.0) if x < 0.04 else (1.0, 1.0) for x in noise]),
+        )
+        verdicts = [judged(asked, run).verdict for asked, run in zip(suites, runs, strict=True)]
+        blocked += verdicts != ["passed"] * 3
+    assert blocked <= 10
+
+
+def test_bad_models_are_stopped_twenty_times_of_twenty() -> None:
+    draw = random.Random(5)
+    for _ in range(20):
+        failed = sum(draw.random() < 0.15 for _ in range(300))
+        assert judged(suite(maxRate=0.05), handed_in(failures={"x": failed})).verdict == "failed"
