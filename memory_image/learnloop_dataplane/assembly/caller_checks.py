@@ -8,6 +8,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 
 if TYPE_CHECKING:
+    from learnloop_dataplane.kubernetes.gate_suites import GateSuites
     from learnloop_dataplane.kubernetes.training_ranks import GangMembers
 
 
@@ -22,6 +23,7 @@ class CallerChecks:
         self._roles = Roles(config, shared.kube)
         ranks_only = not self.anonymous and config.run_writers == "ranks"
         self._gangs = _gang_members(shared) if shared.kube and ranks_only else None
+        self._suites = _gate_suites(shared) if shared.kube and ranks_only else None
 
     async def identify(self, authorization: str | None, namespace: str | None) -> Identity:
         """The caller; see `Authenticator.identify`."""
@@ -36,6 +38,11 @@ class CallerChecks:
         if self._gangs is not None:
             await self._gangs.require(caller, job, attempt)
 
+    async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
+        """Raises a 403 where the caller is no pod of this gate suite's Job."""
+        if self._suites is not None:
+            await self._suites.require(caller, deployment, job)
+
     def require_operator(self, caller: Identity, message: str) -> None:
         """Raises a 403 with this message where the caller is not the operator's service account."""
         if not self.anonymous and caller.subject != self._operator:
@@ -47,3 +54,10 @@ def _gang_members(shared: SharedParts) -> "GangMembers":
 
     assert shared.kube is not None
     return GangMembers(shared.kube)
+
+
+def _gate_suites(shared: SharedParts) -> "GateSuites":
+    from learnloop_dataplane.kubernetes.gate_suites import GateSuites
+
+    assert shared.kube is not None
+    return GateSuites(shared.kube)

@@ -7,11 +7,11 @@ nothing to anybody: trainers that people start by hand may report it.
 
 import time
 from typing import Any
-from urllib.parse import quote
 
 from learnloop_dataplane.access.authentication import Identity
-from learnloop_dataplane.errors import ApiError, Refused, Unavailable
+from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.api_client import KubeApi
+from learnloop_dataplane.kubernetes.object_owners import controller_of, find, group_of
 
 FRESH_SECONDS = 30.0
 """So long a rank is known without asking again."""
@@ -64,18 +64,18 @@ class GangMembers:
 
     async def _attempt_of(self, caller: Identity, job: str) -> int | None:
         """The attempt whose rank the caller's pod is; None where no TrainingJob has the run's name."""
-        owner = await self._get("learnloop.dev/v1alpha1", "trainingjobs", caller.namespace, job)
+        owner = await find(self._kube, "learnloop.dev/v1alpha1", "trainingjobs", caller.namespace, job)
         if owner is None:
             return None
         if not caller.pod or not caller.pod_uid:
             raise _stranger(job, "its token names no pod: mount a projected service-account token")
-        pod = await self._get("v1", "pods", caller.namespace, caller.pod)
+        pod = await find(self._kube, "v1", "pods", caller.namespace, caller.pod)
         if pod is None or pod["metadata"].get("uid") != caller.pod_uid:
             raise _stranger(job, f"its pod {caller.pod} is gone")
         gang = await self._gang_of(pod, caller.namespace)
         if gang is None:
             raise _stranger(job, f"pod {caller.pod} belongs to no gang")
-        above = _controller(gang)
+        above = controller_of(gang)
         if above.get("uid") != owner["metadata"].get("uid") or gang["metadata"]["name"] != job:
             raise _stranger(job, f"pod {caller.pod} is a rank of another job")
         attempt = (gang["metadata"].get("annotations") or {}).get(ATTEMPT, "0")
@@ -85,43 +85,22 @@ class GangMembers:
         """The object above the pod that a TrainingJob controls; each one on the way must be the very one named."""
         found = pod
         for _ in range(MOST_MAKERS):
-            reference = _controller(found)
-            kept = MAKERS.get((_group(reference), str(reference.get("kind"))))
-            above = kept and await self._get(*kept, namespace, str(reference.get("name")))
+            reference = controller_of(found)
+            kept = MAKERS.get((group_of(reference), str(reference.get("kind"))))
+            above = kept and await find(self._kube, *kept, namespace, str(reference.get("name")))
             if not above or above["metadata"].get("uid") != reference.get("uid"):
                 return None
             found = above
-            higher = _controller(found)
-            if (_group(higher), higher.get("kind")) == ("learnloop.dev", "TrainingJob"):
+            higher = controller_of(found)
+            if (group_of(higher), higher.get("kind")) == ("learnloop.dev", "TrainingJob"):
                 return found
         return None
-
-    async def _get(self, version: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        root = "/api/v1" if version == "v1" else f"/apis/{version}"
-        path = f"{root}/namespaces/{quote(namespace, safe='')}/{resource}/{quote(name, safe='')}"
-        try:
-            found: dict[str, Any] = await self._kube.request("GET", path)
-        except Refused as refusal:
-            if refusal.status == 404:
-                return None
-            raise
-        return found
 
     def _keep(self, key: tuple[str, str, str, str], now: float, attempt: int) -> None:
         if len(self._known) >= MAX_KNOWN:
             self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
         if len(self._known) < MAX_KNOWN:
             self._known[key] = (now, attempt)
-
-
-def _controller(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The reference to its controller; empty where it has none."""
-    owners: list[dict[str, Any]] = manifest["metadata"].get("ownerReferences") or []
-    return next((owner for owner in owners if owner.get("controller")), {})
-
-
-def _group(reference: dict[str, Any]) -> str:
-    return str(reference.get("apiVersion")).partition("/")[0]
 
 
 def _same_attempt(job: str, asked: int | None, current: int) -> None:

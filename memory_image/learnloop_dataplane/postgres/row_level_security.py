@@ -12,6 +12,7 @@ from learnloop_dataplane.postgres import (
     erasure_tables,
     event_tables,
     experience_tables,
+    gate_tables,
     memory_tables,
     task_tables,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "erasure_tables",
     "event_tables",
     "experience_tables",
+    "gate_tables",
     "listen",
     "memory_tables",
     "policy",

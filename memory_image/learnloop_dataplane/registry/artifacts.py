@@ -51,9 +51,11 @@ class Artifacts:
         else:
             self.problem = ""
 
-    def receive(self, chunks: AsyncIterator[bytes], sha256: str) -> AbstractAsyncContextManager[Spooled]:
+    def receive(
+        self, chunks: AsyncIterator[bytes], sha256: str, max_bytes: int | None = None
+    ) -> AbstractAsyncContextManager[Spooled]:
         """An upload in a file, as long as the context lasts, once its digest and size are checked; see `spooled`."""
-        return spooled(chunks, self._blobs, sha256=sha256, max_bytes=self._max_bytes)
+        return spooled(chunks, self._blobs, sha256=sha256, max_bytes=max_bytes or self._max_bytes)
 
     async def put(self, namespace: str, upload: Spooled) -> None:
         """Keeps a verified upload. The blob comes first: a row never points to nothing.

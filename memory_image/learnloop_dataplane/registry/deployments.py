@@ -99,6 +99,8 @@ class Deployments:
             "previous": event.previous_revision,
             "sha256": event.sha256,
             "verdict": event.verdict,
+            "gates": {item.suite: item.report_sha256 or "" for item in event.gates},
+            "approved_by": event.approved_by,
         }
         await note(connection, namespace, action, f"model-deployment/{event.model_deployment}", told)
         return True

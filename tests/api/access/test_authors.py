@@ -170,6 +170,18 @@ def test_a_secret_is_named_by_who_may_get_it(people: People) -> None:
     assert "spec names Secret payroll: maker may not get it" in said
 
 
+def test_a_suite_of_gates_takes_what_a_pod_takes(people: People) -> None:
+    own = {"gates": {"suites": [{"name": "red-team", "image": "registry.example.com/mine:1"}]}}
+    said = people.refusal("author", "ModelDeployment", {}, **own)
+    assert "pod.image: may be set by who may create pods" in said
+    assert not people.refusal("maker", "ModelDeployment", {}, **own)
+    judge = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "payroll"}}
+    judged = {"gates": {"suites": [{"name": "toxicity", "builtin": "toxicity", "detector": judge}]}}
+    assert "spec names Secret payroll" in people.refusal("maker", "ModelDeployment", {}, **judged)
+    builtin = {"gates": {"suites": [{"name": "leak", "builtin": "leak"}]}}
+    assert not people.refusal("author", "ModelDeployment", {}, **builtin)
+
+
 def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people: People) -> None:
     claim = {"embedder": {"volume": {"claimName": "payroll"}}}
     said = people.refusal("author", "MemoryService", {}, **claim)

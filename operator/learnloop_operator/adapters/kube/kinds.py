@@ -56,7 +56,6 @@ CONFIG_MAP = ResourceKind("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNT = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
 VOLUME_CLAIM = ResourceKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 DEPLOYMENT = ResourceKind("apps", "v1", "deployments", "Deployment")
-JOB = ResourceKind("batch", "v1", "jobs", "Job")
 STATEFUL_SET = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
 ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
@@ -79,7 +78,6 @@ ALL_KINDS = (
     SERVICE_ACCOUNT,
     VOLUME_CLAIM,
     DEPLOYMENT,
-    JOB,
     STATEFUL_SET,
     ROLE,
     ROLE_BINDING,

@@ -9,6 +9,7 @@ from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Refused, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Roles
+from learnloop_dataplane.kubernetes.gate_suites import GateSuites
 from learnloop_dataplane.kubernetes.training_ranks import FRESH_SECONDS, GangMembers
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
@@ -41,6 +42,7 @@ class Api:
 
 VERSIONS = {
     "TrainingJob": "learnloop.dev/v1alpha1",
+    "ModelDeployment": "learnloop.dev/v1alpha1",
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Job": "batch/v1",
@@ -154,6 +156,38 @@ async def test_a_rank_is_asked_about_once_and_goes_on_while_the_api_server_is_aw
     await members.require(RANK, "t", 1)
     with pytest.raises(Unavailable):
         await members.require(STRANGER, "t")
+
+
+SUITE = "/apis/batch/v1/namespaces/team/jobs/md-gate-1"
+SUITE_POD = Identity("team", "system:serviceaccount:team:md-gates", "md-gate-1-x", "pod-1")
+
+
+def suite(**changes: Any) -> Api:
+    """Job md-gate-1 of ModelDeployment md, its pod, and a pod of somebody else."""
+    objects = {
+        SUITE: owned("suite-1", "ModelDeployment", "md", "md-1"),
+        POD + "md-gate-1-x": owned("pod-1", "Job", "md-gate-1", "suite-1"),
+        POD + "web-0": {"metadata": {"uid": "pod-9"}},
+    }
+    return Api(objects | changes)
+
+
+async def test_only_a_pod_of_the_suites_own_job_hands_in_its_report() -> None:
+    async def why(api: Api, caller: Identity, deployment: str = "md") -> str:
+        with pytest.raises(ApiError) as refusal:
+            await GateSuites(api).require(caller, deployment, "md-gate-1")  # type: ignore[arg-type]
+        assert refusal.value.status == 403
+        return refusal.value.message
+
+    await GateSuites(suite()).require(SUITE_POD, "md", "md-gate-1")  # type: ignore[arg-type]
+    assert "pod web-0 is not of this Job" in await why(suite(), STRANGER)
+    assert "its token names no pod" in await why(suite(), Identity("team", SUITE_POD.subject))
+    assert "its pod md-gate-1-x is gone" in await why(suite(), Identity("team", "x", "md-gate-1-x", "pod-of-before"))
+    assert "not of ModelDeployment other" in await why(suite(), SUITE_POD, "other")
+    by_hand = suite(**{SUITE: {"metadata": {"uid": "suite-1"}}})
+    assert "not of ModelDeployment md" in await why(by_hand, SUITE_POD), "a Job that a person made"
+    anew = suite(**{SUITE: owned("suite-2", "ModelDeployment", "md", "md-1")})
+    assert "the Job is gone" in await why(anew, SUITE_POD)
 
 
 def config(**more: Any) -> Config:

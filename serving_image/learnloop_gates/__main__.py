@@ -1,0 +1,25 @@
+"""`python -m learnloop_gates deliver`."""
+
+import os
+import sys
+
+from learnloop_gates.deliver import deliver
+from learnloop_gates.errors import SuiteError
+from learnloop_gates.settings import delivery_settings
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0: done; 1: the suite can say nothing, with the reason on standard error; 2: no such command."""
+    try:
+        if arguments == ["deliver"]:
+            print(f"handed in {deliver(delivery_settings(os.environ))}")
+            return 0
+    except SuiteError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("usage: python -m learnloop_gates deliver", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
