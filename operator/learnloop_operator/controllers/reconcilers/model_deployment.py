@@ -30,7 +30,6 @@ from learnloop_operator.adapters.pods.counter_reader import targets
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.rollout.children.gate_jobs import COMPONENT as GATE_SUITE
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.manifests import COMPONENT
 from learnloop_operator.core.rollout.children.observed_arms import arms
@@ -156,7 +155,8 @@ class ModelDeploymentController:
         gates = snapshot.before.gates
         if gates is None or gates.phase != "Running":
             return snapshot
-        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={GATE_SUITE}"
+        # No cache keeps these Jobs, and a selector that asks for a label alone is answered by the API server.
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_GATE_SUITE}"
         jobs, pods = await asyncio.gather(
             self._kube.list(JOB, snapshot.namespace, labels=mine),
             self._kube.list(POD, snapshot.namespace, labels=mine),
