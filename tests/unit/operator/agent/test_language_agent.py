@@ -11,18 +11,9 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.agent.decide import decide
 from learnloop_operator.core.agent.manifests import model_deployment, training_job
 from learnloop_operator.core.agent.triggers import Trigger
+from testing.language.spoken import DIGEST, SPOKEN
 
 from .test_learning_agent import spec, world
-
-DIGEST = "cd" * 32
-SPOKEN: dict[str, Any] = {
-    "base": {"uri": "pvc://models/tiny", "sha256": DIGEST},
-    "templateSha256": "ef" * 32,
-    "tools": [{"name": "lookup", "description": "The value of a key.", "parameters": {"type": "object"}}],
-    "sampling": {"temperature": 0.8, "topP": 1.0, "topK": 0, "maxTokens": 48},
-    "contextLength": 256,
-}
-"""Something in every field of LanguageModel."""
 
 
 def agent(algorithm: str = "rloo", **task: Any) -> Any:

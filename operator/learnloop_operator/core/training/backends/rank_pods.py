@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.base_model_volume import mounts, volumes
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, pod_template
@@ -49,7 +50,8 @@ def rank_template(
     env: Mapping[str, str | Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
-    code = request.spec.data.environment_config_map
+    code, model = request.spec.data.environment_config_map, request.spec.data.language_model
+    environment = [{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else []
     main = Main(
         name=container,
         image=defaults.image,
@@ -63,14 +65,14 @@ def rank_template(
             **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
             **(env or {}),
         },
-        mounts=[MOUNT] if code else [],
+        mounts=[*([MOUNT] if code else []), *mounts(model)],
     )
     return pod_template(
         main,
         request.spec.pod,
         labels=labels(request),
         annotations={"sidecar.istio.io/inject": "false"},
-        volumes=[{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else [],
+        volumes=[*environment, *volumes(model)],
         grace_seconds=GRACE_SECONDS,
     )
 
