@@ -12,6 +12,7 @@ from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.quota_limits import Quotas
 from learnloop_dataplane.text.analysis import LANGUAGES
 from learnloop_dataplane.tuning.switches import SWITCHES
 
@@ -102,6 +103,9 @@ class Config(BaseModel):
     )
     connections_per_peer: int = Field(
         default=0, ge=0, le=1000, description="that one address may have open; 0: as many as there are"
+    )
+    quotas: Quotas = Field(
+        default=Quotas(), description='JSON: {"default": {"memories": 100000}, "namespaces": {"team-a": {…}}}'
     )
     tls_signer_certificate: str | None = Field(
         default=None, description="file with the authority that pods' certificates are made by; absent: none are made"
@@ -208,6 +212,11 @@ class Config(BaseModel):
         if language not in LANGUAGES:
             raise ValueError(f"no stemmer is known for it; choose one of {', '.join(LANGUAGES)}")
         return language
+
+    @field_validator("quotas", mode="before")
+    @classmethod
+    def _is_json(cls, quotas: object) -> object:
+        return Quotas.model_validate_json(quotas) if isinstance(quotas, str) else quotas
 
     @field_validator("audit_key", "nats_issuer_key")
     @classmethod

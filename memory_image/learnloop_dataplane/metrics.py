@@ -29,7 +29,7 @@ class Metrics:
         )
         self._attempt_errors = Counter(
             "agent_rl_trajectory_collection_errors_total",
-            "Of these, how many were not; reason: the code of the dead letter, or invalid, no_room, unavailable.",
+            "Of these, how many were not; reason: a dead letter's code, or invalid, no_room, over_quota, unavailable.",
             ("namespace", "reason"),
             registry=self.registry,
         )
@@ -44,9 +44,24 @@ class Metrics:
         )
         self._relay_refusals = Counter(
             "learnloop_relay_refusals_total",
-            "Tenants' NATS messages not taken. reply: it named no inbox of its own; in_hand: too many at once.",
+            "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at once; over_quota: a second.",
             ("namespace", "why"),
             registry=self.registry,
+        )
+        self._over_quota = Counter(
+            "learnloop_quota_refusals_total",
+            "What was refused because a namespace has its quota; quota: artifact_bytes, memories, episodes.",
+            ("namespace", "quota"),
+            registry=self.registry,
+        )
+        self._quota_used = Gauge(
+            "learnloop_quota_used",
+            "What a namespace with a quota had of it when it was last counted.",
+            ("namespace", "quota"),
+            registry=self.registry,
+        )
+        self._quota_limit = Gauge(
+            "learnloop_quota_limit", "The quota itself.", ("namespace", "quota"), registry=self.registry
         )
         self._opted_out = Counter(
             "learnloop_opted_out_total", "Trajectories of users who opted out.", ("namespace",), registry=self.registry
@@ -199,6 +214,17 @@ class Metrics:
     def warehoused(self, namespace: str, episodes: int) -> None:
         """The warehouse has these episodes."""
         self._warehoused.labels(namespace).inc(episodes)
+
+    def over_quota(self, namespace: str, quota: str) -> None:
+        """Something was refused."""
+        self._over_quota.labels(self._pair(namespace, "")[0], quota).inc()
+
+    def quota(self, namespace: str, quota: str, used: int, limit: int | None) -> None:
+        """How much of a quota is used; nothing is told where there is none."""
+        if limit is not None:
+            namespace = self._pair(namespace, "")[0]
+            self._quota_used.labels(namespace, quota).set(used)
+            self._quota_limit.labels(namespace, quota).set(limit)
 
     def opted_out(self, namespace: str) -> None:
         """A trajectory was not stored because its user opted out."""

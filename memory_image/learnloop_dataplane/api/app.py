@@ -26,6 +26,7 @@ from learnloop_dataplane.api.routes import (
     memories,
     memory_lifecycle,
     people,
+    quotas,
     recall_feedback,
     rewards,
     studies,
@@ -55,6 +56,7 @@ ROUTERS = (
     gates,
     certificates,
     audit,
+    quotas,
     event_schemas,
     health,
 )

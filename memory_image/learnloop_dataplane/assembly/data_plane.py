@@ -11,6 +11,7 @@ from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
+from learnloop_dataplane.registry.storage_quotas import StorageQuotas
 from learnloop_dataplane.tuning.memory_allocator import keep_small
 
 HEAP_SECONDS = 3600.0
@@ -27,6 +28,7 @@ class DataPlane:
         self.experience = ExperienceParts(self.shared)
         self.memory = MemoryParts(self.shared)
         self.training = TrainingParts(self.shared)
+        self.quotas = StorageQuotas(self.shared.db, config.quotas, self.shared.metrics)
         self.privacy = PrivacyParts(self.shared, self.audit, self.experience, self.memory)
         self.readiness = Readiness(self.shared, self.memory, self.training)
         self._statistics = Statistics(self.shared.db, config.dsn.get_secret_value())

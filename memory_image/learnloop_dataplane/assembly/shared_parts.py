@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.concurrency.background_tasks import Background
+from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.metrics import Metrics
@@ -37,7 +38,8 @@ class SharedParts:
         self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" or asks else None
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.authenticator = Authenticator(config, reviewer)
-        self.nats = _nats(config, self.db, self.authenticator, self.metrics) if config.nats_url else None
+        self.rate = EpisodeRate(config.quotas, self.metrics)
+        self.nats = _nats(config, self.db, self.authenticator, self.metrics, self.rate) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
         self.events = EventOutbox(self.db, self.bus)
@@ -68,7 +70,7 @@ def _reviewer(kube: "KubeApi") -> "TokenReviews":
     return TokenReviews(kube)
 
 
-def _nats(config: Config, db: Database, auth: Authenticator, metrics: Metrics) -> "NatsSide":
+def _nats(config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate) -> "NatsSide":
     from learnloop_dataplane.experience.nats_workers import NatsSide
 
-    return NatsSide(config, db, auth, metrics)
+    return NatsSide(config, db, auth, metrics, rate)

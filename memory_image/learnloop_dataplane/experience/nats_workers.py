@@ -8,6 +8,7 @@ from nats.js.api import ConsumerConfig
 from learnloop_api import names
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.concurrency.background_tasks import Background
+from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.experience import training_requests
@@ -30,10 +31,10 @@ LOOK_SECONDS = 10.0  # between two looks at streams that nothing else may ask fo
 class NatsSide:
     """The connection, the room in its streams, and who reads them."""
 
-    def __init__(self, config: Config, db: Database, auth: Authenticator, metrics: Metrics) -> None:
+    def __init__(self, config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate) -> None:
         issuer = config.nats_issuer_key
         callout = AuthCallout(auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
-        self.bus = Bus(config, Tenants(config, callout, Relay(metrics)) if callout else None)
+        self.bus = Bus(config, Tenants(config, callout, Relay(metrics, rate)) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})
         self._config = config
         self._db = db

@@ -16,6 +16,8 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from learnloop_api import names
+from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.subjects import tenants_id, valid_namespace
 
@@ -36,10 +38,11 @@ class Relay:
 
     Args:
         metrics: count what is refused.
+        rate: episodes a second of each namespace.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, rate: EpisodeRate) -> None:
+        self._metrics, self._rate = metrics, rate
         self._waiting: dict[str, tuple[str, str, float]] = {}
         self._in_hand: Counter[str] = Counter()
         self._number = 0
@@ -78,6 +81,13 @@ class Relay:
             told = f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
             await self._answer(message.reply, _error(429, told))
             return
+        if prefix == names.SUBJECT_TRAJECTORY:
+            try:
+                self._rate.admit(namespace)
+            except ApiError as error:
+                self._metrics.relay_refused(namespace, "over_quota")
+                await self._answer(message.reply, _error(429, error.message))
+                return
         await self._publish(message, namespace)
 
     async def _publish(self, message: Msg, namespace: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
+from learnloop_dataplane.quota_limits import Quotas
 from testing.certificates import authority, folder
 
 from .conftest import ROOT, Object, Rejected, Render
@@ -287,7 +288,8 @@ def test_stores_are_closed_to_everybody_but_the_data_plane(render: Render) -> No
     assert callers("learnloop-nats") == ["data-plane"]
     assert callers("learnloop-prometheus") == ["operator", "test"]
     assert callers("learnloop-operator") == ["prometheus", "test"]
-    assert callers("learnloop-data") == ["operator", "prometheus", "test", "anywhere in the cluster"]
+    assert callers("learnloop-data") == ["operator", "test", "anywhere in the cluster"]
+    assert callers("learnloop-data-metrics") == ["prometheus"]
 
 
 def test_monitors_are_made_where_they_are_asked_for(render: Render) -> None:
@@ -327,3 +329,13 @@ def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: 
     assert environment["LEARNLOOP_JUDGE_KEY"] == secret("llm", "api-key")
     with pytest.raises(Rejected, match="name the model"):
         render({"dataPlane": {"judge": {"url": "https://e.example/v1"}}})
+
+
+def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:
+    quotas = {"artifactBytes": 10737418240, "namespaces": {"big": {"memories": 5}}}
+    env = render({"dataPlane": {"quotas": quotas, "connectionsPerPeer": 7}}).environment("learnloop-data")
+    read = Quotas.model_validate_json(env["LEARNLOOP_QUOTAS"])
+    assert read.of("any").artifact_bytes == 10 * 2**30
+    assert (read.of("big").memories, read.of("big").artifact_bytes) == (5, 10 * 2**30)
+    assert env["LEARNLOOP_CONNECTIONS_PER_PEER"] == "7"
+    assert Quotas.model_validate_json(render().environment("learnloop-data")["LEARNLOOP_QUOTAS"]) == Quotas()

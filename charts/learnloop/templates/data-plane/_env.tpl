@@ -28,6 +28,10 @@
 {{- end }}
 - {name: LEARNLOOP_PROBES_PORT, value: "8081"}
 - {name: LEARNLOOP_CONNECTIONS_PER_PEER, value: {{ $options.connectionsPerPeer | quote }}}
+{{- with $options.quotas }}
+- name: LEARNLOOP_QUOTAS
+  value: {{ dict "default" (omit . "namespaces") "namespaces" .namespaces | toJson | quote }}
+{{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}

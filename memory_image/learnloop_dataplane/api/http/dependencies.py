@@ -25,6 +25,7 @@ from learnloop_dataplane.audit.journal import actor
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.kubernetes.data_rights import Resource, Verb
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.registry.storage_quotas import StorageQuotas
 
 MAX_AUTHORIZATION, MAX_NAMESPACE = 16_384, 63
 # Only said here: auth refuses other names, in a sentence of its own.
@@ -129,6 +130,7 @@ Training = Annotated[TrainingParts, _part(lambda plane: plane.training)]
 Privacy = Annotated[PrivacyParts, _part(lambda plane: plane.privacy)]
 Certificates = Annotated[CertificateAuthority, _part(lambda plane: plane.certificates)]
 Audit = Annotated[AuditParts, _part(lambda plane: plane.audit)]
+Quota = Annotated[StorageQuotas, _part(lambda plane: plane.quotas)]
 Caller = Annotated[Identity, Depends(get_identity)]
 NamePath = Annotated[NameRule, Path()]
 DigestPath = Annotated[Sha256, Path()]

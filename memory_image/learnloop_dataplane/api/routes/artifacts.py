@@ -8,7 +8,16 @@ from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
 from learnloop_api.wire.base import Name, Sha256
-from learnloop_dataplane.api.http.dependencies import Caller, Callers, DigestHeader, DigestPath, Input, Training, answer
+from learnloop_dataplane.api.http.dependencies import (
+    Caller,
+    Callers,
+    DigestHeader,
+    DigestPath,
+    Input,
+    Quota,
+    Training,
+    answer,
+)
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.registry.artifacts import Content
 
@@ -28,10 +37,11 @@ RAW_BODY: dict[str, Any] = {
 
 @router.put("", status_code=201, openapi_extra=RAW_BODY)
 async def put_artifact(
-    request: Request, training: Training, caller: Caller, x_learnloop_sha256: DigestHeader
+    request: Request, training: Training, quotas: Quota, caller: Caller, x_learnloop_sha256: DigestHeader
 ) -> Response:
     """Keeps the raw body under its SHA-256."""
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
+        await quotas.room_for_bytes(caller.namespace, upload.size)
         await training.artifacts.put(caller.namespace, upload)
     uri = f"learnloop://{caller.namespace}/{upload.sha256}"
     return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)

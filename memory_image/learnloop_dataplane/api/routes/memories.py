@@ -146,6 +146,7 @@ async def store_memory(request: Request) -> Response:
     opted out (stored: false)."""
     caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
+    await data_plane(request).quotas.room_for_memories(caller.namespace, 1)
     done = await data_plane(request).memory.writes.store(caller.namespace, body.memory(), body.user_id)
     return quick(done, 201 if done.stored and not done.duplicate else 200)
 
@@ -157,6 +158,7 @@ async def store_batch(request: Request) -> Response:
     writes = data_plane(request).memory.writes
     writes.expect_batch()
     body: StoreBatch = await _read(request, StoreBatch)
+    await data_plane(request).quotas.room_for_memories(caller.namespace, len(body.memories))
     memories = [memory.memory() for memory in body.memories]
     users = [memory.user_id for memory in body.memories]
     del body  # thousands of objects that the next batch can use while this one waits for the database

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.api.http.dependencies import Caller, Db, Input, Memory, Privacy, answer, only
+from learnloop_dataplane.api.http.dependencies import Caller, Db, Input, Memory, Privacy, Quota, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import UUID_KEY, begins_after, following, page_mark
 from learnloop_dataplane.api.http.progress_stream import LINES, answered
@@ -236,12 +236,15 @@ _MOST_OUTCOMES = 20.0
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)
-async def post_import(request: Request, agent_id: AgentQuery, memory: Memory, caller: Caller) -> Response:
+async def post_import(
+    request: Request, agent_id: AgentQuery, memory: Memory, quotas: Quota, caller: Caller
+) -> Response:
     """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once, one
     about a person who opted out of this namespace (`user_id`, `user_ids`) not at all."""
     lines = [line for line in (await request.body()).splitlines() if line.strip()]
     if not 1 <= len(lines) <= MAX_BATCH:
         raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
+    await quotas.room_for_memories(caller.namespace, len(lines))
     given = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
     memories, lines_read = [memory for memory, _ in given], [line for _, line in given]
     users, sources = [line.user_id for line in lines_read], [line.user_ids for line in lines_read]

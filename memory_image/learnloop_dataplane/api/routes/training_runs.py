@@ -13,6 +13,7 @@ from learnloop_dataplane.api.http.dependencies import (
     Callers,
     DigestHeader,
     NamePath,
+    Quota,
     Training,
     answer,
     only,
@@ -54,6 +55,7 @@ async def put_checkpoint(
     job: NamePath,
     request: Request,
     training: Training,
+    quotas: Quota,
     callers: Callers,
     caller: Caller,
     x_learnloop_sha256: DigestHeader,
@@ -63,6 +65,7 @@ async def put_checkpoint(
     """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains."""
     await callers.require_rank(caller, job)
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
+        await quotas.room_for_bytes(caller.namespace, upload.size)
         step, agent = x_learnloop_step, x_learnloop_agent
         return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent))
 

@@ -6,6 +6,7 @@ from fastapi.exceptions import RequestValidationError
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.api.http.dependencies import by_hand, data_plane, identify, quick
 from learnloop_dataplane.api.http.json_bodies import JsonBody
+from learnloop_dataplane.errors import ApiError
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
 _READ = JsonBody(Trajectory)
@@ -21,6 +22,11 @@ async def post_trajectory(request: Request) -> Response:
     keeps them.
     """
     caller = await identify(request)
+    try:
+        data_plane(request).shared.rate.admit(caller.namespace)
+    except ApiError:
+        data_plane(request).shared.metrics.not_collected(caller.namespace, "over_quota")
+        raise
     try:
         trajectory: Trajectory = _READ.read(await request.body())
     except RequestValidationError:

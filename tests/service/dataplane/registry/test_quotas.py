@@ -1,0 +1,57 @@
+"""Quotas of a namespace: what is over one is refused with its value, neighbours go on, and its use can be read."""
+
+import hashlib
+from pathlib import Path
+
+from learnloop_dataplane.quota_limits import Quotas
+
+from ..conftest import running, settings, trajectory
+
+QUOTAS = Quotas.model_validate(
+    {
+        "default": {"artifactBytes": 1000, "memories": 3, "episodesPerSecond": 0.1},
+        "namespaces": {"big": {"artifactBytes": 10_000}},
+    }
+)
+
+
+async def test_what_is_over_a_quota_is_refused_and_neighbours_are_served(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, quotas=QUOTAS)) as api:
+
+        async def upload(size: int, status: int, namespace: str = "team-a") -> str:
+            body = b"x" * size
+            headers = {"x-learnloop-sha256": hashlib.sha256(body).hexdigest()}
+            said = await api.call("PUT", "/api/v1/artifacts", status, namespace, content=body, headers=headers)
+            return str(said.get("error", {}).get("message", ""))
+
+        await upload(600, 201)
+        refused = await upload(500, 413)
+        assert (
+            "team-a have 600 of 1000 bytes (dataPlane.quotas.artifactBytes of the chart), and this has 500" in refused
+        )
+        await upload(500, 201, "team-b")
+        await upload(5000, 201, "big")
+
+        memory = {"agent_id": "elder", "content": {"text": "the door is red"}, "memory_type": "semantic"}
+        batch = [{**memory, "content": {"text": f"door {number} is red"}} for number in range(4)]
+        told = await api.call("POST", "/api/v1/memory/store/batch", 429, json={"memories": batch})
+        assert "team-a has 0 of 3 memories" in told["error"]["message"]
+        await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": batch[:3]})
+        told = await api.call("POST", "/api/v1/memory/store", 429, json=memory)
+        assert "has 3 of 3 memories (dataPlane.quotas.memories of the chart)" in told["error"]["message"]
+        await api.call("POST", "/api/v1/memory/store", 201, "team-b", json=memory)
+
+        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("first"))
+        told = await api.call("POST", "/api/v1/trajectories", 429, json=trajectory("second"))
+        assert "more than 0.1 episodes a second" in told["error"]["message"]
+        await api.call("POST", "/api/v1/trajectories", 202, "team-b", json=trajectory("first"))
+
+        assert await api.call("GET", "/api/v1/quotas") == {
+            "artifact_bytes": {"used": 600, "limit": 1000},
+            "memories": {"used": 3, "limit": 3},
+            "episodes_per_second": {"limit": 0.1},
+        }
+        figures = (await api.call("GET", "/metrics")).text
+        for quota in ("artifact_bytes", "memories", "episodes"):
+            assert f'learnloop_quota_refusals_total{{namespace="team-a",quota="{quota}"}}' in figures
+        assert 'learnloop_quota_used{namespace="team-a",quota="artifact_bytes"} 600.0' in figures
