@@ -47,9 +47,9 @@ def _verdict(watched: Mapping[str, Watched]) -> tuple[Any, str, str]:
     if not enough:
         most = max(found.returns for found in watched.values())
         return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
-    literal = sorted({text for found in watched.values() for text in found.literal})
-    if literal:
-        return FALSE, LITERAL, f"the specification's literal rules say: {', '.join(literal)}; no rule that holds does"
+    said = sorted({text for found in watched.values() for text in found.literal})
+    if said:
+        return FALSE, LITERAL, f"the specification's literal rules say: {', '.join(said)}; no rule that holds does"
     return FALSE, QUIET, "no sudden drop, no instability, no slow decline"
 
 
