@@ -92,6 +92,13 @@ class Training(Resource):
     data: LoggedData = Field(
         default_factory=LoggedData, description="What of the agent's own log each run learns from, by which rewards."
     )
+    priority: int = Field(
+        default=50,
+        ge=0,
+        le=100,
+        description="Whose run comes first where the installation's quotas make runs wait: the higher one's, and a run "
+        "of lower priority makes way at its newest checkpoint. Waiting raises it by a point each 20 seconds.",
+    )
     warm_start: bool = Field(
         default=True,
         description="Each run begins from the weights of the policy that serves when it begins; where that does not "
@@ -177,6 +184,13 @@ class AgentMemory(Resource):
     observed_at: Time = Field(description="When these figures were told.")
 
 
+class TrainingDay(Resource):
+    """The runs of one day, for quotas that count them."""
+
+    date: ShortText = Field(description="The day in UTC, e.g. 2026-01-31.")
+    first: int = Field(ge=1, description="Number of its first run.")
+
+
 class LearningAgentStatus(Status):
     """The loop at a glance."""
 
@@ -194,6 +208,7 @@ class LearningAgentStatus(Status):
     model: AgentModel | None = None
     last_training: LastTraining | None = None
     trainings: int | None = Field(default=None, ge=0, description="Runs so far; the newest TrainingJob's number.")
+    training_day: TrainingDay | None = Field(default=None, description="The newest day with a run.")
     serving_revision: Revision | None = Field(
         default=None, description="Stable revision of the agent's ModelDeployment."
     )

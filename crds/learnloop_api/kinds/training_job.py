@@ -237,6 +237,13 @@ class TrainingJobSpec(TrainingTemplate):
 
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
     data: TrainingData
+    priority: int = Field(
+        default=50,
+        ge=0,
+        le=100,
+        description="Whose turn comes first where the installation's quotas make runs wait: the higher one's. May be "
+        "changed; a run in a queue of Kueue has its priorityClass instead.",
+    )
     suspend: bool = Field(
         default=False, description="Stops the pods and keeps the newest checkpoint; false resumes from it."
     )

@@ -8,6 +8,8 @@ from typing import Any, Literal, cast
 from learnloop_api import names
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
+from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
+from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
 from learnloop_operator.tuning.switches import SWITCHES
 
@@ -34,6 +36,8 @@ class Settings:
     trainer_image: str = "localhost/learnloop/trainer:dev"
     training_runtime: str = ""
     """ClusterTrainingRuntime of TrainJobs; empty: the installation made none."""
+    training_quotas: Quotas = UNLIMITED
+    """How much may train at once and in a day (LEARNLOOP_TRAINING_QUOTAS, JSON); unset: as much as anybody wants."""
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
     postgres_image: str = "localhost/learnloop/postgres:17"
@@ -94,6 +98,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         query_scope=_scope(environment),
         trainer_image=text("trainer_image"),
         training_runtime=text("training_runtime"),
+        training_quotas=_quotas(environment.get("LEARNLOOP_TRAINING_QUOTAS", "")),
         serving_image=text("serving_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
@@ -155,6 +160,15 @@ def _pod_rules(value: str) -> PodRules:
         shape = ", ".join(RULES)
         raise SettingsError(f"LEARNLOOP_POD_RULES is {value[:200]!r}: set a JSON object of lists of texts: {shape}")
     return PodRules(**{RULES[key]: tuple(items) for key, items in lists.items()})
+
+
+def _quotas(value: str) -> Quotas:
+    if not value:
+        return Quotas()
+    try:
+        return read_quotas(json.loads(value))
+    except ValueError as error:
+        raise SettingsError(f"LEARNLOOP_TRAINING_QUOTAS is {value[:200]!r}: {error}") from None
 
 
 def _scope(environment: Mapping[str, str]) -> Scope:

@@ -24,6 +24,7 @@ from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.leadership import dead_man_switch
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.namespace_claims import NamespaceClaims
@@ -98,7 +99,8 @@ class Operator:
         self.pods = CounterReader()
         self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
         evidence = WithExperience(PrometheusEvidence(self.prometheus, settings.query_scope), self.data_plane)
-        self.services = Services(self.reads, self.data_plane, evidence, settings, self.lane)
+        turns = TrainingTurns(cache, settings.training_quotas)
+        self.services = Services(self.reads, self.data_plane, evidence, settings, self.lane, turns)
         self.runtime = Runtime(
             controllers(self.services),
             Applier(

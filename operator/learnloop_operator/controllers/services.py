@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
+from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
@@ -26,5 +27,7 @@ class Services:
     evidence: EvidenceSource
     settings: Settings
     lane: FastLaneReader
+    turns: TrainingTurns | None = None
+    """Who says whose turn it is to train; None: everybody's."""
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)

@@ -12,6 +12,7 @@ from jsonschema import Draft7Validator
 
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_dataplane.tuning.switches import SWITCHES as data_plane_tuning
+from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
 from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
 from learnloop_operator.core.training.backends.trainjob import NODE
@@ -136,3 +137,13 @@ def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator
     pod = inner["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+
+
+def test_quotas_of_training_reach_the_operator_and_by_default_nobody_waits(render: Render) -> None:
+    variable = "LEARNLOOP_TRAINING_QUOTAS"
+    usual = read_quotas(json.loads(render().environment("learnloop-operator")[variable]))
+    assert not usual.limits, "nobody waits"
+    quotas = {"cluster": {"gpus": 16}, "namespaces": {"team-a": {"runs": 2, "runsPerDay": 10}}}
+    told = render({"trainer": {"quotas": quotas}}).environment("learnloop-operator")[variable]
+    found = read_quotas(json.loads(told))
+    assert (found.cluster.gpus, found.of("team-a").runs, found.of("team-b").limits) == (16, 2, False)

@@ -11,3 +11,11 @@ def test_settings_name_the_variable_the_value_and_the_fix() -> None:
         from_environment({"LEARNLOOP_DATA_URL": "ftp://x"})
     with pytest.raises(SettingsError, match="LEARNLOOP_WORKERS is '0'"):
         from_environment({"LEARNLOOP_WORKERS": "0"})
+
+
+def test_quotas_of_training_are_read_and_refused_by_field() -> None:
+    found = from_environment({"LEARNLOOP_TRAINING_QUOTAS": '{"namespace": {"runs": 2}}'}).training_quotas
+    assert (found.of("any").runs, found.limits) == (2, True)
+    assert not from_environment({}).training_quotas.limits
+    with pytest.raises(SettingsError, match=r"LEARNLOOP_TRAINING_QUOTAS is .*: namespace.runs: -2: set a whole number"):
+        from_environment({"LEARNLOOP_TRAINING_QUOTAS": '{"namespace": {"runs": -2}}'})

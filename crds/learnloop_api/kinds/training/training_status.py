@@ -51,6 +51,16 @@ class LineageStatus(Resource):
     trajectories: int | None = Field(default=None, ge=0, description="Trajectories the agent had when the run began.")
 
 
+class TurnStatus(Resource):
+    """Where a run stands among those that wait, or since when it has had its turn."""
+
+    place: int | None = Field(default=None, ge=1, description="Place in the queue, from 1.")
+    waiting: int | None = Field(default=None, ge=1, description="How many stand in it.")
+    eta: ShortText | None = Field(default=None, description="How long it will about wait, e.g. 5m.")
+    admitted_at: Time | None = Field(default=None, description="When its turn came.")
+    waited_seconds: int | None = Field(default=None, ge=0, description="How long it had waited then.")
+
+
 class TrainingJobStatus(Status):
     """Progress, proof and the reason."""
 
@@ -87,8 +97,13 @@ class TrainingJobStatus(Status):
     queued_at: Time | None = Field(
         default=None, description="Since when the run waits in a queue; none of its clocks goes on meanwhile."
     )
+    turn: TurnStatus | None = Field(
+        default=None, description="Its turn, where the installation's quotas make runs wait for one another."
+    )
     preemptions: int | None = Field(
-        default=None, ge=0, description="How often a node was taken away from a rank; none cost an attempt."
+        default=None,
+        ge=0,
+        description="How often a node was taken away from a rank, or the run made way; none cost an attempt.",
     )
     finished_at: Time | None = Field(default=None, description="When the run ended, either way.")
     lineage: LineageStatus | None = None

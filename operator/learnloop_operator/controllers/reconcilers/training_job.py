@@ -86,6 +86,7 @@ class TrainingJobController:
             installed=gang.installed,
             queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
+            turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
             agent=agent,
             agent_name=agent_name,
             pod_rules=self._services.settings.pod_rules,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
+from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
 from learnloop_operator.core.agent import memory_budget
 from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
@@ -115,6 +115,7 @@ def _train(
     after = before.model_copy(
         update={
             "trainings": number,
+            "training_day": _day(world, before, number),
             "last_training": LastTraining(
                 name=job["metadata"]["name"],
                 trigger=fire.kind,
@@ -128,6 +129,12 @@ def _train(
         }
     )
     return (job,), after
+
+
+def _day(world: AgentSnapshot, before: LearningAgentStatus, number: int) -> TrainingDay:
+    today = world.now.date().isoformat()
+    known = before.training_day
+    return known if known is not None and known.date == today else TrainingDay(date=today, first=number)
 
 
 def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...]:

@@ -53,7 +53,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
-    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
+    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube(), "priority": training.priority})
     request = granted(world, trigger)
     notes = {
         NOTE_TRIGGER: trigger.kind,

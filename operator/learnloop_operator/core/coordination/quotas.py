@@ -44,8 +44,12 @@ class Quotas:
         return self.cluster.limits or self.namespace.limits or any(q.limits for q in (self.namespaces or {}).values())
 
 
+UNLIMITED = Quotas()
+"""Nobody waits."""
+
+
 def read(found: Any) -> Quotas:
-    """Quotas of `{cluster: {runs, gpus, runsPerDay}, namespace: {…}, namespaces: {team-a: {…}}}`.
+    """Quotas of `{cluster: {runs, gpus, runsPerDay}, namespace: {…}, namespaces: {team-a: {…}}}`; 0 is no limit.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -75,4 +79,4 @@ def _quota(where: str, found: Any) -> Quota:
         whole = isinstance(number, int) and not isinstance(number, bool)
         if number is not None and not (whole and 0 <= number <= LARGEST):
             raise ValueError(f"{where}.{field}: {number!r}: set a whole number from 0 to {LARGEST}")
-    return Quota(**{FIELDS[field]: number for field, number in found.items()})
+    return Quota(**{FIELDS[field]: number or None for field, number in found.items()})

@@ -32,6 +32,7 @@ from learnloop_operator.core.training.attempts import (
 from learnloop_operator.core.training.backends.choice import BACKENDS, Backends
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
+from learnloop_operator.core.training.turn import await_turn, make_way
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -282,9 +283,11 @@ RULES: tuple[TrainingRule, ...] = (
     wait_in_queue,
     leave_queue,
     refuse_pods,
+    await_turn,
     start,
     await_removal,
     heed_refusal,
+    make_way,
     heed_disruption,
     end_attempt,
     watch,

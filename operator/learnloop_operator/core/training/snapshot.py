@@ -8,6 +8,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.tuning.value_objects import named_value
@@ -91,6 +92,8 @@ class TrainingSnapshot(BaseSnapshot):
     """Why spec.queue cannot work here."""
     queue_says: str = ""
     """Why the gang waits, in the words of its Workload."""
+    turn: Turn | None = None
+    """What the scheduler says; None: nothing makes runs wait for one another."""
     agent: Manifest | None = None
     agent_name: str | None = None
     pod_rules: PodRules = PodRules()

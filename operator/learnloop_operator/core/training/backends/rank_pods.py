@@ -109,7 +109,7 @@ def never_restarted(template: Manifest) -> dict[str, Any]:
 
 def training_spec(request: RunRequest) -> str:
     """The trainer's order, as JSON. Where and by what it runs is not the trainer's business."""
-    here = ("pod", "suspend", "queue")
+    here = ("pod", "priority", "queue", "suspend")
     spec = {key: value for key, value in request.spec.to_kube().items() if key not in here}
     order = {
         "job": request.job["metadata"]["name"],

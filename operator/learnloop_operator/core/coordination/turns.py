@@ -1,0 +1,137 @@
+"""TrainingJobs as the scheduler sees them, and what it says to one of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from learnloop_api import names
+from learnloop_operator.core.coordination.quotas import Quotas
+from learnloop_operator.core.coordination.scheduler import Key, WantedRun, schedule
+from learnloop_operator.core.coordination.waiting_times import waiting_times
+from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.tuning.value_objects import named_value
+
+Body = Mapping[str, Any]
+GPU = "/gpu"
+"""How the extended resources of GPUs end: nvidia.com/gpu, amd.com/gpu."""
+
+
+@named_value
+class Turn:
+    """What one run is told."""
+
+    admitted: bool = False
+    place: int | None = None
+    """In the queue, from 1."""
+    waiting: int = 0
+    """How many stand in the queue."""
+    why: str = ""
+    """What it waits for, with figures."""
+    seconds: float | None = None
+    """Until it begins, as far as that can be told."""
+    way_for: Key | None = None
+    """The run of higher priority that it makes way for."""
+
+
+def turn_of(
+    key: Key, jobs: Iterable[Body], agents: Iterable[Body], quotas: Quotas, now: datetime, promised: frozenset[Key]
+) -> Turn:
+    """What the scheduler says to the run `key`.
+
+    Args:
+        jobs: all TrainingJobs.
+        agents: all LearningAgents, which remember the runs of today that are deleted.
+        promised: runs that were told to begin a moment ago and whose status does not say so yet.
+    """
+    found = {run.key: (run, body) for body in jobs if (run := wanted(body, now, promised)) is not None}
+    begun = begun_today(found.values(), agents, jobs, now)
+    made = schedule([run for run, _ in found.values()], quotas, begun)
+    if key in made.why:
+        ends = [left for run, body in found.values() if run.running and (left := _left(body)) is not None]
+        lengths = {other: length for other in made.order if (length := _length(found[other][1], found.values()))}
+        seconds = waiting_times(made.order, ends, lengths).get(key)
+        return Turn(place=made.place(key), waiting=len(made.order), why=made.why[key], seconds=seconds)
+    return Turn(admitted=key in made.admitted, way_for=made.preempted.get(key))
+
+
+def wanted(body: Body, now: datetime, promised: frozenset[Key] = frozenset()) -> WantedRun | None:
+    """The job as the scheduler sees it; None where it has no part: finished, suspended, a study, in a Kueue queue."""
+    metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    if status.get("finishedAt") or metadata.get("deletionTimestamp") or spec.get("suspend"):
+        return None
+    if spec.get("study") is not None or spec.get("queue") is not None:
+        return None
+    key = (str(metadata["namespace"]), str(metadata["name"]))
+    turn = status.get("turn") or {}
+    waits = status.get("queuedAt") or metadata.get("creationTimestamp")
+    admitted = turn.get("admittedAt") or (None if turn else status.get("startedAt"))
+    running = admitted is not None or key in promised
+    waited = float(turn.get("waitedSeconds") or 0) if running else seconds_since(waits, now)
+    return WantedRun(
+        key=key,
+        agent=(metadata.get("labels") or {}).get(names.LABEL_AGENT, key[1]),
+        priority=int(spec.get("priority", 50)),
+        gpus=gpus(spec),
+        waited=waited,
+        running=running,
+        ran=seconds_since(admitted, now),
+    )
+
+
+def gpus(spec: Body) -> int:
+    """Of all ranks of a TrainingJobSpec."""
+    limits = ((spec.get("pod") or {}).get("resources") or {}).get("limits") or {}
+    each = sum(int(amount) for name, amount in limits.items() if name.endswith(GPU) and str(amount).isdecimal())
+    return each * (1 + int(spec.get("workers") or 0))
+
+
+def begun_today(
+    found: Iterable[tuple[WantedRun, Body]], agents: Iterable[Body], jobs: Iterable[Body], now: datetime
+) -> Counter[str]:
+    """Runs begun since midnight UTC, by namespace and in all (""): those made for an agent, less the ones that still
+    wait; and those made by hand that are still there."""
+    begun: Counter[str] = Counter()
+    today = now.date().isoformat()
+    for agent in agents:
+        status = agent.get("status") or {}
+        day = status.get("trainingDay") or {}
+        if day.get("date") == today:
+            begun[agent["metadata"]["namespace"]] += int(status.get("trainings") or 0) - int(day["first"]) + 1
+    for run, body in found:
+        if not run.running and _made_for_an_agent(body) and _today(body["metadata"].get("creationTimestamp"), today):
+            begun[run.namespace] -= 1
+    for body in jobs:
+        status = body.get("status") or {}
+        since = (status.get("turn") or {}).get("admittedAt") or status.get("startedAt")
+        if not _made_for_an_agent(body) and _today(since, today):
+            begun[body["metadata"]["namespace"]] += 1
+    begun[""] = sum(begun.values())
+    return begun
+
+
+def _made_for_an_agent(body: Body) -> bool:
+    return any(item.get("kind") == "LearningAgent" for item in body["metadata"].get("ownerReferences") or ())
+
+
+def _today(moment: str | None, today: str) -> bool:
+    found = parse(moment)
+    return found is not None and found.date().isoformat() == today
+
+
+def _left(body: Body) -> float | None:
+    """Seconds until a running job is done, by its speed."""
+    status = body.get("status") or {}
+    speed, step, total = status.get("stepsPerSecond"), status.get("step"), status.get("totalSteps")
+    return (total - step) / speed if speed and total and step is not None else None
+
+
+def _length(body: Body, found: Iterable[tuple[WantedRun, Body]]) -> float | None:
+    """Seconds that a waiting job will take at the middle speed of those that run."""
+    speeds = sorted(
+        float(other["status"]["stepsPerSecond"])
+        for run, other in found
+        if run.running and (other.get("status") or {}).get("stepsPerSecond")
+    )
+    steps = (body.get("spec") or {}).get("totalSteps")
+    return steps / speeds[len(speeds) // 2] if speeds and steps else None
