@@ -5,20 +5,25 @@ when the main thread has shown no sign of life for a while: a heartbeat must mea
 operator could not see a hang.
 """
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
 
 from learnloop_api.wire.training import Heartbeat, Manifest, ReturnEstimate
+from learnloop_api.wire.training_figures import FIGURES
 from learnloop_environments.errors import TrainerError
 from learnloop_trainer.statistics.return_estimate import estimate
 from learnloop_trainer.store import Store
+from learnloop_trainer.thread_limits import cpu_quota
 from learnloop_trainer.tracking import Tracker
+from learnloop_trainer.tracking.learning_curve import LearningCurve
+from learnloop_trainer.tracking.process_figures import ProcessFigures
 from learnloop_trainer.training_order import Order, Place
 
 BEAT_SECONDS = 1.0
@@ -77,6 +82,8 @@ class Reporter:
         self._losses: dict[str, float] = {}
         self._recent: ReturnEstimate | None = None
         self._trail: tuple[float, ...] = ()
+        self._figures: dict[str, float] = {}
+        self._process, self._curve = ProcessFigures(cpu_quota()), LearningCurve()
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -118,11 +125,12 @@ class Reporter:
         losses: Mapping[str, float] | None = None,
         trail: Iterable[float] = (),
         points: Mapping[str, float] | None = None,
+        figures: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Training has come to `step`.
 
         `returns`: of the latest episodes; `losses`: of the newest update; `trail`: the returns in which the operator
-        looks for anomalies; `points`: further curves, by name.
+        looks for anomalies; `points`: further curves, by name; `figures`: asked about once a second.
         """
         now = time.monotonic()
         self._losses = dict(losses) if losses else self._losses
@@ -131,10 +139,16 @@ class Reporter:
         if now - self._estimated_at >= BEAT_SECONDS or self._recent is None:
             self._estimated_at = now
             recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
+            if recent is not None and recent.episodes:
+                self._curve.note(step, recent.mean)
+            named = {name: value for name, value in {**self._losses, **(points or {})}.items() if name in FIGURES}
+            told = {**named, **figures(), **self._process.look()}
+            told = {name: value for name, value in told.items() if math.isfinite(value)}
             with self._lock:
                 self._recent, self._trail = recent, tuple(trail)
-            curve = {f"train/loss_{name}": value for name, value in self._losses.items()}
-            curve |= {f"train/{name}": value for name, value in (points or {}).items()}
+                self._figures = told | self._curve.figures()
+            curve = {f"train/loss_{name}": value for name, value in self._losses.items() if name not in told}
+            curve |= {f"train/{name}": value for name, value in {**(points or {}), **told}.items()}
             if recent is not None:
                 curve |= curves("train", recent) | {"train/steps_per_second": self._rate}
             if curve:
@@ -172,6 +186,7 @@ class Reporter:
                 eta_seconds=self._eta() if self._phase in {"starting", "training"} else None,
                 recent_return=self._recent,
                 returns=list(self._trail),
+                figures=self._figures,
                 message=self._told()[:1024],
                 at=datetime.now(UTC),
             )

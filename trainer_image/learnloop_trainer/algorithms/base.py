@@ -43,6 +43,7 @@ class Experience:
     reward: NDArray[np.float32]
     ended: NDArray[np.bool_]
     losses: Mapping[str, float] = field(default_factory=dict)  # of the newest update, where the learner tells
+    actions: NDArray[np.generic] | None = None  # that were taken, where the learner tells
 
 
 class Learner(Protocol):

@@ -158,9 +158,11 @@ class Dqn:
         explore, random = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
+        actions = np.empty(rewards.shape, dtype=np.int64)
         with torch.inference_mode():
             for t in range(CHUNK):
                 action = act(self.network.actor(), observation, explore[t], random[t])
+                actions[t] = action
                 step = environment.step(action)
                 self._store(observation, action, step)
                 rewards[t], ended[t] = step.reward, step.terminated | step.truncated
@@ -169,7 +171,7 @@ class Dqn:
                 self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
-        return observation, [Experience(rewards, ended, self._told())]
+        return observation, [Experience(rewards, ended, self._told(), actions)]
 
     def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """For the next CHUNK vector steps and this rank's environments: explore?, and if so with which action."""

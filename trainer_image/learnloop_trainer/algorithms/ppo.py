@@ -24,6 +24,7 @@ Deviations, all deliberate:
 - The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import between, step_size
 
 ACTIVATION = "tanh"
+TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, and of how many samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,7 @@ class Ppo:
             self.network.fixed = self._normaliser.arrays()
         self._gradients = Gradients(self.network, self.head, parameters)
         self.step = 0
+        self._told_at = -TELL_SECONDS
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: one rollout and one update."""
@@ -244,7 +247,32 @@ class Ppo:
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
-        return observation, [Experience(rollout.reward, rollout.terminated | rollout.truncated)]
+        ended = rollout.terminated | rollout.truncated
+        return observation, [Experience(rollout.reward, ended, self._told(batch), rollout.action)]
+
+    def _told(self, batch: Batch) -> dict[str, float]:
+        """Of this rank's first samples, once a second: what the update made of them. Changes nothing."""
+        now = time.monotonic()
+        if now - self._told_at < TELL_SECONDS:
+            return {}
+        self._told_at = now
+        with torch.inference_mode():
+            few = next(batch.cut([min(TOLD, len(batch.action)), max(0, len(batch.action) - TOLD)]))
+            outputs = forward(self.network.leaves, "policy", ACTIVATION, few.observation)
+            value = forward(self.network.leaves, "value", ACTIVATION, few.observation).squeeze(1)
+            change = self.head.log_prob(self.network.leaves, outputs, few.action) - few.log_prob
+            ratio = change.exp()
+            bounded = ratio.clamp(1 - self._gradients.clip, 1 + self._gradients.clip)
+            gain = torch.minimum(ratio * few.advantage, bounded * few.advantage)
+            figures = {
+                "policy_loss": -gain.mean(),
+                "value_loss": 0.5 * (value - few.target).square().mean(),
+                "value": value.mean(),
+                "entropy": self.head.entropy(self.network.leaves, outputs).mean(),
+                # Never negative, and unbiased (J. Schulman, "Approximating KL divergence", 2020): r - 1 - log r.
+                "kl_divergence": (ratio - 1.0 - change).mean(),
+            }
+        return {name: float(figure) for name, figure in figures.items()}
 
     def _collect(self, observation: Observations) -> tuple[Observations, Rollout]:
         environment, horizon = self.environment, self.parameters.horizon

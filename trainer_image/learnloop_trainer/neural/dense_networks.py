@@ -79,6 +79,7 @@ class Network:
         self.shapes = {name: array.shape for name, array in arrays.items()}
         self.vector = torch.from_numpy(np.concatenate([array.ravel() for array in arrays.values()])).to(device)
         self.gradient = torch.zeros_like(self.vector)
+        self.gradient_norm: torch.Tensor | None = None  # of the newest update, before it was clipped
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.updates = 0
         self.fixed: dict[str, Floats] = {}  # constants that go with the parameters into the exported policy
@@ -131,7 +132,8 @@ class Network:
         excess = None
         if max_norm < math.inf:
             # A tensor, not a number: reading it would make a GPU wait. NaN passes through and is found later.
-            excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_min_(1.0)
+            self.gradient_norm = norm = torch.linalg.vector_norm(self.gradient)
+            excess = norm.div(max_norm).clamp_min_(1.0)
         self.updates += 1
         self._count.add_(1)
         self._adam(lr=rate, eps=epsilon, grad_scale=excess)

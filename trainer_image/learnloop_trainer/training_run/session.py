@@ -15,7 +15,7 @@ from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
-from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
@@ -23,9 +23,11 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
+from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
 from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded, remembered
-from learnloop_trainer.training_run.paced_session import PacedSession, newest
+from learnloop_trainer.training_run.paced_session import PacedSession, Stopper, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
+from learnloop_trainer.training_run.saver import Saver
 
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
@@ -128,6 +130,13 @@ def resume(training: Training, order: Order, group: Group, store: Store) -> Trai
 class Session(PacedSession[Training]):
     """Training of a policy of numbers."""
 
+    def __init__(
+        self, order: Order, group: Group, store: Store, reporter: Reporter, saver: Saver, stopper: Stopper
+    ) -> None:
+        """Nothing happens before `run`."""
+        super().__init__(order, group, store, reporter, saver, stopper)
+        self._tally, self._losses = ActionTally(), dict[str, float]()
+
     def _packed(self, training: Training) -> bytes | None:
         return save(training, self._order, self._group)
 
@@ -150,7 +159,17 @@ class Session(PacedSession[Training]):
         if training.read.note is not None:
             self._reporter.caution(training.read.note.message)
         losses = {name: value for experience in experiences for name, value in experience.losses.items()}
-        self._reporter.progress(training.learner.step, training.episodes.recent, losses, training.episodes.trail)
+        for experience in experiences:
+            self._tally.note(experience.actions, training.environment.actions)
+        self._losses.update(losses)
+        learner, total = training.learner, self._order.spec.total_steps
+        self._reporter.progress(
+            learner.step,
+            training.episodes.recent,
+            losses,
+            training.episodes.trail,
+            figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
+        )
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
 

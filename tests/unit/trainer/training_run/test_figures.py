@@ -1,0 +1,116 @@
+"""What learners and their process tell of themselves, in heartbeats and curves."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from learnloop_api.wire.training import Heartbeat
+from learnloop_api.wire.training_figures import known
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.tracking.learning_curve import LearningCurve
+from learnloop_trainer.tracking.process_figures import ProcessFigures
+from learnloop_trainer.tracking.tracker import Tracker
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
+from learnloop_trainer.training_run.session import begin
+
+Make = Callable[..., Order]
+ALWAYS = {"learning_rate", "gradient_norm"}
+TOLD = {
+    "ppo": ALWAYS | {"policy_loss", "value_loss", "value", "entropy", "kl_divergence"},
+    "dqn": ALWAYS | {"loss", "epsilon", "replay_transitions"},
+}
+
+
+class Kept(Tracker):
+    """Points of curves."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.points: list[dict[str, float]] = []
+
+    def note(self, step: int, values: Any) -> None:
+        self.points.append(dict(values))
+
+
+class Sent:
+    """A store that keeps heartbeats."""
+
+    def __init__(self) -> None:
+        self.beats: list[Heartbeat] = []
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        self.beats.append(beat)
+
+
+@pytest.mark.parametrize("algorithm", sorted(TOLD))
+def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
+    order = make_order(algorithm)
+    training = begin(order, Alone(), torch.device("cpu"))
+    tally, losses, found = ActionTally(), dict[str, float](), dict[str, float]()
+    for _ in range(200):
+        training.observation, experiences = training.learner.iterate(training.observation)
+        for experience in experiences:
+            tally.note(experience.actions, training.environment.actions)
+            losses |= experience.losses
+        found = learner_figures(training.learner, order.spec.total_steps, losses)
+        if TOLD[algorithm] <= set(found):
+            break
+    assert TOLD[algorithm] <= set(found)
+    assert all(known(name) for name in found)
+    assert found["gradient_norm"] > 0.0
+    shares = tally.take()
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert set(shares) == {"action_share_0", "action_share_1"}
+    assert tally.take() == {}, "it begins anew"
+
+
+def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order: Make) -> None:
+    kept, sent = Kept(), Sent()
+    reporter = Reporter(make_order(), Place(), sent, kept)  # type: ignore[arg-type]
+    reporter.progress(64, [1.0, 2.0], {"policy_loss": 3.0}, [1.0, 2.0], figures=lambda: {"entropy": 0.5})  # type: ignore[arg-type]
+    reporter.finish("done", "over")
+    (beat,) = sent.beats
+    assert beat.figures["entropy"] == 0.5
+    assert beat.figures["memory_bytes"] > 1e6
+    assert beat.returns == [1.0, 2.0]
+    assert kept.points[0]["train/entropy"] == 0.5
+    assert kept.points[0]["train/memory_bytes"] == beat.figures["memory_bytes"]
+
+
+def test_a_process_tells_its_share_of_what_its_cgroup_allows(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "proc/self/statm").write_text("900 512 1 1 0 1 0\n")
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{4096 * 2048}\n")
+    now, used = [0.0], [0.0]
+    figures = ProcessFigures(2.0, tmp_path, lambda: now[0], lambda: used[0])
+    now[0], used[0] = 10.0, 5.0
+    found = figures.look()
+    assert found["cpu_utilization"] == 0.25
+    assert found["memory_utilization"] == pytest.approx(found["memory_bytes"] / (4096 * 2048))
+
+
+def test_samples_to_convergence_are_told_once_a_curve_has_settled() -> None:
+    curve = LearningCurve()
+    for step in range(0, 5000, 100):
+        curve.note(step, min(100.0, step / 20.0))
+    assert curve.figures()["samples_to_convergence"] == 1900.0, "95 of 100 at 1,900 of 5,000 steps"
+    assert curve.figures()["convergence"] == 1.0
+    rising = LearningCurve()
+    for step in range(0, 5000, 100):
+        rising.note(step, step / 20.0)
+    assert "samples_to_convergence" not in rising.figures()
+    assert rising.figures()["convergence"] == pytest.approx(0.75, abs=0.05)
+
+
+def test_a_long_curve_takes_no_more_room_and_ends_where_it_did() -> None:
+    curve = LearningCurve()
+    for step in range(100_000):
+        curve.note(step, float(min(step, 20_000)))
+    assert len(curve._points) <= 513
+    assert curve.figures()["samples_to_convergence"] == pytest.approx(19_000, rel=0.02)
