@@ -14,6 +14,12 @@ DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 _AGENT = ("namespace", "agent")
 _ROLLOUT = ("namespace", "model_deployment")
 
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "training": ("validated", "gates_failed", "failed"),
+    "validation": ("passed", "failed"),
+    "rollout": ("promoted", "taken_back"),
+}
+
 
 class LoopMetrics:
     """At most 1,000 agents and as many rollouts are told apart; all others are `_other`."""
@@ -119,6 +125,7 @@ class LoopMetrics:
             self._rollout_stands(namespace, name, weight=weight, missing_since=evidence_missing_since(status))
 
     def _agent_stands(self, namespace: str, name: str, *, failures_in_a_row: int, anomalous: bool) -> None:
+        self._begin((namespace, name))
         pair = self._standing.admit((namespace, name))
         if OTHER not in pair:
             self._in_a_row.labels(*pair).set(failures_in_a_row)
@@ -140,6 +147,16 @@ class LoopMetrics:
         drop = {"LearningAgent": self._standing.drop, "ModelDeployment": self._deployed.drop}
         if kind in drop:
             drop[kind]((namespace, name))
+
+    def _begin(self, agent: Labels) -> None:
+        """Series of an agent exist from the start, at 0: the first of its failures is an increase."""
+        pair = self._agents.admit(agent)
+        for what, results in _KNOWN.items():
+            for result in results:
+                labels = (*pair, result)
+                if labels not in self._results[what]:
+                    self._results[what].add(labels)
+                    self._counters[what].labels(*labels)
 
     def _forget_agent(self, pair: Labels) -> None:
         for what, counter in self._counters.items():

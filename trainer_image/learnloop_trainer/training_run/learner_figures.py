@@ -41,7 +41,8 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
 
     Reads tensors, so that a GPU is waited for: once a second is often enough.
     """
-    parameters, found = getattr(learner, "parameters", None), dict[str, float]()
+    parameters: Any = getattr(learner, "parameters", None)
+    found: dict[str, float] = {}
     done = min(1.0, learner.step / total_steps)
     if hasattr(parameters, "learning_rate") and hasattr(parameters, "learning_rate_schedule"):
         found["learning_rate"] = step_size(parameters, parameters.learning_rate, done)

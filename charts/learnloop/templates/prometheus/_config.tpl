@@ -13,6 +13,9 @@ prometheus.yml: |
     scrape_interval: {{ .Values.prometheus.scrapeInterval }}
     scrape_timeout: {{ .Values.prometheus.scrapeInterval }}
     evaluation_interval: 1m
+  {{- if .Values.alerts.embedded }}
+  rule_files: [/etc/prometheus/alerts.yml]
+  {{- end }}
   scrape_configs:
     - job_name: learnloop
       honor_labels: false
@@ -60,6 +63,10 @@ prometheus.yml: |
           target_label: pod
         - source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
           target_label: component
+{{- if .Values.alerts.embedded }}
+alerts.yml: |
+  {{- .Files.Get "rules/alerts.yaml" | nindent 2 }}
+{{- end }}
 {{- if include "learnloop.tls" . }}
 web.yml: |
   tls_server_config:

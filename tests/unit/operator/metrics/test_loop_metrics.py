@@ -74,7 +74,14 @@ def test_ten_thousand_agents_leave_a_bounded_number_of_series() -> None:
         metrics.stands("LearningAgent", "team", agent, Plan({}, figures={"training_failures_in_a_row": 2}))
         metrics.stands("ModelDeployment", "team", agent, Plan({"weight": 10}))
     series = sum(len(family.samples) for family in registry.collect())
-    assert series < 1001 * 2 * (1 + 1 + 12) + 1001 * (1 + 1) + 4 * 1001
+    assert series < 1001 * (7 + 2 * 12 + 1) + 4 * 1001
+
+
+def test_the_series_of_an_agent_exist_before_its_first_run_ends() -> None:
+    registry = CollectorRegistry()
+    LoopMetrics(registry).stands("LearningAgent", "team", "x", Plan({}))
+    labels = {"namespace": "team", "agent": "x", "result": "failed"}
+    assert registry.get_sample_value("agent_rl_model_validations_total", labels) == 0.0
 
 
 def test_the_series_of_an_object_go_with_it() -> None:

@@ -1,0 +1,124 @@
+"""Alerts: they fire when they should, name what is exported, and lead to a runbook that exists."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from .conftest import CHART, ROOT, Render
+
+sys.path.insert(0, str(ROOT / "hack"))
+
+from reference.metrics import described
+from toolkit.debian_packages import unpacked
+
+RULES = CHART / "rules" / "alerts.yaml"
+CASES = Path(__file__).parent / "rules" / "alerts_test.yaml"
+SPECIFIED = {
+    *("LearnloopTrainingFailsInARow", "LearnloopModelValidationFailed", "LearnloopModelTakenBack"),
+    *("LearnloopCollectionErrors", "LearnloopNatsLost"),
+}
+ADDED = {"exported_namespace", "namespace", "pod", "component", "instance", "job", "le"}
+"""Labels that Prometheus adds, or that histograms have."""
+SAMPLES = ("_bucket", "_count", "_sum")
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        yield from group["rules"]
+
+
+def selectors(expression: Any) -> Iterator[promql_parser.VectorSelector]:
+    """Every selector in a parsed expression."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression
+    for name in ("expr", "lhs", "rhs", "vector_selector"):
+        inner = getattr(expression, name, None)
+        if inner is not None:
+            yield from selectors(inner)
+    for argument in getattr(expression, "args", None) or ():
+        yield from selectors(argument)
+
+
+def unknown(expression: str) -> list[str]:
+    """What an expression asks for that nothing exports, or asks by a label that it does not have."""
+    exported = {item.name: set(item.labels) for metrics in described().values() for item in metrics}
+    found = []
+    for selector in selectors(promql_parser.parse(expression)):
+        name = selector.name
+        base = name if name in exported else re.sub(f"({'|'.join(SAMPLES)})$", "", name)
+        labels = {matcher.name for matcher in selector.matchers.matchers} - ADDED - {"__name__"}
+        if base not in exported:
+            found.append(f"{name} is not exported")
+        elif labels - exported[base]:
+            found.append(f"{name} has no label {', '.join(sorted(labels - exported[base]))}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    """On PATH, or of Debian's package."""
+    found = shutil.which("promtool")
+    return Path(found) if found else unpacked("prometheus", "usr/bin/promtool")
+
+
+def test_alerts_fire_when_they_should_and_not_before(promtool: Path, tmp_path: Path) -> None:
+    for path in (RULES, CASES):
+        shutil.copy(path, tmp_path)
+    for what in (["check", "rules", RULES.name], ["test", "rules", CASES.name]):
+        done = subprocess.run([promtool, *what], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    cases = yaml.safe_load(CASES.read_text())["tests"]
+    fired = {item["alertname"] for case in cases for item in case["alert_rule_test"] if item["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in rules()}
+
+
+def test_the_five_of_the_specification_are_there() -> None:
+    assert {rule["alert"] for rule in rules()} >= SPECIFIED
+
+
+@pytest.mark.parametrize("rule", list(rules()), ids=lambda rule: rule["alert"])
+def test_an_alert_asks_for_what_is_exported(rule: dict[str, Any]) -> None:
+    assert unknown(rule["expr"]) == []
+
+
+def test_what_nobody_exports_is_found() -> None:
+    assert unknown('sum(rate(learnloop_nothing_total{a="b"}[5m]))') == ["learnloop_nothing_total is not exported"]
+    assert unknown('learnloop_nats_up{agent="a"} == 0') == ["learnloop_nats_up has no label agent"]
+
+
+@pytest.mark.parametrize("rule", list(rules()), ids=lambda rule: rule["alert"])
+def test_an_alert_names_a_runbook_that_exists(rule: dict[str, Any]) -> None:
+    path, _, anchor = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall(r"^## (.+)$", (ROOT / path).read_text(), re.MULTILINE)
+    assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert rule["labels"]["severity"] in ("info", "warning", "critical")
+
+
+def test_the_chart_ships_the_same_rules_to_both_kinds_of_prometheus(render: Render) -> None:
+    release = render({"alerts": {"prometheusRule": True, "labels": {"release": "kps"}, "embedded": True}})
+    wanted = yaml.safe_load(RULES.read_text())
+    (rule,) = release.of("PrometheusRule")
+    assert rule["spec"] == wanted
+    assert rule["metadata"]["labels"]["release"] == "kps"
+    (config,) = [item for item in release.of("ConfigMap") if "prometheus.yml" in item["data"]]
+    assert yaml.safe_load(config["data"]["prometheus.yml"])["rule_files"] == ["/etc/prometheus/alerts.yml"]
+    assert yaml.safe_load(config["data"]["alerts.yml"]) == wanted
+
+
+def test_nothing_of_it_is_there_unless_it_is_asked_for(render: Render) -> None:
+    release = render({})
+    assert release.of("PrometheusRule") == []
+    (config,) = [item for item in release.of("ConfigMap") if "prometheus.yml" in item["data"]]
+    assert "alerts.yml" not in config["data"]
+    assert "rule_files" not in yaml.safe_load(config["data"]["prometheus.yml"])
