@@ -3,7 +3,8 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, stdev
 from typing import Any
 
 RESAMPLES = 2000
@@ -26,6 +27,14 @@ class Played:
     def success(self) -> float | None:
         """Share of the episodes that succeeded; None where nobody said."""
         return fmean(self.successes) if self.successes else None
+
+    def is_sure(self, share: float, most: int) -> bool:
+        """Is the mean's standard error at most that share of the mean, or are there that many episodes?"""
+        if len(self.returns) >= most:
+            return True
+        return len(self.returns) > 1 and stdev(self.returns) / sqrt(len(self.returns)) <= share * abs(
+            fmean(self.returns)
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.loop.figures import Played, Turn
-from demo.narrator import Narrator
+from demo.narrator import Narrator, StoryFailedError
 from demo.waiting import until
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.access.data_plane import SERVICE, DataPlaneAccess
@@ -17,8 +17,10 @@ from learnloop_operator.cli.errors import CommandError
 from testing.real_cluster.cluster_actions import World
 
 RUN_SECONDS, ROLLOUT_SECONDS, EPISODE_SECONDS = 1200.0, 600.0, 300.0
-ENOUGH, MOST = 40, 100
+ENOUGH, MOST = 40, 300
 """Completed episodes of a revision that are waited for, and that are looked at."""
+SURE = 0.02
+"""Standard error, as a share of the mean return, below which no further episodes are waited for."""
 
 
 class Users:
@@ -54,13 +56,20 @@ class Users:
         return found
 
     def enough(self, agent: str, revision: str, since: datetime) -> Played:
-        """As `played`, when there are enough of them."""
+        """As `played`, when their mean is known well enough, or when the time for it is over."""
+        latest = Played()
 
         def look() -> Played | None:
-            found = self.played(agent, revision, since)
-            return found if len(found.returns) >= ENOUGH else None
+            nonlocal latest
+            latest = self.played(agent, revision, since)
+            return latest if len(latest.returns) >= ENOUGH and latest.is_sure(SURE, MOST) else None
 
-        return until(f"{ENOUGH} episodes of {agent} by {revision}", look, EPISODE_SECONDS, every=5.0)
+        try:
+            return until(f"{ENOUGH} episodes of {agent} by {revision}", look, EPISODE_SECONDS, every=5.0)
+        except StoryFailedError:
+            if len(latest.returns) < ENOUGH:
+                raise
+            return latest
 
 
 @dataclass(frozen=True)

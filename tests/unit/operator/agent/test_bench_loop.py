@@ -99,3 +99,10 @@ def _within(said: Any, known: Any) -> bool:
     if isinstance(said, list):
         return len(said) == len(known) and all(map(_within, said, known))
     return bool(said == known)
+
+
+def test_a_mean_is_sure_when_its_error_is_small_or_nobody_waits_any_longer() -> None:
+    assert Played([100.0, 101.0] * 20).is_sure(0.02, 300)
+    assert not Played([0.0, 200.0] * 20).is_sure(0.02, 300)
+    assert Played([0.0, 200.0] * 150).is_sure(0.02, 300)
+    assert not Played([1.0]).is_sure(0.02, 300)
