@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
+from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics as OperatorMetrics
 from learnloop_serving.metrics import Metrics as ServingMetrics
 from reference.markdown import code, page, table
@@ -51,12 +52,19 @@ class Described:
     meaning: str
 
 
+def _spoken() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    LanguageMetrics(registry, "model", "0" * 8)
+    return registry
+
+
 def described() -> Mapping[str, tuple[Described, ...]]:
     """Every metric by the server that exports it."""
     servers = {
         "Operator": OperatorMetrics().registry,
         "Data plane": DataPlaneMetrics().registry,
         "Policy server": ServingMetrics("policy", "0" * 8).registry,
+        "Gateway of a language model, beside those of a policy server": _spoken(),
     }
     return {title: tuple(sorted(_of(registry), key=lambda item: item.name)) for title, registry in servers.items()}
 

@@ -1,9 +1,8 @@
 """What Prometheus sees of a gateway, beside what it sees of every policy server."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from learnloop_api import names
-from learnloop_serving.metrics import Metrics
 
 RECORDED = ("tokens", "text", "nothing")
 ROWS = ("first", "history", "tools", "template", "stop", "restart", "elsewhere", "parallel", "fallback")
@@ -15,8 +14,8 @@ _ARM = ("model_deployment", "revision")
 class LanguageMetrics:
     """Counters of the conversations that this process answers."""
 
-    def __init__(self, metrics: Metrics, model_deployment: str, revision: str) -> None:
-        own, registry = (model_deployment, revision), metrics.registry
+    def __init__(self, registry: CollectorRegistry, model_deployment: str, revision: str) -> None:
+        own = (model_deployment, revision)
         turns = Counter(
             names.METRIC_LANGUAGE_TURNS,
             "Answers of this arm, by what was recorded of them",

@@ -80,7 +80,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     except ValueError as error:
         raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
     metrics = Metrics(own.model_deployment, own.revision, LANGUAGE_BUCKETS)
-    language = LanguageMetrics(metrics, own.model_deployment, own.revision)
+    language = LanguageMetrics(metrics.registry, own.model_deployment, own.revision)
     routing = RoutingState(own.model_deployment, metrics)
     episodes = Episodes(own.model_deployment, own.revision, own.routing_mode, routing, metrics, seal)
     arms = Arms(own.model_deployment, own.revision, episodes, routing, seal)

@@ -41,7 +41,7 @@ async def load_policy(settings: Settings) -> Policy:
         raise ModelError(f"LEARNLOOP_MODEL_SHA256: empty for {uri}: every model but uniform:// needs its digest")
     with tempfile.TemporaryDirectory(prefix="learnloop-model-") as directory:
         target = Path(directory) / "model.onnx"
-        digest = await _fetch_with_retries(settings, scheme, target)
+        digest = await fetch(settings, target)
         if digest != settings.model_sha256:
             raise ModelError(f"sha256: {uri} has {digest}, expected {settings.model_sha256}")
         try:
@@ -58,7 +58,12 @@ def parse_uniform(uri: str) -> Policy:
         raise ModelError(f"uri: {error}") from None
 
 
-async def _fetch_with_retries(settings: Settings, scheme: str, target: Path) -> str:
+async def fetch(settings: Settings, target: Path) -> str:
+    """Copy what `settings.model_uri` names to `target`; returns its SHA-256 in hex, which the caller has to compare.
+
+    Network trouble is retried for `load_retry_seconds`. Raises ModelError.
+    """
+    scheme = urlsplit(settings.model_uri).scheme
     deadline = time.monotonic() + settings.load_retry_seconds
     pause = 0.25
     while True:

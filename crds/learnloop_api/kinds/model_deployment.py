@@ -19,6 +19,7 @@ from learnloop_api.kinds.base import (
 )
 from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.language_model import LanguageModel
+from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
@@ -66,6 +67,11 @@ class Serving(Resource):
     canary_replicas: int = Field(default=1, ge=1, le=1000, description="Pods of the canary arm while there is one.")
     pod: PodOptions = Field(
         default_factory=PodOptions, description="The policy servers' pods. A change of it is a new revision."
+    )
+    language: LanguageServing | None = Field(
+        default=None,
+        description="With languageModel: the server of the model, and who stands in; left out, vllm beside each "
+        "gateway. A change of it is a new revision.",
     )
 
 

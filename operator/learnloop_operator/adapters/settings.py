@@ -49,6 +49,8 @@ class Settings:
     """The chart's admission policy lets nobody write another's name into a verb's annotation."""
     four_eyes: bool = False
     """Who wrote a spec does not approve it (LEARNLOOP_FOUR_EYES); takes verified names."""
+    vllm_image: str = "vllm/vllm-openai:v0.11.0"
+    llama_cpp_image: str = "ggml-org/llama.cpp:server"
     serving_callers: str = "anybody"
     """Whom policy servers serve: token (LEARNLOOP_SERVING_CALLERS) or anybody."""
     serving_caller_namespaces: tuple[str, ...] = ()
@@ -100,6 +102,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         training_runtime=text("training_runtime"),
         training_quotas=_quotas(environment.get("LEARNLOOP_TRAINING_QUOTAS", "")),
         serving_image=text("serving_image"),
+        vllm_image=text("vllm_image"),
+        llama_cpp_image=text("llama_cpp_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
         tls=environment.get("LEARNLOOP_TLS", "") == "true",

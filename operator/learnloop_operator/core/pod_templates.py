@@ -116,13 +116,17 @@ def pod_template(
     volumes: Sequence[Mapping[str, Any]] = (),
     grace_seconds: int = 30,
     user_id: int = USER_ID,
+    beside: Sequence[Mapping[str, Any]] = (),
+    before: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, `api_access` the API server's.
+    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, `api_access` the API server's; `beside` and
+    `before` are further containers, and those that have to end before all others start.
 
     Labels and annotations that learnloop needs win over the user's.
     """
     spec: dict[str, Any] = {
-        "containers": [container(main, options, token=token)],
+        "containers": [container(main, options, token=token), *beside],
+        **({"initContainers": list(before)} if before else {}),
         "securityContext": {**POD_SECURITY, "runAsUser": user_id, "runAsGroup": user_id, "fsGroup": user_id},
         "automountServiceAccountToken": api_access,
         "enableServiceLinks": False,

@@ -158,7 +158,7 @@ def build(
         **more,
     )
     metrics = Metrics("cart", STABLE)
-    language = LanguageMetrics(metrics, "cart", STABLE)
+    language = LanguageMetrics(metrics.registry, "cart", STABLE)
     routing = RoutingState("cart", metrics)
     assert routing.offer(arms or table((STABLE, "stable", 100), (CANARY, "canary", 0)), "test")
     seal = Seal()

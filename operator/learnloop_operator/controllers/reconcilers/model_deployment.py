@@ -68,6 +68,7 @@ class ModelDeploymentController:
             Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
             settings.four_eyes,
             settings.pod_rules,
+            {"vllm": settings.vllm_image, "llama.cpp": settings.llama_cpp_image},
         )
 
     @property

@@ -32,6 +32,7 @@ from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.next_state import NextState
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, load
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.rollout.model.spoken import spoken_by, stray_image
 from learnloop_operator.core.rollout.status.deferrable_changes import can_wait
 from learnloop_operator.core.rollout.status.fields import status
 from learnloop_operator.core.rollout.steps.experiment_step import within_step
@@ -139,7 +140,11 @@ def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
     """An arm that stands goes on with what it was made with. One that is gone would be made with what the spec says."""
     live = snapshot.arms.get(arm.revision)
     made = live is not None and live.pod is not None
-    return made or not forbidden(snapshot.spec.serving.pod, "spec.serving.pod", snapshot.defaults.pods)
+    spoken = spoken_by(snapshot.spec)
+    rules = snapshot.defaults.pods
+    return made or not (
+        forbidden(snapshot.spec.serving.pod, "spec.serving.pod", rules) or (spoken and stray_image(spoken, rules))
+    )
 
 
 def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:

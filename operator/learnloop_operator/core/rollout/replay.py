@@ -22,7 +22,7 @@ from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
 from learnloop_operator.core.rollout.model import blocked_models as blocked
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.core.rollout.model.revision import model_here
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
 from learnloop_operator.tuning.value_objects import value
@@ -178,7 +178,7 @@ class Replay:
 def guests_of(spec: ModelDeploymentSpec) -> dict[str, Model]:
     """The arms that experiments among the steps would bring along, by name."""
     asked = (arm for step in spec.rollout.steps if step.experiment for arm in step.experiment.arms)
-    return {arm.name: Model(revision_of(arm.uri, arm.sha256, spec.serving.pod), arm.uri, arm.sha256) for arm in asked}
+    return {arm.name: model_here(spec, arm.uri, arm.sha256) for arm in asked}
 
 
 def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str], copied: bool) -> ModelDeploymentSpec:

@@ -8,10 +8,12 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
+from learnloop_operator.core.rollout.children.language_pods import NO_PARTS, language_parts
 from learnloop_operator.core.rollout.children.routing_table import write_blocked
 from learnloop_operator.core.rollout.judging.shadow_step import only_stable_answers
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.rollout.model.spoken import Spoken, spoken_by
 
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"
@@ -137,19 +139,32 @@ def pod_options(snapshot: Snapshot, revision: str) -> PodOptions:
     return arm.pod if arm and arm.pod is not None else snapshot.spec.serving.pod
 
 
+def spoken_options(snapshot: Snapshot, revision: str) -> Spoken | None:
+    """What an existing arm speaks by; as the spec says for a new arm."""
+    arm = snapshot.arms.get(revision)
+    return arm.spoken if arm and arm.pod is not None else spoken_by(snapshot.spec)
+
+
 def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest:
     """One arm's pods. Nothing in it depends on the arm's role: promotion and rollback restart no pod."""
     options = pod_options(snapshot, arm.revision)
     marks = labels(snapshot, arm.revision)
+    main, volumes, parts = _main(snapshot, arm), [_key_volume(snapshot)], NO_PARTS
+    spoken = spoken_options(snapshot, arm.revision)
+    if spoken is not None:
+        parts = language_parts(snapshot, arm, spoken, options, main)
+        main, volumes = parts.main, [*volumes, *parts.volumes]
     selector = {key: marks[key] for key in (names.LABEL_DEPLOYMENT, names.LABEL_REVISION, names.LABEL_COMPONENT)}
     template = pod_template(
-        _main(snapshot, arm),
+        main,
         options,
         labels=marks,
         annotations=scraped(names.PORT_SERVING, tls=snapshot.scheme == "https"),
         api_access=True,
         service_account=policy_account(snapshot.name),
-        volumes=[_key_volume(snapshot)],
+        volumes=volumes,
+        beside=parts.beside,
+        before=parts.before,
     )
     return child(
         snapshot.object,
@@ -157,7 +172,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
         kind="Deployment",
         name=arm_name(snapshot.name, arm.revision),
         labels=marks,
-        annotations={ANNOTATION_ARM: _identity(arm, options)},
+        annotations={ANNOTATION_ARM: _identity(arm, options, spoken)},
         spec={
             "replicas": replicas,
             "revisionHistoryLimit": 1,
@@ -175,9 +190,10 @@ def _key_volume(snapshot: Snapshot) -> Manifest:
     return {"name": EPISODES_VOLUME, "secret": source}
 
 
-def _identity(arm: ArmState, options: PodOptions) -> str:
+def _identity(arm: ArmState, options: PodOptions, spoken: Spoken | None) -> str:
     model = {"uri": arm.model.uri, "sha256": arm.model.sha256}
-    return json.dumps({"model": model, "pod": options.to_kube()}, sort_keys=True)
+    language = {"language": spoken.to_kube()} if spoken is not None else {}
+    return json.dumps({"model": model, "pod": options.to_kube(), **language}, sort_keys=True)
 
 
 def _main(snapshot: Snapshot, arm: ArmState) -> Main:

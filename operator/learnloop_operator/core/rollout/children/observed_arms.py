@@ -11,6 +11,7 @@ from learnloop_operator.core.pod_poll_interval import unready_since
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.rollout.children.manifests import ANNOTATION_ARM, EPISODES_VOLUME
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
+from learnloop_operator.core.rollout.model.spoken import Spoken, read_spoken
 
 
 def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:
@@ -27,14 +28,15 @@ def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str,
 
 def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
     status = deployment.get("status") or {}
-    model, pod = _identity(deployment)
+    model, options, spoken = _identity(deployment)
     return ArmWorld(
         ready=int(status.get("readyReplicas") or 0),
         replicas=int(status.get("replicas") or 0),
         restarts=max((int(item.get("restartCount") or 0) for pod in pods for item in _containers(pod)), default=0),
         message=_message(deployment, pods)[:900],
-        pod=pod,
+        pod=options,
         model=model,
+        spoken=spoken,
         keyed=_keyed(deployment),
         unready_since=unready_since(deployment),
     )
@@ -63,11 +65,12 @@ def _revision(item: Manifest) -> str:
     return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
 
 
-def _identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None]:
+def _identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None, Spoken | None]:
     text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_ARM)
     try:
         body = json.loads(text or "null")
         model, pod = body["model"], PodOptions.model_validate(body["pod"])
-        return Model(_revision(deployment), str(model["uri"]), model.get("sha256")), pod
+        found = Model(_revision(deployment), str(model["uri"]), model.get("sha256"))
+        return found, pod, read_spoken(body.get("language"))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return None, None
+        return None, None, None

@@ -10,7 +10,7 @@ from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
 from learnloop_operator.core.rollout.judging.shadow_step import mirror_for
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.core.rollout.model.revision import model_here
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
 
@@ -56,7 +56,7 @@ def retired(snapshot: Snapshot, state: State) -> str | None:
     over = state.promoted_at is not None and state.canary is None and state.previous is None
     if snapshot.spec.routing.mode != "gateway" or old is None or not over:
         return None
-    revision = revision_of(old.uri, old.sha256, snapshot.spec.serving.pod)
+    revision = model_here(snapshot.spec, old.uri, old.sha256).revision
     return None if of_revision(state.pins, revision) else revision
 
 

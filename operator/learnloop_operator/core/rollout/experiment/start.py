@@ -11,7 +11,7 @@ from learnloop_operator.core.rollout.judging.arm_capacity import world
 from learnloop_operator.core.rollout.model.blocked_models import sentence
 from learnloop_operator.core.rollout.model.experiment_state import CANARY, STABLE, ExperimentState, Player, id_of
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.core.rollout.model.revision import model_here
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.times import stamp
@@ -101,7 +101,7 @@ def unready(snapshot: Snapshot, trial: ExperimentState) -> list[str]:
 
 
 def _model(snapshot: Snapshot, uri: str, sha256: str | None) -> Model:
-    return Model(revision_of(uri, sha256, snapshot.spec.serving.pod), uri, sha256)
+    return model_here(snapshot.spec, uri, sha256)
 
 
 def _problem(snapshot: Snapshot, state: State, stable: ArmState, players: tuple[Player, ...]) -> str:

@@ -14,9 +14,9 @@ from learnloop_operator.core.rollout.model.decision_log import Outcome, who
 from learnloop_operator.core.rollout.model.four_eyes import one_pair
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.core.rollout.model.revision import model_here
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.experiment_step import lost_experiment
 from learnloop_operator.core.rollout.steps.guard_after_promotion import ended, waiting
 from learnloop_operator.core.rollout.steps.pass_gates import untimely_word
@@ -118,7 +118,7 @@ def _cold(snapshot: Snapshot, state: State, word: OrderAnnotation, stable: ArmSt
     old = state.last_stable
     if old is None:
         return Answer("refused", "no earlier model is on record: set spec.model to the one that shall serve")
-    back = Model(revision_of(old.uri, old.sha256, snapshot.spec.serving.pod), old.uri, old.sha256)
+    back = model_here(snapshot.spec, old.uri, old.sha256)
     if back.revision == stable.revision:
         return Answer("refused", f"{stable.revision} is the earlier model already: set spec.model to go elsewhere")
     sentence = f"{stable.revision} is {why}; {back.revision} ({back.uri}) starts and serves as soon as its pods can"

@@ -13,12 +13,22 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.allowed_pods import PodRules, forbidden
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.rollout.model.snapshot import Desired, Model
+from learnloop_operator.core.rollout.model.spoken import Spoken, spoken_by, stray_image
+
+_NO_S3 = "a gateway serves folders that are mounted: put the same folder on pvc://CLAIM/FOLDER or into oci://IMAGE"
 
 
-def revision_of(uri: str, sha256: str | None, pod: PodOptions) -> str:
-    """First 8 hex digits of the SHA-256 over the canonical JSON of {uri, sha256, pod}."""
-    body = {"uri": uri, "sha256": sha256, "pod": pod.to_kube()}
+def revision_of(uri: str, sha256: str | None, pod: PodOptions, spoken: Spoken | None = None) -> str:
+    """First 8 hex digits of the SHA-256 over the canonical JSON of {uri, sha256, pod}, and of what it speaks by."""
+    body: dict[str, Any] = {"uri": uri, "sha256": sha256, "pod": pod.to_kube()}
+    if spoken is not None:
+        body["language"] = spoken.to_kube()
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+
+
+def model_here(spec: ModelDeploymentSpec, uri: str, sha256: str | None) -> Model:
+    """A model as this spec would serve it now."""
+    return Model(revision_of(uri, sha256, spec.serving.pod, spoken_by(spec)), uri, sha256)
 
 
 def agent_status(body: Mapping[str, Any] | None) -> LearningAgentStatus | None:
@@ -43,6 +53,9 @@ def resolve(
     None leaves it out. So is what the platform allows on pods, by `rules`.
     """
     stray = forbidden(spec.serving.pod, "spec.serving.pod", rules) if rules else ""
+    spoken = spoken_by(spec)
+    if rules and spoken is not None:
+        stray = stray or stray_image(spoken, rules)
     if stray:
         return Desired(problem=stray)
     source = spec.model
@@ -63,6 +76,8 @@ def resolve(
 def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
     if namespace is not None and (stray := foreign(uri, namespace)):
         return Desired(problem=f"{field}.uri: {stray}")
-    if sha256 is None and not uri.startswith("uniform://"):
+    if sha256 is None and not uri.startswith(("uniform://", "base://")):
         return Desired(problem=f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file")
-    return Desired(Model(revision_of(uri, sha256, spec.serving.pod), uri, sha256))
+    if spec.language_model is not None and spec.language_model.base.uri.startswith("s3://"):
+        return Desired(problem=f"languageModel.base.uri: {spec.language_model.base.uri}: {_NO_S3}")
+    return Desired(model_here(spec, uri, sha256))

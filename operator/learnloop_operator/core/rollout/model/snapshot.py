@@ -12,6 +12,7 @@ from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
 from learnloop_operator.core.rollout.gates.verdict import SuiteRun
+from learnloop_operator.core.rollout.model.spoken import Spoken
 from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value
@@ -49,6 +50,8 @@ class ArmWorld:
     """The pod options the arm was made with; None for an arm made by someone else."""
     model: Model | None = None
     """The model the arm was made with."""
+    spoken: Spoken | None = None
+    """What it speaks by, as it was made; None: a policy of numbers."""
     keyed: bool = True
     """Its pods mount the key of the episodes; those of older releases do not."""
     unready_since: str | None = None
@@ -118,6 +121,8 @@ class Defaults:
     """Who wrote the spec lets no canary of it on."""
     pods: PodRules = PodRules()
     """What pods made for others may have."""
+    model_servers: Mapping[str, str] = field(default_factory=dict)
+    """Images of the servers of language models, by kind."""
 
 
 @named_value

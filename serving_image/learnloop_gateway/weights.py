@@ -1,0 +1,147 @@
+"""`python -m learnloop_gateway.weights`: verify the base model and fetch what the arm adds, before its server starts.
+
+What was fetched is laid out as the server of this kind reads it, and the arguments that name it are written to the file
+`arguments` beside it:
+
+    base://            the base model alone
+    an adapter         vLLM: adapter_model.safetensors and adapter_config.json; llama.cpp: adapter.gguf
+    whole weights      vLLM: a folder with the base model's tokeniser and configuration
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shutil
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from learnloop_api.acting.policy import ModelError
+from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
+from learnloop_serving.loader import fetch
+from learnloop_serving.server import leave_sentence
+from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+
+log = logging.getLogger(__name__)
+CHUNK = 1 << 20
+MOST_BYTES = 1 << 40
+LONGEST_HEADER = 64 * 2**20
+GGUF = b"GGUF"
+SERVED = "arm"
+ELSEWHERE = "-elsewhere"
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 over the sorted lines `digest  ./path` of all files, as LanguageModel.base.sha256 describes it."""
+    lines = []
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            lines.append((f"./{path.relative_to(folder).as_posix()}", digest))
+    lines.sort(key=lambda line: line[0].encode())
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in lines).encode()).hexdigest()
+
+
+def verify(folder: Path, sha256: str) -> None:
+    """Raises ModelError where the folder is not the base model that is asked for."""
+    if not folder.is_dir():
+        raise ModelError(f"languageModel.base.uri: {folder} is no folder: mount the base model there")
+    found = folder_digest(folder)
+    if found != sha256:
+        raise ModelError(f"languageModel.base.sha256: {folder} has {found}, expected {sha256}")
+
+
+def said_of(file: Path) -> Mapping[str, str]:
+    """The metadata of a safetensors file; raises ModelError for another file."""
+    with file.open("rb") as opened:
+        head = opened.read(8)
+        size = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        if not 0 < size <= LONGEST_HEADER:
+            raise ModelError("the arm's weights are no safetensors file: serve what a language algorithm trained")
+        try:
+            found: Any = json.loads(opened.read(size))
+        except ValueError:
+            raise ModelError("the arm's weights are no safetensors file: their header is no JSON") from None
+    said = found.get("__metadata__") if isinstance(found, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf: str) -> list[str]:
+    """Put the arm's weights where a server of this kind reads them; returns the arguments that name them.
+
+    Raises ModelError for weights that the server does not read.
+    """
+    with file.open("rb") as opened:
+        is_gguf = opened.read(4) == GGUF
+    if kind == "llama.cpp":
+        if not is_gguf:
+            raise ModelError(
+                "the arm's weights are safetensors, and llama.cpp reads GGUF: name the run's GGUF adapter in "
+                "spec.model, or set serving.language.server.kind to vllm"
+            )
+        shutil.move(file, folder / "adapter.gguf")
+        return [f"--model={base / gguf}", f"--lora={folder / 'adapter.gguf'}"]
+    said = said_of(file)
+    if said.get("learnloop.kind") == "adapter":
+        shutil.move(file, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(said.get("adapter_config.json", "{}"), encoding="utf-8")
+        own = [f"--model={base}", "--served-model-name=base", "--enable-lora", f"--max-lora-rank={rank}"]
+        return [*own, "--lora-modules", f"{SERVED}={folder}"]
+    for path in base.iterdir():
+        if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model") and "index" not in path.name:
+            shutil.copyfile(path, folder / path.name)
+    shutil.move(file, folder / "model.safetensors")
+    return [f"--model={folder}", f"--served-model-name={SERVED}"]
+
+
+def base_alone(kind: str, base: Path, gguf: str) -> list[str]:
+    """The arguments of an arm that adds nothing."""
+    return [f"--model={base / gguf}"] if kind == "llama.cpp" else [f"--model={base}", f"--served-model-name={SERVED}"]
+
+
+async def prepare(settings: Settings, env: Mapping[str, str]) -> None:
+    """See the module; raises ModelError."""
+    kind = env.get("LEARNLOOP_SERVER_KIND", "vllm")
+    base, folder = Path(env["LEARNLOOP_BASE_FOLDER"]), Path(env["LEARNLOOP_WEIGHTS_FOLDER"])
+    gguf = env.get("LEARNLOOP_GGUF_FILE", "")
+    model = LanguageModel.model_validate_json(env["LEARNLOOP_LANGUAGE_MODEL"])
+    await asyncio.to_thread(verify, base, model.base.sha256)
+    folder.mkdir(parents=True, exist_ok=True)
+    elsewhere = kind.endswith(ELSEWHERE)
+    kind = kind.removesuffix(ELSEWHERE)
+    if settings.model_uri.startswith(BASE_SCHEME):
+        arguments = base_alone(kind, base, gguf)
+    else:
+        fetched = folder / "fetched"
+        digest = await fetch(replace(settings, max_model_bytes=MOST_BYTES), fetched)
+        if digest != settings.model_sha256:
+            raise ModelError(f"sha256: {settings.model_uri} has {digest}, expected {settings.model_sha256}")
+        rank = int(env.get("LEARNLOOP_MAX_LORA_RANK", "64"))
+        arguments = await asyncio.to_thread(lay_out, fetched, kind, base, folder, rank=rank, gguf=gguf)
+    if any(set(argument) & set(" \t\n*?[\"'$`\\") for argument in arguments):
+        raise ModelError(f"languageModel.base.uri: {base}: a path with blanks or signs of a shell cannot be served")
+    if not elsewhere:
+        (folder / "arguments").write_text(" ".join(arguments) + "\n", encoding="utf-8")
+    log.info("the weights of revision %s lie in %s", settings.revision, folder)
+
+
+def main() -> int:
+    """Entry point."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        asyncio.run(prepare(read_settings(), os.environ))
+    except (ModelError, ConfigurationError, OSError) as error:
+        leave_sentence(termination_log(os.environ), str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What is laid out before a model server starts."""
+
+import hashlib
+import json
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.acting.policy import ModelError
+from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, verify
+from testing.language.tiny_chat_folder import write_folder
+from testing.servers.policy_servers import settings
+
+
+def tensors(path: Path, **said: str) -> Path:
+    head = json.dumps({"__metadata__": said, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + b"\0\0\0\0")
+    return path
+
+
+def test_the_digest_of_a_folder_is_the_one_that_the_field_says_how_to_print(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "Z").write_text("z")
+    command = "find . -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
+    said = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=True, text=True).stdout
+    assert folder_digest(tmp_path) == said.split()[0]
+    verify(tmp_path, folder_digest(tmp_path))
+    with pytest.raises(ModelError, match=r"languageModel\.base\.sha256: .* expected aa"):
+        verify(tmp_path, "aa")
+    with pytest.raises(ModelError, match="no folder"):
+        verify(tmp_path / "missing", "aa")
+
+
+def test_an_adapter_is_what_vllm_loads(tmp_path: Path) -> None:
+    file = tensors(tmp_path / "fetched", **{"learnloop.kind": "adapter", "adapter_config.json": '{"r": 8}'})
+    said = lay_out(file, "vllm", Path("/base"), tmp_path, rank=16, gguf="")
+    assert said[-2:] == ["--lora-modules", f"arm={tmp_path}"]
+    assert "--max-lora-rank=16" in said
+    assert json.loads((tmp_path / "adapter_config.json").read_text()) == {"r": 8}
+    assert (tmp_path / "adapter_model.safetensors").is_file()
+
+
+def test_whole_weights_stand_beside_the_tokeniser_of_the_base(tmp_path: Path) -> None:
+    write_folder(tmp_path / "base")
+    (tmp_path / "arm").mkdir()
+    file = tensors(tmp_path / "fetched", **{"learnloop.kind": "weights"})
+    said = lay_out(file, "vllm", tmp_path / "base", tmp_path / "arm", rank=16, gguf="")
+    assert said == [f"--model={tmp_path / 'arm'}", "--served-model-name=arm"]
+    assert {path.name for path in (tmp_path / "arm").iterdir()} >= {
+        "model.safetensors",
+        "tokenizer.json",
+        "config.json",
+    }
+
+
+def test_llama_cpp_takes_gguf_and_is_told_so_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "fetched").write_bytes(b"GGUF....")
+    said = lay_out(tmp_path / "fetched", "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
+    assert said == ["--model=/base/m.gguf", f"--lora={tmp_path / 'adapter.gguf'}"]
+    assert base_alone("llama.cpp", Path("/base"), "m.gguf") == ["--model=/base/m.gguf"]
+    with pytest.raises(ModelError, match=r"llama\.cpp reads GGUF"):
+        lay_out(tensors(tmp_path / "other"), "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff" * 8, struct.pack("<Q", 4) + b"nope"])
+def test_what_is_no_safetensors_file_says_so(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "fetched").write_bytes(body)
+    with pytest.raises(ModelError, match="no safetensors file"):
+        lay_out(tmp_path / "fetched", "vllm", Path("/base"), tmp_path, rank=1, gguf="")
+
+
+async def test_an_arm_is_fetched_verified_and_named_in_the_servers_arguments(tmp_path: Path) -> None:
+    write_folder(tmp_path / "base")
+    file = tensors(tmp_path / "adapter", **{"learnloop.kind": "adapter"})
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    model = {"base": {"uri": "file:///base", "sha256": folder_digest(tmp_path / "base")}}
+    env = {
+        "LEARNLOOP_SERVER_KIND": "vllm",
+        "LEARNLOOP_BASE_FOLDER": str(tmp_path / "base"),
+        "LEARNLOOP_WEIGHTS_FOLDER": str(tmp_path / "arm"),
+        "LEARNLOOP_LANGUAGE_MODEL": json.dumps(model),
+    }
+    await prepare(settings(LEARNLOOP_MODEL_URI=f"file://{file}", LEARNLOOP_MODEL_SHA256=sha256), env)
+    assert f"arm={tmp_path / 'arm'}" in (tmp_path / "arm" / "arguments").read_text()
+    with pytest.raises(ModelError, match="expected"):
+        await prepare(settings(LEARNLOOP_MODEL_URI=f"file://{file}", LEARNLOOP_MODEL_SHA256="0" * 64), env)

@@ -1,0 +1,154 @@
+"""Manifests of an arm that speaks: the gateway, the model server beside it, and what fetches its weights."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults, Snapshot
+
+from .test_rendering import SHA, manifest, snapshot
+
+BASE = "cd" * 32
+SERVERS = {"vllm": "vllm:1", "llama.cpp": "llama:1"}
+
+
+def speaking(
+    uri: str = "pvc://models/llama",
+    arm: str | None = None,
+    language: Any = None,
+    rules: PodRules | None = None,
+    **spec: Any,
+) -> Snapshot:
+    model = {"uri": arm or f"base://{BASE}", "sha256": SHA if arm else BASE}
+    said = {"model": model, "languageModel": {"base": {"uri": uri, "sha256": BASE}, "contextLength": 4096}, **spec}
+    if language:
+        said["serving"] = {"language": language}
+    seen = snapshot(said)
+    defaults = Defaults(
+        "serving:1",
+        "http://data:8080",
+        callers=Callers("token", (), ()),
+        model_servers=SERVERS,
+        pods=PodRules(volume_kinds=("image", "persistentVolumeClaim")),
+    )
+    return replace(seen, defaults=defaults, desired=resolve(seen.spec, None, rules=rules))
+
+
+def pod(seen: Snapshot) -> Any:
+    return manifest(seen, "Deployment")["spec"]["template"]["spec"]
+
+
+def environment(container: Any) -> dict[str, Any]:
+    return {item["name"]: item.get("value") for item in container["env"]}
+
+
+def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> None:
+    seen = speaking()
+    found = pod(seen)
+    gateway, server = found["containers"]
+    assert gateway["command"] == ["python", "-m", "learnloop_gateway"]
+    assert gateway["image"] == "serving:1"
+    assert gateway["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    env = environment(gateway)
+    assert json.loads(env["LEARNLOOP_UPSTREAM"]) == {"kind": "vllm", "url": "http://127.0.0.1:8081", "model": "arm"}
+    assert json.loads(env["LEARNLOOP_LANGUAGE_MODEL"])["base"]["sha256"] == BASE
+    assert env["LEARNLOOP_TOKENISER_FOLDER"] == "/var/run/models/base"
+    assert env["LEARNLOOP_CALLERS"] == "token"
+    assert server["image"] == "vllm:1"
+    assert "--logprobs-mode=processed_logprobs" in server["args"]
+    assert "--max-model-len=4096" in server["args"]
+    assert server["securityContext"]["readOnlyRootFilesystem"] is True
+    (weights,) = found["initContainers"]
+    assert weights["command"] == ["python", "-m", "learnloop_gateway.weights"]
+    claim = next(volume for volume in found["volumes"] if volume["name"] == "learnloop-base-model")
+    assert claim["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+    for container in (gateway, server, weights):
+        mount = next(item for item in container["volumeMounts"] if item["name"] == "learnloop-base-model")
+        assert (mount["subPath"], mount["readOnly"]) == ("llama", True)
+    assert manifest(seen, "NetworkPolicy")["spec"]["ingress"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
+
+
+def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:
+    server = {
+        "quantization": "fp8",
+        "tensorParallel": 2,
+        "arguments": ["--enforce-eager"],
+        "resources": {"limits": {"nvidia.com/gpu": 2}},
+        "image": "mine:2",
+    }
+    found = pod(speaking(language={"server": server}))["containers"][1]
+    assert {"--quantization=fp8", "--tensor-parallel-size=2", "--enforce-eager"} <= set(found["args"])
+    assert str(found["resources"]["limits"]["nvidia.com/gpu"]) == "2"
+    assert found["image"] == "mine:2"
+
+
+def test_llama_cpp_runs_its_file_and_an_image_is_a_volume() -> None:
+    found = pod(
+        speaking("oci://registry.example/base@sha256:1", language={"server": {"kind": "llama.cpp", "file": "q.gguf"}})
+    )
+    server = found["containers"][1]
+    assert server["image"] == "llama:1"
+    assert "/app/llama-server" in server["command"]
+    assert "--ctx-size=4096" in server["args"]
+    assert environment(found["initContainers"][0])["LEARNLOOP_GGUF_FILE"] == "q.gguf"
+    assert {"name": "learnloop-base-model", "image": {"reference": "registry.example/base@sha256:1"}} in found[
+        "volumes"
+    ]
+
+
+def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None:
+    server = {
+        "url": "https://gpu.example",
+        "model": "llama",
+        "adapterFolder": "/adapters",
+        "keyRef": {"name": "gpu", "key": "token"},
+    }
+    fallback = {"url": "http://ollama:11434", "model": "small"}
+    seen = speaking(arm="https://models.example/a", language={"server": server, "fallback": fallback})
+    found = pod(seen)
+    (gateway,) = found["containers"]
+    env = environment(gateway)
+    revision = env["LEARNLOOP_REVISION"]
+    assert json.loads(env["LEARNLOOP_UPSTREAM"]) == {
+        "kind": "vllm",
+        "url": "https://gpu.example",
+        "model": "llama",
+        "key_file": "/var/run/secrets/model-servers.learnloop.dev/server/key",
+        "adapter": f"md-{revision}",
+        "adapter_folder": f"/adapters/{revision}",
+    }
+    assert json.loads(env["LEARNLOOP_FALLBACK"])["model"] == "small"
+    secret = next(volume for volume in found["volumes"] if volume["name"] == "learnloop-key-server")["secret"]
+    assert (secret["secretName"], secret["items"]) == ("gpu", [{"key": "token", "path": "key"}])
+
+
+def test_another_server_is_another_revision_and_an_arm_keeps_what_it_was_made_with() -> None:
+    one, two = speaking(), speaking(language={"server": {"arguments": ["--seed=1"]}})
+    assert one.desired.model
+    assert two.desired.model
+    assert one.desired.model.revision != two.desired.model.revision
+    made = manifest(one, "Deployment")
+    live = arms([made], [])
+    again = manifest(replace(one, spec=one.spec, arms=live), "Deployment", one.desired.model.revision)
+    assert again["spec"]["template"] == made["spec"]["template"]
+    assert live[one.desired.model.revision].spoken is not None
+
+
+def test_what_the_platform_does_not_allow_is_said_before_a_pod_is_made() -> None:
+    rules = PodRules(images=("registry.example/",))
+    stray = speaking(language={"server": {"image": "evil:1"}}, rules=rules).desired.problem
+    assert "spec.serving.language.server.image: 'evil:1'" in stray
+    assert "languageModel.base" in speaking("oci://evil/base", rules=PodRules()).desired.problem
+    assert "pvc://CLAIM" in speaking("s3://bucket/base").desired.problem
+
+
+def test_policies_of_numbers_keep_their_revisions() -> None:
+    plain = snapshot().desired.model
+    assert plain is not None
+    assert (
+        plain.revision
+        == snapshot({"serving": {"language": {"fallback": {"url": "http://x", "model": "y"}}}}).desired.model.revision
+    )  # type: ignore[union-attr]
