@@ -26,6 +26,7 @@ _OLD = {
     "recall_log": ("created_at", "namespace = $1"),
     "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
     "user_feedback": ("given_at", "namespace = $1"),
+    "preferences": ("given_at", "namespace = $1"),
 }
 # With a warehouse the episodes go when they are there; without one nobody is left who could carry out its erasures.
 _WITH_WAREHOUSE = _OLD | {EPISODES: ("received_at", "namespace = $1 AND warehoused")}
@@ -72,7 +73,7 @@ class Retention:
 
     Args:
         days: how long trajectories, rewards, episode memories, recall logs,
-            published events, feedback and ended memories are kept.
+            published events, feedback, preferences and ended memories are kept.
         warehouse: there is one: an episode stays until it is there, however old.
     """
 

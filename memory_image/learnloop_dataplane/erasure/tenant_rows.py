@@ -49,6 +49,8 @@ _OPINIONS = """
 DELETE FROM user_feedback WHERE namespace = $1 AND (user_hash = $2 OR trajectory_id = ANY($3::text[]))
 RETURNING trajectory_id
 """
+# Of the person, and whatever compares answers of their conversations.
+_PREFERENCES = "DELETE FROM preferences WHERE namespace = $1 AND (user_hash = $2 OR sessions && $3::text[])"
 _REWARDS = "DELETE FROM reward_history WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _EVENTS = """
 DELETE FROM event_outbox WHERE namespace = $1 AND starts_with(subject, $2)
@@ -71,6 +73,7 @@ _AGENTS_OWN = (
     "reward_statistics",
     "reward_history",
     "task_credits",
+    "preferences",
 )
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
@@ -133,6 +136,9 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     opinions = await connection.fetch(_OPINIONS, namespace, scope.user, ids, timeout=SECONDS)
     erased.count("user_feedback", len(opinions))
     erased.touched = {row["trajectory_id"] for row in opinions} - set(ids)
+    sessions = [row["episode_id"] for row in episodes]
+    tag = await connection.execute(_PREFERENCES, namespace, scope.user, sessions, timeout=SECONDS)
+    erased.count("preferences", tag)
     erased.count("reward_history", await connection.execute(_REWARDS, namespace, ids, timeout=SECONDS))
     prefix = f"{names.SUBJECT_REWARD}.{namespace}."
     tag = await connection.execute(_EVENTS, namespace, prefix, ids, scope.agent, timeout=SECONDS)

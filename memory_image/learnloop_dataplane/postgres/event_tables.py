@@ -1,8 +1,10 @@
 """Tables of events and of the people behind them, as sqlmodel classes."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
 from learnloop_dataplane.postgres.column_types import column as _column
@@ -69,6 +71,25 @@ class UserFeedbackRow(SQLModel, table=True):
     value: float = _column(Double)
     given_at: datetime = _time(default="now()")
     joined: bool = _column(Boolean, default="false")
+
+
+class PreferenceRow(SQLModel, table=True):
+    """Which of two answers somebody preferred, as wire.Preference; `sessions`: conversations that either is of."""
+
+    __tablename__ = "preferences"
+    __table_args__ = (
+        Index("ix_preferences_agent", "namespace", "agent_id", "seq"),
+        Index("ix_preferences_user", "namespace", "user_hash"),
+        Index("ix_preferences_given", "namespace", "given_at"),
+    )
+    namespace: str = _column(Text, key=True)
+    preference_id: str = _column(Text, key=True)
+    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    agent_id: str = _column(Text)
+    user_hash: str | None = _column(Text, null=True)
+    sessions: list[str] = _column(ARRAY(Text))
+    body: dict[str, Any] = _column(JSONB)
+    given_at: datetime = _time(default="now()")
 
 
 class WarehouseErasure(SQLModel, table=True):

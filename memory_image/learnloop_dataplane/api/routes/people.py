@@ -1,16 +1,19 @@
-"""Feedback of people on episodes, and their right to be left out."""
+"""Feedback of people on episodes, which of two answers they preferred, and their right to be left out."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import ConfigDict, Field, model_validator
 
-from learnloop_api.wire.base import Identifier
-from learnloop_dataplane.api.http.dependencies import Caller, Experience, Input, Privacy, answer, only
+from learnloop_api.wire.base import Identifier, Name
+from learnloop_api.wire.language import Preference, PreferencePage
+from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Caller, Experience, Input, Privacy, answer, only
 from learnloop_dataplane.api.http.json_bodies import alternatives, json_body
+from learnloop_dataplane.experience.preferences import MOST
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 User = Annotated[str, Field(min_length=1, max_length=256, description="the person, as the application knows them")]
+After = Annotated[str | None, Query(max_length=18, pattern="^[0-9]+$", description="`next` of the page before")]
 UserPath = Annotated[str, Path(min_length=1, max_length=256)]
 
 
@@ -45,6 +48,33 @@ async def post_feedback(
     """Keeps an opinion; it becomes part of the episode's reward. stored: false when the person opted out."""
     stored = await experience.opinions.give(caller.namespace, body.trajectory_id, body.user_id, body.value)
     return answer({"trajectory_id": body.trajectory_id, "stored": stored})
+
+
+@router.post("/preferences", status_code=201, responses=NOTHING_NEW)
+async def post_preference(
+    body: Annotated[Preference, json_body(Preference)], experience: Experience, caller: Caller
+) -> Response:
+    """Keeps a preference. 201: it is new and durable; 200: it was there already, or is not kept.
+
+    stored: false when its `user_id` opted out, or the person or the agent was erased after `at`. User ids are hashed
+    and texts are redacted before anything keeps them.
+    """
+    done = await experience.preferences.give(caller.namespace, body)
+    told = {"preference_id": body.preference_id, "duplicate": done.duplicate, "stored": done.stored}
+    return answer(told, 201 if done.stored and not done.duplicate else 200)
+
+
+@router.get("/preferences", response_model=PreferencePage)
+async def get_preferences(
+    agent: Annotated[Name, Query()],
+    experience: Experience,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+    after: After = None,
+) -> Response:
+    """An agent's preferences, newest first. What arrives while somebody reads on moves no page."""
+    body = await experience.preferences.page(caller.namespace, agent, limit, after)
+    return Response(body, media_type="application/json")
 
 
 @router.put("/users/{user_id}/opt-out", status_code=204, dependencies=[only("update", "people")])
