@@ -11,6 +11,7 @@ from learnloop_operator.cli.steering.wanted_model import wanted
 from learnloop_operator.cli.text.aligned_rows import rows
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.model import blocked_models as blocked
+from learnloop_operator.core.rollout.model.profiles import expanded
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
 
 
@@ -22,11 +23,13 @@ def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
         status = ModelDeploymentStatus.model_validate((live or {}).get("status") or {})
     except ValidationError:
         status = ModelDeploymentStatus()
+    spec, profile = expanded(spec, status, datetime.now(UTC))
     desired = wanted(cluster, spec, namespace)
     snapshot = Snapshot(
         now=datetime.now(UTC),
         object={**stored, "metadata": {"uid": "plan", "generation": 1, **stored["metadata"]}},
         spec=spec,
+        profile=profile,
         before=status,
         desired=desired,
         arms={arm.revision: _world(arm) for arm in _arms(status)},
@@ -49,6 +52,7 @@ def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
         ("first", f"{plan.status.get('phase')}: {plan.status.get('verdict')}"),
         ("pods", ", ".join(fresh) or "no new arm"),
         ("steps", " → ".join(steps)),
+        ("profile", profile.why if profile else None),
         ("checks", ", ".join(metric.name for metric in spec.analysis.metrics)),
         ("routing", f"{spec.routing.mode}, ConfigMap {routing_config_map(name)}"),
         ("object", f"{namespace}/{name}: {'changes' if live else 'would be new'}; nothing was written"),

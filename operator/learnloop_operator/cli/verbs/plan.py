@@ -2,14 +2,14 @@
 
 import argparse
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.names import API_VERSION
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
@@ -17,6 +17,7 @@ from learnloop_operator.cli.planning.apply_preview import intent
 from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, at_url
 from learnloop_operator.cli.planning.replay_timeline import timelines
 from learnloop_operator.core.promql.namespace_scope import Scope, is_label
+from learnloop_operator.core.rollout.model.profiles import expanded
 
 NAME = "plan"
 HELP = "say what a ModelDeployment would do now, or would have done with the rollouts of the past"
@@ -93,7 +94,8 @@ def _read(filename: str) -> Object:
 
 def _spec(filename: str, body: Object) -> ModelDeploymentSpec:
     try:
-        return ModelDeploymentSpec.model_validate(body["spec"])
+        spec = ModelDeploymentSpec.model_validate(body["spec"])
+        return expanded(spec, ModelDeploymentStatus(), datetime.now(UTC))[0]
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(["spec", *map(str, first["loc"])])

@@ -42,6 +42,7 @@ from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
 from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
+from learnloop_operator.core.rollout.model.profiles import expanded
 from learnloop_operator.core.rollout.model.revision import agent_status, resolve
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults, Snapshot
@@ -84,7 +85,8 @@ class ModelDeploymentController:
         spec = read_spec(ModelDeploymentSpec, body)
         draft = self._drafts.of(body)
         status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
-        snapshot = await self._world(body, spec, status)
+        spec, profile = expanded(spec, status, self._clock())
+        snapshot = replace(await self._world(body, spec, status), profile=profile)
         snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())

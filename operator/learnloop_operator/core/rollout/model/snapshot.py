@@ -6,7 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.kinds.model_deployment import (
+    BlockedRevision,
+    ModelDeploymentSpec,
+    ModelDeploymentStatus,
+    ProfileStatus,
+)
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
@@ -132,6 +137,8 @@ class Snapshot(BaseSnapshot):
     spec: ModelDeploymentSpec
     before: ModelDeploymentStatus
     """The status as the last look left it."""
+    profile: ProfileStatus | None = None
+    """The profile whose steps stand in `spec`."""
     unwritten_since: datetime | None = None
     """`before` is ahead of the persisted status since then; None: it is the persisted one."""
     desired: Desired

@@ -40,6 +40,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         weight=state.weight if state.canary else None,
         step=state.step,
         step_weight=None if state.step is None else steps[state.step].weight,
+        profile=snapshot.profile,
         step_text=_step_text(steps, state),
         step_started_at=state.step_started_at,
         step_base_episodes=None if state.step is None else state.step_base,
