@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch audit
+.PHONY: help demo test lint docs reference dashboards unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch audit
 
 help: ## this list
 	@hack/help Makefile
@@ -31,6 +31,9 @@ docs: $(VENV)/.ready ## the documentation as a site in dist/site
 
 reference: $(VENV)/.ready ## write the generated pages of docs/reference
 	$(PYTHON) hack/reference write
+
+dashboards: $(VENV)/.ready ## write the dashboards of the chart
+	$(PYTHON) hack/dashboards write
 
 unit: ## the unit tests: no cluster, no server, under a minute
 	hack/unit

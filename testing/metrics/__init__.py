@@ -1,0 +1,1 @@
+"""What dashboards and alerts ask, compared with what the servers export."""
