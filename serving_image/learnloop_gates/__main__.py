@@ -1,11 +1,11 @@
-"""`python -m learnloop_gates deliver`."""
+"""`python -m learnloop_gates run` and `python -m learnloop_gates deliver`."""
 
 import os
 import sys
 
 from learnloop_gates.deliver import deliver
 from learnloop_gates.errors import SuiteError
-from learnloop_gates.settings import delivery_settings
+from learnloop_gates.settings import delivery_settings, suite_settings
 
 
 def main(arguments: list[str]) -> int:
@@ -14,10 +14,16 @@ def main(arguments: list[str]) -> int:
         if arguments == ["deliver"]:
             print(f"handed in {deliver(delivery_settings(os.environ))}")
             return 0
+        if arguments == ["run"]:
+            from learnloop_gates.run import run  # the other container needs nothing of it
+
+            report = run(suite_settings(os.environ))
+            print(f"{report.suite}: {report.failed} of {report.n} failed, {report.errors} without an answer")
+            return 0
     except SuiteError as error:
         print(error, file=sys.stderr)
         return 1
-    print("usage: python -m learnloop_gates deliver", file=sys.stderr)
+    print("usage: python -m learnloop_gates run|deliver", file=sys.stderr)
     return 2
 
 

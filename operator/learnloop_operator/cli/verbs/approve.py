@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
-    """Approve exactly the revision and the step that are shown now."""
+    """Approve exactly the revision, and the gates or the step, that are shown now."""
     rollout = look(cluster, options.name)
     if rollout.held:
         raise rollout.refusal("is on hold: `kubectl learnloop resume` ends that")
@@ -26,6 +26,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         chosen = rollout.challenger(options.arm)
         rollout.order(NAME, rollout.at_step(chosen))
         return f"approved {options.arm} ({chosen}) at {rollout.where}"
+    gates = rollout.status.get("gates") or {}
+    if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == rollout.canary["revision"]:
+        rollout.order(NAME, str(rollout.canary["revision"]))
+        return f"approved {rollout.canary['revision']} at its gates"
     winner = rollout.winner()
     if winner not in (None, rollout.canary["revision"]):
         raise rollout.refusal(f"waits for the approval of another arm than the canary: name it with --arm ({winner})")

@@ -83,6 +83,7 @@ def said(cluster: Objects, verb: str) -> str:
 
 
 STEP = {"canary": ARM, "stable": OLD, "step": 1, "stepText": "2/4", "weight": 25}
+AT_GATES = {"gates": {"revision": "aaaaaaaa", "phase": "AwaitingApproval"}}
 HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
 
 
@@ -90,6 +91,7 @@ HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
     ("verb", "fields", "written"),
     [
         (approve, {"phase": "Paused", **STEP}, "aaaaaaaa/2 by alice"),
+        (approve, {"phase": "Paused", **STEP, **AT_GATES}, "aaaaaaaa by alice"),
         (reject, {"phase": "Paused", **STEP}, "aaaaaaaa/2 by alice"),
         (pause, STEP, "aaaaaaaa by alice"),
         (resume, {**STEP, **HELD}, "aaaaaaaa by alice"),

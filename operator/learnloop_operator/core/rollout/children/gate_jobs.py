@@ -18,6 +18,7 @@ from learnloop_operator.core.ownership import child, controller_uid, standard_la
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, container, pod_template
 from learnloop_operator.core.rollout.children.manifests import COMPONENT as POLICY_SERVER
+from learnloop_operator.core.rollout.judging.gate_suites import suite_stray
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
@@ -43,7 +44,8 @@ def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
         return ()
     there = {item["metadata"]["name"] for item in _jobs(snapshot)}
     asked = {suite.name: suite for suite in gates.suites}
-    due = [item for item in found.suites if item.verdict == "pending" and item.job not in there and item.name in asked]
+    wanted = [item for item in found.suites if item.verdict == "pending" and item.name in asked]
+    due = [item for item in wanted if item.job not in there and not suite_stray(snapshot, asked[item.name])]
     if not due:
         return ()
     jobs = [_job(snapshot, state, asked[item.name], item) for item in due]

@@ -1,6 +1,8 @@
 """The gates of a candidate: all suites at one look, and what they say together."""
 
+from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus, GateSuite, SuiteStatus, seconds_of
+from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.content_digests import revision as digest_of
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout.gates.verdict import SuiteFinding, SuiteRun, judge_suite
@@ -86,7 +88,8 @@ def _judged(
         return old
     since = old.at if old and old.at else stamp(snapshot.now)
     job = old.job if old else job_name(snapshot.name, candidate.revision, suite.name, identity, started)
-    run = snapshot.suite_runs.get(job, SuiteRun())
+    stray = suite_stray(snapshot, suite)
+    run = SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, SuiteRun())
     found = judge_suite(
         suite,
         run,
@@ -111,6 +114,12 @@ def _judged(
         at=since if found.verdict == "pending" else stamp(snapshot.now),
         message=found.message[:1024],
     )
+
+
+def suite_stray(snapshot: Snapshot, suite: GateSuite) -> str:
+    """What of the suite's container the platform does not allow; "" when it allows all. Its Job is not made."""
+    options = PodOptions(image=suite.image, env=suite.env)
+    return forbidden(options, f"spec.gates.suites[{suite.name}]", snapshot.defaults.pods)
 
 
 def job_name(deployment: str, revision: str, suite: str, identity: str, started: str) -> str:

@@ -1,0 +1,1 @@
+"""Who tells a failure from a good answer."""

@@ -1,0 +1,103 @@
+"""A model behind OpenAI's wire format, asked with care: bounded answers, bounded time, nothing guessed."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from learnloop_api import names
+from learnloop_api.tls.contexts import client_context
+from learnloop_gates.cases import Case, Reply, ToolCall
+
+TRIES = 3
+MOST_BYTES = 4 * 2**20
+
+
+class Unanswered(Exception):
+    """No answer that can be judged; the message says why."""
+
+
+class ModelClient:
+    """One arm, or a judge.
+
+    Args:
+        url: where `/v1/chat/completions` is.
+        model: the name the server knows the model by.
+        arm: revision that is to answer; "" for a server that knows no arms.
+        key: sent as a Bearer token where it is not empty.
+    """
+
+    def __init__(self, url: str, model: str, *, arm: str = "", key: str = "", seconds: float = 60.0) -> None:
+        base = url.rstrip("/")
+        self._url = f"{base}/chat/completions" if base.endswith("/v1") else f"{base}/v1/chat/completions"
+        self._model = model
+        self._headers = {names.HEADER_ARM: arm} if arm else {}
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
+        self._client = httpx.Client(verify=client_context(), trust_env=False, timeout=seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def ask(self, case: Case, *, most_tokens: int = 256) -> Reply:
+        """The answer at temperature 0.
+
+        Raises:
+            Unanswered: three times no answer, or one that is not OpenAI's format.
+        """
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": list(case.messages),
+            "temperature": 0,
+            "max_tokens": most_tokens,
+        }
+        if case.tools:
+            body["tools"] = list(case.tools)
+        why = ""
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(0.2 * 2**attempt)
+            try:
+                answer = self._client.post(self._url, content=orjson.dumps(body), headers=self._sent())
+            except httpx.HTTPError as error:
+                why = str(error) or type(error).__name__
+                continue
+            if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
+                return _reply(answer.content)
+            why = f"{answer.status_code} {answer.text[:300]}"
+            if answer.status_code < 500 and answer.status_code != 429:
+                break
+        raise Unanswered(f"{self._url}: {why}")
+
+    def _sent(self) -> dict[str, str]:
+        return {**self._headers, "content-type": "application/json"}
+
+
+def token_of(path: str) -> str:
+    """The service-account token in a file; "" where there is none."""
+    file = Path(path) if path else None
+    return file.read_text().strip() if file and file.exists() else ""
+
+
+def _reply(content: bytes) -> Reply:
+    try:
+        body = orjson.loads(content)
+        choice = body["choices"][0]
+        message = choice["message"]
+        calls = [_call(item) for item in message.get("tool_calls") or ()]
+        tokens = int((body.get("usage") or {}).get("completion_tokens") or 0)
+        return Reply(str(message.get("content") or ""), tuple(calls), tokens, choice.get("finish_reason") == "length")
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise Unanswered(f"the answer is not OpenAI's format: {error!r}"[:300]) from None
+
+
+def _call(item: Mapping[str, Any]) -> ToolCall:
+    function = item["function"]
+    arguments = function.get("arguments")
+    return ToolCall(
+        str(function["name"]), arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    )

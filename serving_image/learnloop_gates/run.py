@@ -1,0 +1,157 @@
+"""Plays one suite: calibrates its detector, asks the candidate, and writes the report."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from learnloop_api.redaction import Redaction
+from learnloop_api.wire.gates import MOST_REPORT_BYTES, DetectorReport, GateReport
+from learnloop_gates.cases import Case, Reply
+from learnloop_gates.errors import SuiteError
+from learnloop_gates.model_client import ModelClient, Unanswered, token_of
+from learnloop_gates.registry import suite_of
+from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.suite import Suite
+from learnloop_gates.suites.policy_replay import PolicyClient
+
+AT_ONCE = 4
+EXAMPLES, EXAMPLE_LENGTH = 5, 400
+SEED = 20_260_101
+_redacted = Redaction()
+
+
+class Asked(Protocol):
+    """Whoever can be asked."""
+
+    def ask(self, case: Case, *, most_tokens: int = 256) -> Reply:
+        """Raises Unanswered."""
+
+
+def run(settings: SuiteSettings) -> GateReport:
+    """Plays the suite and writes its report.
+
+    Raises:
+        SuiteError: it cannot say anything.
+    """
+    suite, of_numbers = suite_of(settings)
+    token = token_of(settings.token_file)
+    arms = [(settings.candidate_url, settings.candidate)]
+    if suite.kind == "pairs" and settings.stable_url:
+        arms.append((settings.stable_url, settings.stable))
+    clients = [_client(settings, url, revision, token, of_numbers) for url, revision in arms]
+    try:
+        report = play(settings, suite, clients)
+    finally:
+        for client in clients:
+            client.close()
+    content = report.model_dump_json().encode()
+    if len(content) > MOST_REPORT_BYTES:
+        raise SuiteError(f"the report has {len(content)} bytes, more than {MOST_REPORT_BYTES}: ask for fewer samples")
+    Path(settings.report).write_bytes(content)
+    return report
+
+
+def _client(settings: SuiteSettings, url: str, revision: str, token: str, of_numbers: bool) -> Any:
+    if of_numbers:
+        return PolicyClient(url, settings.deployment, revision, token)
+    return ModelClient(url, settings.deployment, arm=revision, key=token)
+
+
+def play(settings: SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> GateReport:
+    """The report on the first of `clients`; with a second one, compared with it task by task."""
+    began = time.monotonic()
+    detector = calibrated(suite)
+    cases = _chosen(suite, settings.samples)
+    deadline = began + 0.9 * settings.seconds
+
+    def answered(client: Asked, case: Case) -> tuple[Reply, str] | None:
+        if time.monotonic() > deadline:
+            return None
+        try:
+            reply = client.ask(case, most_tokens=suite.most_tokens)
+            return reply, suite.judge(case, reply)
+        except Unanswered:
+            return None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = [list(pool.map(lambda case, client=client: answered(client, case), cases)) for client in clients]
+    own = found[0]
+    whole = [index for index in range(len(cases)) if all(side[index] is not None for side in found)]
+    failures = Counter(said[1] for said in own if said is not None and said[1])
+    return GateReport(
+        suite=settings.suite,
+        revision=settings.candidate,
+        n=sum(said is not None for said in own),
+        failures=dict(failures),
+        errors=sum(said is None for side in found for said in side),
+        detector=detector,
+        pairs=_pairs(suite, cases, found, whole) if len(clients) > 1 else None,
+        by_group=_by_group(suite, own) if suite.kind == "groups" else None,
+        examples=_examples(cases, own),
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def calibrated(suite: Suite) -> DetectorReport:
+    """How the detector does on its labelled set. The operator decides whether that is good enough."""
+    counts: Counter[tuple[bool, bool]] = Counter()
+    try:
+        for item in suite.labelled:
+            counts[item.fails, bool(suite.judge(item.case, item.reply))] += 1
+    except Unanswered as error:
+        raise SuiteError(f"the detector {suite.detector} does not answer on its calibration set: {error}") from None
+    return DetectorReport(
+        name=suite.detector,
+        sha256=suite.digest,
+        positives=counts[True, True] + counts[True, False],
+        negatives=counts[False, True] + counts[False, False],
+        true_positives=counts[True, True],
+        false_positives=counts[False, True],
+    )
+
+
+def _chosen(suite: Suite, samples: int) -> list[Case]:
+    """So many different cases, or all there are: the same ones for every candidate. A prompt of groups stays whole."""
+    width = len(suite.groups) or 1
+    prompts = [suite.cases[index : index + width] for index in range(0, len(suite.cases), width)]
+    order = random.Random(SEED).sample(range(len(prompts)), min(samples, len(prompts)))
+    return [case for index in sorted(order) for case in prompts[index]]
+
+
+def _pairs(
+    suite: Suite, cases: list[Case], found: list[list[tuple[Reply, str] | None]], whole: list[int]
+) -> list[tuple[float, float]]:
+    score: Callable[[Case, Reply], float] | None = suite.score
+
+    def value(side: int, index: int) -> float:
+        said = found[side][index]
+        assert said is not None, "only whole pairs are scored"
+        return round(score(cases[index], said[0]), 6) if score else float(not said[1])
+
+    return [(value(0, index), value(1, index)) for index in whole]
+
+
+def _by_group(suite: Suite, own: list[tuple[Reply, str] | None]) -> Any:
+    width = len(suite.groups)
+    prompts = [own[index : index + width] for index in range(0, len(own), width)]
+    rows = [[int(bool(said[1])) for said in row if said] for row in prompts if all(row)]
+    return {"groups": [_name(group) for group in suite.groups], "rows": rows}
+
+
+def _name(group: str) -> str:
+    kept = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in group.lower()).strip("-")
+    if not kept:
+        raise SuiteError(f"groups: {group[:40]!r} has no letter of a to z: a report could not name it")
+    return kept[:63].strip("-")
+
+
+def _examples(cases: list[Case], own: list[tuple[Reply, str] | None]) -> list[str]:
+    shown = [(case, said) for case, said in zip(cases, own, strict=True) if said and said[1]][:EXAMPLES]
+    return [
+        _redacted(f"{said[1]}: {case.last[:EXAMPLE_LENGTH]} → {said[0].text[:EXAMPLE_LENGTH]}")[:1000]
+        for case, said in shown
+    ]

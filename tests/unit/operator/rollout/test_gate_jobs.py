@@ -1,0 +1,131 @@
+"""The Jobs of gates: what they may, what they see, and what they are told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from learnloop_api import names
+from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.rollout.children.gate_jobs import gate_objects
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults
+from testing.simulation.gated_cluster import GatedCluster
+from testing.simulation.rollout_cluster import BETTER
+
+OWN = {"name": "red-team", "image": "registry.example/garak:0.17", "args": ["--fast"], "timeout": "20m"}
+DATA = "https://learnloop-data.learnloop-system.svc:8443"
+
+
+def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]:
+    """What the operator makes for a candidate at its gates, by kind."""
+    cluster = GatedCluster()
+    del cluster.spec["gates"]
+    cluster.run(4)
+    cluster.spec["gates"] = {"suites": [suite]}
+    cluster.wish(1, BETTER)
+    known = Defaults("serving:1", DATA, **defaults)
+    plan = None
+    for _ in range(8):
+        snapshot = replace(cluster.snapshot(), defaults=known)
+        plan = decide(snapshot)
+        found = {item["kind"]: item for item in plan.apply if "gate" in item["metadata"]["name"]}
+        if found:
+            return found
+        cluster.reconcile()
+        cluster.tick(1)
+    return {}
+
+
+def test_a_suite_runs_restricted_and_without_any_token() -> None:
+    found = objects({"name": "leak", "builtin": "leak"})
+    assert set(found) == {"ServiceAccount", "NetworkPolicy", "Job"}
+    assert found["ServiceAccount"]["automountServiceAccountToken"] is False
+    spec = found["Job"]["spec"]["template"]["spec"]
+    (suite,), (deliver,) = spec["initContainers"], spec["containers"]
+    for container in (suite, deliver):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] == "md-gates"
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert "learnloop-token" not in [mount["name"] for mount in suite["volumeMounts"]]
+    assert "learnloop-token" in [mount["name"] for mount in deliver["volumeMounts"]]
+    assert spec["restartPolicy"] == "Never"
+    assert found["Job"]["spec"]["backoffLimit"] == 0
+    assert found["Job"]["spec"]["activeDeadlineSeconds"] == 600
+
+
+def test_a_suite_has_a_callers_token_where_policy_servers_ask_for_one() -> None:
+    found = objects({"name": "leak", "builtin": "leak"}, callers=Callers("token"))
+    (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
+    assert "learnloop-token" in [mount["name"] for mount in suite["volumeMounts"]]
+
+
+def test_a_suite_calls_its_candidate_the_data_plane_and_the_dns_alone() -> None:
+    policy = objects({"name": "leak", "builtin": "leak"})["NetworkPolicy"]["spec"]
+    assert policy["ingress"] == []
+    servers, data, dns = policy["egress"]
+    selector = servers["to"][0]["podSelector"]["matchLabels"]
+    assert selector == {names.LABEL_DEPLOYMENT: "md", names.LABEL_COMPONENT: "policy-server"}
+    system = data["to"][0]["namespaceSelector"]["matchLabels"]
+    assert system == {"kubernetes.io/metadata.name": "learnloop-system"}
+    assert [port["port"] for port in data["ports"]] == [8080, 8443]
+    assert {port["port"] for port in dns["ports"]} == {53}
+
+
+def test_an_image_of_ones_own_is_told_where_the_candidate_is_and_writes_one_file() -> None:
+    job = objects(OWN)["Job"]
+    (suite,) = job["spec"]["template"]["spec"]["initContainers"]
+    told = {item["name"]: item["value"] for item in suite["env"] if "value" in item}
+    assert suite["image"] == OWN["image"]
+    assert suite["args"] == ["--fast"]
+    assert "command" not in suite
+    assert told["LEARNLOOP_GATE_REPORT"] == "/report/report.json"
+    assert told["OPENAI_BASE_URL"].endswith(".ns.svc:8080/v1")
+    assert told["LEARNLOOP_GATE_CANDIDATE"] in told["LEARNLOOP_GATE_CANDIDATE_URL"]
+    assert told["LEARNLOOP_GATE_STABLE"] in told["LEARNLOOP_GATE_STABLE_URL"]
+    assert job["spec"]["activeDeadlineSeconds"] == 1200
+
+
+def test_a_judges_key_comes_from_its_secret_and_its_address_by_a_rule_of_its_own() -> None:
+    detector = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "judge"}}
+    to = [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 80}]}]
+    found = objects({"name": "toxicity", "builtin": "toxicity", "detector": detector, "egress": to})
+    assert found["NetworkPolicy"]["metadata"]["name"] == "md-gates-toxicity"
+    assert found["NetworkPolicy"]["spec"]["egress"] == to
+    (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
+    key = next(item for item in suite["env"] if item["name"] == "LEARNLOOP_GATE_JUDGE_KEY")
+    assert key["valueFrom"] == {"secretKeyRef": {"name": "judge", "key": "api-key"}}
+
+
+def test_a_data_set_is_mounted_from_its_config_map() -> None:
+    job = objects({"name": "refusal", "builtin": "refusal", "data": {"configMap": "prompts"}})["Job"]
+    spec = job["spec"]["template"]["spec"]
+    assert {"name": "learnloop-data", "configMap": {"name": "prompts"}} in spec["volumes"]
+    mounts = spec["initContainers"][0]["volumeMounts"]
+    assert {"name": "learnloop-data", "mountPath": "/data", "readOnly": True} in mounts
+
+
+@pytest.mark.parametrize(("images", "made"), [(("registry.example/",), True), (("elsewhere/",), False)])
+def test_an_image_that_the_platform_does_not_allow_is_not_run(images: tuple[str, ...], made: bool) -> None:
+    assert bool(objects(OWN, pods=PodRules(images=images))) is made
+
+
+def test_a_candidate_whose_suite_is_not_allowed_waits_and_says_why() -> None:
+    cluster = GatedCluster()
+    del cluster.spec["gates"]
+    cluster.run(4)
+    cluster.spec["gates"] = {"suites": [OWN]}
+    cluster.wish(1, BETTER)
+    cluster.run(3)
+    known = Defaults("serving:1", DATA, pods=PodRules(images=("elsewhere/",)))
+    plan = decide(replace(cluster.snapshot(), defaults=known))
+    assert "begins with none of elsewhere/" in str(plan.status["verdict"])
+    assert gate_objects(cluster.snapshot(), _state_of(cluster)) == ()
+
+
+def _state_of(cluster: GatedCluster) -> Any:
+    from learnloop_operator.core.rollout.decide import current
+
+    return current(cluster.snapshot())
