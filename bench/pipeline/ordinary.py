@@ -1,5 +1,6 @@
 """What agents write all day and no redaction may touch: ids, hashes, numbers, sentences about secrets."""
 
+import base64
 import random
 import uuid
 from collections.abc import Callable
@@ -43,7 +44,13 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "row of numbers": _row,
     "row of points": lambda rng: " ".join(_point(rng) for _ in range(rng.randrange(2, 9))),
     "decimal fraction": lambda rng: f"{rng.randrange(10**8)}.{rng.randrange(10**8, 10**9)}",
-    "network address": lambda rng: ".".join(str(rng.randrange(256)) for _ in range(4)),
+    "loopback address": lambda rng: f"127.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)}",
+    "clock and ratio": lambda rng: f"{rng.randrange(24)}:{rng.randrange(60):02d}:05 at {rng.randrange(9)}:1",
+    "sum of numbers": lambda rng: f"{rng.randrange(999)}-{rng.randrange(99)}-7+{rng.randrange(10**5)}",
+    "picture in Base64": lambda rng: base64.b64encode(rng.randbytes(rng.randrange(30, 90))).decode(),
+    "text in Base64": lambda rng: base64.b64encode(rng.choice(_SENTENCES).encode()).decode(),
+    "words of two scripts": lambda rng: "".join(rng.choices("привет как дела мир", k=30)) + " kHz",
+    "list of short words": lambda rng: "/".join(rng.choices(("go", "left", "right", "up"), k=5)),
     "version": lambda rng: f"{rng.randrange(9)}.{rng.randrange(40)}.{rng.randrange(10**4)}.{rng.randrange(10**8)}",
     "date and time": lambda rng: f"{rng.randrange(2020, 2030)}.{rng.randrange(10, 13)}.21 10.15.{rng.randrange(10**6)}",
     "measurement": lambda rng: repr(rng.random() * 10 ** rng.randrange(-3, 7)),

@@ -1,5 +1,6 @@
 """Secrets and personal data made up at random, in the places where agents come by them. Nothing here is anybody's."""
 
+import base64
 import json
 import random
 import string
@@ -126,8 +127,51 @@ def _phrase(rng: random.Random, name: str, words: tuple[str, ...]) -> str:
     return rng.choice(forms)
 
 
+PLAIN = ("token", "password", "phrase", "named", "url", "email", "card", "iban", "pem", "bearer")
+DISGUISED = ("full-width", "zero-width", "homoglyphs", "base64", "pieces", "phone", "ip", "ssn")
+_WIDE = {ord(sign): ord(sign) + 0xFEE0 for sign in string.ascii_letters + string.digits}
+_LOOKS = str.maketrans("aceopxyACEHKMOPTX", "асеорхуАСЕНКМОРТХ")
+
+
+def disguised(rng: random.Random, kind: str) -> tuple[tuple[str, ...], Any]:
+    """Cores and value of what is written so that a plain pattern misses it, and of what has no check digit."""
+    card = _card(rng)
+    if kind == "full-width":
+        shown = card.translate(_WIDE)
+        return (card, shown), shown
+    if kind == "zero-width":
+        secret = rng.choice((card, _token(rng)))
+        unseen = rng.choice("\u200b\u200c\u200d\u2060\ufeff\u00ad")
+        shown = "".join(sign + (unseen if index % 3 == 2 else "") for index, sign in enumerate(secret))
+        return (secret, shown), shown
+    if kind == "homoglyphs":
+        core = _password(rng)
+        return (core,), f"{rng.choice(('password', 'api_key', 'passphrase')).translate(_LOOKS)}: {core}"
+    if kind == "base64":
+        shown = base64.b64encode(f"password={_password(rng)} of the database".encode()).decode()
+        return (shown, shown[8:32]), shown
+    if kind == "pieces":
+        pieces = [card[at : at + 4] for at in range(0, len(card), 4)]
+        return (json.dumps(pieces)[1:-1],), pieces
+    if kind == "phone":
+        local = f"{rng.randrange(200, 999)}-{rng.randrange(200, 999)}-{rng.randrange(10**4):04d}"
+        shown = rng.choice((f"+{rng.randrange(1, 99)} {rng.randrange(10, 999)} {rng.randrange(10**5, 10**8)}", local))
+        return (shown,), shown
+    if kind == "ip":
+        shown = rng.choice((".".join(str(rng.randrange(128, 224)) for _ in range(4)), _ipv6(rng)))
+        return (shown,), shown
+    shown = f"{rng.randrange(100, 600)}-{rng.randrange(10, 99)}-{rng.randrange(1000, 9999)}"
+    return (shown,), shown
+
+
+def _ipv6(rng: random.Random) -> str:
+    return "2a02:" + ":".join(f"{rng.randrange(1, 65_536):x}" for _ in range(7))
+
+
 def _make(rng: random.Random) -> tuple[str, tuple[str, ...], Any]:
-    kind = rng.choice(("token", "password", "phrase", "named", "url", "email", "card", "iban", "pem", "bearer"))
+    kind = rng.choice((*PLAIN, *DISGUISED))
+    if kind in DISGUISED:
+        return kind, *disguised(rng, kind)
     if kind == "pem":
         core, text = _pem(rng)
         return kind, (core,), text

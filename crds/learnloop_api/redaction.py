@@ -1,9 +1,11 @@
 """Takes secrets and personal data out of text: the same rules at the publisher and at the data plane.
 
 It knows shapes: keys, tokens, passwords given by name, e-mail addresses, payment cards (Luhn), bank accounts (IBAN,
-ISO 13616 mod 97). It does not know meaning: a name is not found, and a number that is no string passes. With a key,
-each find becomes `<EMAIL:9f3a1c02>`, the same for the same find, so that learning still sees who is who; HMAC-SHA256
-(RFC 2104) keeps those without the key from trying names. Without one it becomes `<EMAIL>`.
+ISO 13616 mod 97), telephone numbers, IP addresses, social security numbers. It looks through disguises: characters that
+look the same, characters that nobody sees, Base64, pieces in a list. It does not know meaning: a name is not found, and
+a number that is no string passes. With a key, each find becomes `<EMAIL:9f3a1c02>`, the same for the same find, so that
+learning still sees who is who; HMAC-SHA256 (RFC 2104) keeps those without the key from trying names. Without one it
+becomes `<EMAIL>`.
 
 The shapes are in redaction_rules.py. Matching stays linear on hostile text.
 """
@@ -15,9 +17,15 @@ from functools import lru_cache, partial
 from typing import Any
 
 from learnloop_api.redaction_checks import cards, iban_length
+from learnloop_api.redaction_disguises import BASE64, decoded, is_disguised, undone
+from learnloop_api.redaction_personal import MARKS, MAY_BE_PERSONAL, PERSONAL, is_address
 from learnloop_api.redaction_rules import GROUPED, rules_for
 
 MAX_DEPTH = 64
+MAX_PIECES, MAX_PIECE, MIN_WHOLE = 32, 40, 9
+"""Of a list that may be a secret in pieces: how many, how long each, and how long all of them."""
+_MARK = re.compile(r"<([A-Z]{2,6})(?::[0-9a-f]{8})?>")
+_WHOLE = frozenset(("SECRET", "CARD", "IBAN", "SSN"))
 MAX_KEPT = 64  # characters of a name that is kept with what became of it
 _SECRET_NAME = re.compile(
     r"(?i)^(.*[_. -]|(?-i:.*[a-z](?=[A-Z])))?((api|access|secret|private|signing|encryption)[_ -]?key|"
@@ -36,6 +44,8 @@ _SEPARATOR = re.compile(GROUPED)
 _PLAIN_TYPES = frozenset((float, int, bool, type(None)))
 _USER_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NUMBER = re.compile(rf"\d{GROUPED}?\d\d")  # in every card and account
+# Two short strings, one after the other in a list.
+SPLIT = re.compile(r'[\[,]"[^"\\]{0,40}","')
 # What _IBAN and _DIGITS begin with, whatever stands before it.
 _ACCOUNT = re.compile(
     rf"\d(?:\d(?<=[A-Za-z]{{2}}\d\d)(?:{GROUPED}?[A-Za-z0-9]){{11}}|(?:{GROUPED}?\d){{12}})", re.ASCII
@@ -77,12 +87,31 @@ class Redaction:
             value = value.encode("utf-8", "replace").decode()
         if "-----BEGIN" in value:
             value = self._private_keys(value)
+        value = self._plain(value)
+        if is_disguised(value):
+            seen = undone(value)
+            found = self._plain(seen)
+            value = value if found == seen else found
+        return BASE64.sub(self._encoded, value)
+
+    def _plain(self, value: str) -> str:
+        """The text as it is written."""
         for rule in rules_for(value):
             value = rule.pattern.sub(partial(self._cut, rule.kind), value)
-        if _NUMBER.search(value) is None:
-            return value
-        value = self._ibans(value)
-        return _DIGITS.sub(self._cards, value)
+        if _NUMBER.search(value) is not None:
+            value = _DIGITS.sub(self._cards, self._ibans(value))
+        return PERSONAL.sub(self._personal, value) if MAY_BE_PERSONAL.search(value) else value
+
+    def _encoded(self, match: re.Match[str]) -> str:
+        inside = decoded(match[0])
+        return self.mark("SECRET", match[0]) if inside and self._plain(inside) != inside else match[0]
+
+    def _personal(self, match: re.Match[str]) -> str:
+        kind = match.lastgroup or ""
+        found = match[0]
+        if kind in ("IPV4", "IPV6") and not is_address(found):
+            return found
+        return self.mark(MARKS[kind], re.sub(r"[ ().-]", "", found) if kind.startswith("PHONE") else found.lower())
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """The same JSON value with every string redacted, and whatever stands under a secret's name taken out.
@@ -106,8 +135,17 @@ class Redaction:
                 return []
             if value and value[0].__class__ in _PLAIN_TYPES and _PLAIN_TYPES.issuperset(map(type, value)):
                 return value
-            return [self.value(item, depth + 1) for item in value]
+            found = [self.value(item, depth + 1) for item in value]
+            return self._split(found) if 1 < len(found) <= MAX_PIECES and found[0].__class__ is str else found
         return value
+
+    def _split(self, items: list[Any]) -> list[Any]:
+        """A secret in pieces: short strings that are one together. Each piece becomes the mark of the whole."""
+        if any(item.__class__ is not str or len(item) > MAX_PIECE or _is_mark(item) for item in items):
+            return items
+        whole = "".join(items)
+        kinds = _MARK.findall(self._plain(whole)) if len(whole) >= MIN_WHOLE else []
+        return [self.mark(kinds[0], whole)] * len(items) if kinds and kinds[0] in _WHOLE else items
 
     def mark(self, kind: str, found: str) -> str:
         """What stands where `found` stood."""
@@ -177,6 +215,8 @@ def harmless(encoded: str) -> bool:
     for part in _NAMES:
         if part in folded:
             return False
+    if is_disguised(encoded) or BASE64.search(encoded) or SPLIT.search(encoded) or PERSONAL.search(encoded):
+        return False
     return _ACCOUNT.search(encoded) is None and not rules_for(encoded)
 
 
@@ -201,7 +241,7 @@ def _is_count(key: str, value: Any) -> bool:
 
 
 def _is_mark(value: str) -> bool:
-    return re.fullmatch(r"<[A-Z]{4,6}(:[0-9a-f]{8})?>", value) is not None
+    return _MARK.fullmatch(value) is not None
 
 
 _PLAIN = Redaction()

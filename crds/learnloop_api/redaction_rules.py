@@ -8,7 +8,7 @@ import re
 from itertools import groupby
 from typing import NamedTuple
 
-SEPARATORS = " .\u00a0\u2007\u2009\u200a\u202f\u2010\u2011\u2012\u2013-"
+SEPARATORS = " _.\u00a0\u2007\u2009\u200a\u202f\u2010\u2011\u2012\u2013-"
 """What stands between the groups of a card's or an account's digits: also spaces that do not break, and dashes."""
 GROUPED = f"[{SEPARATORS}]"
 
@@ -17,7 +17,7 @@ _QUOTE = r"(?:\\{0,7}[\"'`])?"
 # `max_tokens=4096` and `"total_tokens": 812` are counts; one token may well be a number that opens doors.
 _COUNT = rf"s{_QUOTE}\s{{0,4}}[:=]\s{{0,4}}\d{{1,9}}(?![^\s\"',;&)}}\]])"
 _NAMES = rf"(?:api|access|secret|private|signing|encryption)[_ -]?key|secret|credential|token(?!{_COUNT})|{_PASS}"
-_NO_MARK = r"(?!<[A-Z]{4,6}[:>])"  # what was taken out already
+_NO_MARK = r"(?!<[A-Z]{2,6}[:>])"  # what was taken out already
 _NOTHING = r"(?!(?:none|null|nil|true|false|undefined)(?!\w))"  # what stands for the absence of a secret
 # Up to the quote that ends it: quoted, a secret may have spaces. One that is not ended has the rest of its line.
 _QUOTED = "|".join(
