@@ -1,6 +1,7 @@
 """Recorded experience to learn from, made on the spot."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
+from learnloop_trainer.recordings.target_policy import Target
 
 WHEN = "2026-01-01T00:00:00Z"
 
@@ -38,3 +40,45 @@ def recorded(name: str, file: Path) -> None:
     outcome = Outcome(status="completed", episode_return=0.0)
     whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=steps, outcome=outcome)
     file.write_text(whole.model_dump_json())
+
+
+CONTEXTS = 3
+
+
+def bandit(file: Path, episodes: int, steps: int, right: float = 0.5) -> Callable[[Target, float], float]:
+    """Episodes of an agent that shall name what it sees, one of three things, and does so with probability `right`.
+
+    Returns what gives a policy's true discounted return: there is no environment, but there is an answer.
+    """
+    random = np.random.default_rng(1)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = list[str]()
+    for number in range(episodes):
+        made = list[Step]()
+        for age in range(steps):
+            seen = int(random.integers(CONTEXTS))
+            other = (seen + int(random.integers(1, CONTEXTS))) % CONTEXTS
+            named = seen if random.random() < right else other
+            chance = right if named == seen else (1 - right) / (CONTEXTS - 1)
+            made.append(
+                Step(
+                    observation=np.eye(CONTEXTS)[seen].tolist(),
+                    action=named,
+                    log_prob=math.log(chance),
+                    reward=float(named == seen),
+                    exploration=True,
+                    terminated=age == steps - 1,
+                )
+            )
+        names = {"trajectory_id": f"t{number}", "agent": "la", "episode_id": f"e{number}", "policy_revision": "0" * 8}
+        outcome = Outcome(status="completed", episode_return=sum(step.reward for step in made))
+        whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=made, outcome=outcome)
+        lines.append(whole.model_dump_json())
+    file.write_text("\n".join(lines))
+
+    def real(policy: Target, discount: float) -> float:
+        seen = np.eye(CONTEXTS, dtype=np.float32)
+        chances = np.exp(policy.log_probability(seen, np.arange(CONTEXTS)))
+        return float(chances.mean() * (discount ** np.arange(steps)).sum())
+
+    return real

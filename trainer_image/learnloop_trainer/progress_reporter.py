@@ -217,7 +217,8 @@ class Reporter:
 
     def proven(self, manifest: Manifest) -> None:
         """The run's result, as the last points of its curves."""
-        found = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
+        both = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
+        found = {what: figures for what, figures in both.items() if figures.episodes}
         values = {name: value for what, figures in found.items() for name, value in curves(what, figures).items()}
         self._tracker.note(manifest.step, values | {"wall_seconds": manifest.wall_seconds})
 

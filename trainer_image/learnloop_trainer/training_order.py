@@ -48,6 +48,14 @@ class Order(Resource):
         return given or ALGORITHMS[algorithm]()
 
     @property
+    def environment(self) -> str:
+        """The name of the one that is played; raises ConfigError where there is none."""
+        name = self.spec.data.environment
+        if name is None:
+            raise ConfigError("spec.data.environment", "", "is missing, and this run plays it", "name it")
+        return name
+
+    @property
     def shares(self) -> int:
         """What is divided among ranks: environments, groups of conversations, or pairs; so many ranks have work."""
         parameters: Any = self.parameters
@@ -114,6 +122,7 @@ def read_order(environ: Mapping[str, str]) -> Order:
         raise _explain(error) from None
     _refuse_foreign_parameters(order)
     _refuse_half_a_language_model(order)
+    _require_one_world(order)
     return order
 
 
@@ -146,6 +155,15 @@ def _refuse_half_a_language_model(order: Order) -> None:
     if spoken and not order.parameters.language:
         problem, fix = f"is nothing that {algorithm} trains", f"set algorithm to one of {', '.join(LANGUAGE)}"
         raise ConfigError("spec.data.languageModel", "(set)", problem, fix)
+
+
+def _require_one_world(order: Order) -> None:
+    data = order.spec.data
+    if data.environment is None and data.spaces is None:
+        problem = "is missing: nothing says what is seen and done"
+        raise ConfigError("spec.data.environment", "", problem, "set it, or spec.data.spaces where there is only a log")
+    if data.environment is not None and data.spaces is not None:
+        raise ConfigError("spec.data.spaces", data.spaces, "is for runs without an environment", "remove it")
 
 
 def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -21,7 +21,7 @@ from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
-from learnloop_api.kinds.training.algorithms import LANGUAGE
+from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
@@ -128,8 +128,9 @@ class LearningAgentSpec(Resource):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.training) || !has(self.task.external) || has(self.task.external.trainingEnvironment)",
-            "trainingEnvironment is required with training: name the environment the trainer uses",
+            "!has(self.training) || !has(self.task.external) || has(self.task.external.trainingEnvironment)"
+            f" || self.training.template.algorithm in {list(FROM_LOG)}",
+            f"this algorithm plays: name the trainingEnvironment, or learn from the log alone by {', '.join(FROM_LOG)}",
             ".task.external.trainingEnvironment",
         ),
         Rule(

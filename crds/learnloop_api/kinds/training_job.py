@@ -14,13 +14,14 @@ from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training.queue import Queue
 from learnloop_api.kinds.training.safety import Safety
 from learnloop_api.kinds.training.tracking import Tracking
+from learnloop_api.uniform_policy import COARSE
 
 
 class TrainingData(LoggedData):
@@ -28,9 +29,18 @@ class TrainingData(LoggedData):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.environmentConfigMap) || self.environment.contains(':')",
+            "has(self.environment) != has(self.spaces)",
+            "set exactly one of environment (it is played) and spaces (logged experience is all there is)",
+        ),
+        Rule(
+            "!has(self.environmentConfigMap) || (has(self.environment) && self.environment.contains(':'))",
             "environmentConfigMap holds modules: name one of them as environment: module:EntryPoint",
             ".environment",
+        ),
+        Rule(
+            "has(self.environment) || !(has(self.level) || has(self.credit) || self.randomise.size() > 0)",
+            "level, randomise and credit say how an environment is played: name it as environment, or leave them out",
+            ".spaces",
         ),
         Rule(
             "!has(self.rewards) || self.rewards == 'environment' || has(self.learningAgentRef)",
@@ -44,8 +54,16 @@ class TrainingData(LoggedData):
         ),
     )
 
-    environment: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        description="Environment name known to the trainer image, e.g. CartPole-v1, or module:EntryPoint."
+    environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        default=None,
+        description="Environment name known to the trainer image, e.g. CartPole-v1, or module:EntryPoint. Left out, "
+        "there is none: the run learns from logged experience alone, by bc, vtrace, cql or iql-offline, and is proven "
+        "by off-policy evaluation.",
+    )
+    spaces: Annotated[str, Field(max_length=2048, pattern=COARSE)] | None = Field(
+        default=None,
+        description="Without an environment: what is seen and done, as the address of the uniform policy, e.g. "
+        "uniform://discrete/2?observations=4.",
     )
     environment_config_map: LocalRef | None = Field(
         default=None,
@@ -79,6 +97,11 @@ class TrainingData(LoggedData):
     language_model: LanguageModel | None = Field(
         default=None, description="What sft, dpo, rloo, grpo and ppo-lm train; no other algorithm does."
     )
+
+    @property
+    def world(self) -> str:
+        """What stands for the run's world in proofs and messages: its environment, else what is seen and done."""
+        return self.environment or self.spaces or ""
 
 
 class Checkpointing(Resource):
@@ -225,13 +248,28 @@ FROZEN = (
 class TrainingJobSpec(TrainingTemplate):
     """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result belongs to one recipe."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = tuple(
-        rule for field, optional in FROZEN for rule in immutable(field, "create a new TrainingJob", optional=optional)
-    ) + (
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        *(
+            rule
+            for field, optional in FROZEN
+            for rule in immutable(field, "create a new TrainingJob", optional=optional)
+        ),
         Rule(
             f"({SPOKEN}) == has(self.data.languageModel)",
             f"{', '.join(LANGUAGE)} train data.languageModel, and nothing else does: set both, or neither",
             ".data.languageModel",
+        ),
+        Rule(
+            f"has(self.data.environment) || self.algorithm in {list(FROM_LOG)}",
+            f"without data.environment nothing is played: name one, or set algorithm to one of {', '.join(FROM_LOG)}",
+            ".algorithm",
+        ),
+        Rule(
+            "has(self.data.environment) || !(has(self.curriculum) || has(self.shaping) || has(self.study)"
+            " || has(self.evaluation.suite))",
+            "curriculum, shaping, study and evaluation.suite play an environment: name it as data.environment, or "
+            "leave them out",
+            ".data",
         ),
     )
 

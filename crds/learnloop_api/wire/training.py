@@ -138,13 +138,32 @@ class Export(WireModel):
     parity: Parity
 
 
+class OffPolicy(WireModel):
+    """The proof of a run without an environment: what its policy would earn, judged by logged episodes alone.
+
+    Returns are discounted. Weighted doubly robust (arXiv 1511.03722, 1604.00923) on a fitted Q (arXiv 1903.08738).
+    """
+
+    discount: float = Field(ge=0, le=1)
+    episodes: int = Field(ge=0, le=MOST, description="whole logged ones that nothing was learned from")
+    verdict: bool = Field(
+        description="whether the interval may be believed and says something; without, no gate passes"
+    )
+    message: str = Field(default="", max_length=1024, description="why there is no verdict")
+    model: float | None = Field(default=None, description="the model's own word, corrected by nothing")
+    corrected_steps: int = Field(default=0, ge=0, le=MOST, description="steps of an episode that weights correct")
+    longest: int = Field(default=0, ge=0, le=MOST, description="steps of the longest episode")
+    effective_episodes: float = Field(default=0.0, ge=0, description="that the weights speak for, at the least")
+    by_model: float = Field(default=0.0, ge=0, description="half of the interval that the uncorrected steps cost")
+
+
 class Manifest(WireModel):
     """The proof of a finished run. Without it pods that succeeded count for nothing."""
 
     job: Name
     agent: Name | None = None
     algorithm: Identifier
-    environment: str = Field(max_length=253)
+    environment: str = Field(max_length=2048, description="without one, the spaces: what is seen and done")
     seed: int = Field(ge=-MOST, le=MOST)
     step: int = Field(ge=0, le=MOST)
     total_steps: int = Field(ge=1, le=MOST)
@@ -162,6 +181,11 @@ class Manifest(WireModel):
         "6 episodes, and in manifests made before this field",
     )
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
+    off_policy: OffPolicy | None = Field(
+        default=None,
+        description="without an environment: evaluation, baseline and difference are then estimates of this, the "
+        "baseline is what was logged, and without a verdict their episodes are 0",
+    )
     begun_from: str | None = Field(
         default=None, max_length=2560, description="the policy whose weights it began with, or why with random ones"
     )

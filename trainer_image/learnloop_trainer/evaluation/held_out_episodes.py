@@ -22,7 +22,7 @@ def nominal(order: Order) -> Conditions:
 
 def sample(order: Order) -> Simulation | VectorEnvironment:
     """One environment of the run, already closed: for what it says of itself."""
-    environment = make(order.spec.data.environment, Split.HELD_OUT, order.spec.seed, range(1))
+    environment = make(order.environment, Split.HELD_OUT, order.spec.seed, range(1))
     environment.close()
     inner: Simulation | VectorEnvironment = innermost(environment)
     return inner
@@ -49,6 +49,6 @@ def held_out(
 
     def opened(members: range) -> VectorEnvironment:
         numbers = range(members.start + first + zero, members.stop + first + zero)
-        return shielded(make(spec.data.environment, split, seed, numbers, chosen), spec.safety)
+        return shielded(make(order.environment, split, seed, numbers, chosen), spec.safety)
 
     return opened

@@ -12,6 +12,8 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.errors import NumericError
+from learnloop_trainer.export import distribution
+from learnloop_trainer.recordings.target_policy import Mixture
 
 
 class OnnxPolicy:
@@ -36,26 +38,35 @@ class OnnxPolicy:
 
     def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Actions [n] and logits [n, actions] for observations [n, observations]; continuous actions stand for both."""
-        results = self._run(observation)
+        results = self.told(observation)
         return results["action"], results["action" if self.continuous else "logits"]
 
     def logits(self, observation: Observations) -> NDArray[np.float32]:
         """Those of the choices [n, choices], of discrete and hybrid policies."""
-        return self._run(observation)["logits"]
+        return self.told(observation)["logits"]
 
     def act(self, observation: Observations) -> NDArray[Any]:
         """See Policy: the greedy actions."""
-        return self._run(observation)["action"]
+        return self.told(observation)["action"]
 
-    def _run(self, observation: Observations) -> dict[str, NDArray[Any]]:
+    def told(self, observation: Observations) -> dict[str, NDArray[Any]]:
+        """All that the graph says of observations [n, observations], by name; raises NumericError."""
         try:
             return self.served.run(observation)
         except PolicyError as error:
             raise NumericError(str(error)) from None
 
 
+ROWS = 65_536  # asked at once
+DRAWS = 8
+"""Actions that stand for all that a policy with numbers may do."""
+
+
 class Behaving:
-    """The same policy as a policy server acts with it: what is proven is what is served. An evaluation.Drawing."""
+    """The same policy as a policy server acts with it: what is proven is what is served.
+
+    An evaluation.Drawing, and an off-policy Target.
+    """
 
     def __init__(self, policy: OnnxPolicy, seed: int) -> None:
         """What it draws depends on the seed, and on the episodes that `begin` names."""
@@ -74,3 +85,32 @@ class Behaving:
             raise NumericError(str(error)) from None
         kind = np.float32 if self._policy.continuous else np.int64
         return np.asarray([decision.action for decision in decisions], dtype=kind)
+
+    def log_probability(self, observation: Observations, action: NDArray[Any]) -> NDArray[np.float64]:
+        """See Target."""
+        numbers, found = self._policy.served.numbers, self._said(observation)
+        if not self._policy.continuous:
+            rows = np.arange(len(observation))
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(distribution.choices(self._policy.behaviour, found))[rows, action])
+        if numbers is None or self._policy.behaviour.kind != "sampled":
+            return np.full(len(observation), np.nan)
+        return distribution.log_density(self._policy.behaviour, numbers, found, action)
+
+    def mixture(self, observation: Observations) -> Mixture:
+        """See Target."""
+        found, count = self._said(observation), len(observation)
+        if not self._policy.continuous:
+            weight = distribution.choices(self._policy.behaviour, found)
+            return Mixture(np.tile(np.arange(weight.shape[1]), (count, 1)), weight)
+        numbers = self._policy.served.numbers
+        if numbers is None or self._policy.behaviour.kind != "sampled":
+            return Mixture(found["action"][:, None], np.ones((count, 1)))
+        random = generator(Purpose.BEHAVIOUR, self._seed, 1)
+        drawn = [distribution.draw(self._policy.behaviour, numbers, found, random) for _ in range(DRAWS)]
+        return Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
+
+    def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:
+        """What the network says of all rows."""
+        parts = [self._policy.told(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -7,6 +7,7 @@ import numpy as np
 
 from learnloop_api.wire.training import Parity
 from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import collect
 from learnloop_trainer.evaluation.held_out_episodes import held_out
@@ -37,16 +38,25 @@ def witnesses(
 ) -> tuple[Observations, int]:
     """At least PARITY_OBSERVATIONS to verify the export with, and how many of them an agent recorded.
 
-    Recorded ones come first, then those that evaluation met, then those of random play.
+    Recorded ones come first, then those that evaluation met, then those of random play; where nobody plays, others near
+    those that were logged.
     """
     real = recorded(order, store, met.shape[1])
     missing = max(0, PARITY_OBSERVATIONS - len(real))
     observations = np.concatenate((real, met[:missing]))
     if len(observations) < PARITY_OBSERVATIONS:
         more = PARITY_OBSERVATIONS - len(observations)
-        extra = collect(held_out(order), actions, order.spec.seed, more, bounds)
+        played = order.spec.data.environment is not None
+        extra = collect(held_out(order), actions, order.spec.seed, more, bounds) if played else near(met, more, order)
         observations = np.concatenate((observations, extra))
     return observations, len(real)
+
+
+def near(met: Observations, count: int, order: Order) -> Observations:
+    """So many observations near those that were logged, where nobody plays: each moved by a tenth of a deviation."""
+    random = generator(Purpose.NOISE, order.spec.seed, 1)
+    picked = met[random.integers(0, len(met), count)]
+    return np.asarray(picked + 0.1 * met.std(axis=0) * random.standard_normal(picked.shape), dtype=np.float32)
 
 
 def verify(network: Callable[[Observations], Logits], policy: Exported, seen: Observations, real: int) -> Parity:

@@ -91,7 +91,7 @@ class HeldOutTasks:
 
     def __init__(self, order: Order, world: ConversationWorld, chat: Chat, seed: int) -> None:
         """`seed`: of the held-out episodes."""
-        self._rollouts = Rollouts(order.spec.data.environment, world, chat, seed, SIDE_BY_SIDE)
+        self._rollouts = Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
 
     def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
         """Tasks first to first + episodes - 1."""

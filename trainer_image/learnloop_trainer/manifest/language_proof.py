@@ -29,8 +29,9 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.learning import LanguageLearner
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.manifest.judgement import VALIDATION
 from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits, loaded, returns, served
-from learnloop_trainer.manifest.proof import VALIDATION, versions
+from learnloop_trainer.manifest.proof import versions
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
@@ -122,7 +123,7 @@ def prove_language(
         job=order.job,
         agent=order.agent,
         algorithm=spec.algorithm,
-        environment=spec.data.environment,
+        environment=order.environment,
         seed=spec.seed,
         step=subject.learner.step,
         total_steps=spec.total_steps,
@@ -152,7 +153,7 @@ def prove_language(
             base_sha256=base.sha256,
             template_sha256=subject.chat.digest,
             tools_sha256=tools_digest(subject.world, model.tools),
-            environment_sha256=hashlib.sha256(world_digest(spec.data.environment).encode()).hexdigest(),
+            environment_sha256=hashlib.sha256(world_digest(order.environment).encode()).hexdigest(),
             weights="full" if network.adapters is None else "lora",
             precision=parameters.precision,
             temperature=model.sampling.temperature,

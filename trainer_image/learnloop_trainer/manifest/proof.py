@@ -14,30 +14,28 @@ from numpy.typing import NDArray
 
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_api.wire.experience import ExperienceRead
-from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
+from learnloop_api.wire.training import Export, Manifest, SuiteResult
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.algorithms import Learner, find, traits_of
-from learnloop_trainer.errors import ExportError, NumericError
-from learnloop_trainer.evaluation import Policy, difference, estimate, held_out_episodes, play
-from learnloop_trainer.evaluation.held_out_episodes import held_out
+from learnloop_trainer.errors import NumericError
+from learnloop_trainer.evaluation import Policy
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.export import Behaving, OnnxPolicy, build
 from learnloop_trainer.export.behaviour import behaviour_of, deviation_of
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.manifest import baseline_policy as baseline
 from learnloop_trainer.manifest.export_verification import more_formats, verify, witnesses
+from learnloop_trainer.manifest.judgement import by_log, by_playing
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.safety import Shield, Shielded, Trail
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
-VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
-Returns = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
 
 
@@ -82,20 +80,6 @@ def graph(
     return build(arrays, head, activation, dict(facts) | said, bounds, shield, traits.chooser, deviation)
 
 
-def measured(
-    order: Order, policy: Policy, reporter: Reporter, what: str, episodes: int, first: int = 0
-) -> tuple[ReturnEstimate, Returns, Observations]:
-    """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
-    seed = order.spec.seed
-    tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
-    returns, met = play(held_out(order, first=first), policy, seed, episodes, tell)
-    result = estimate(returns, seed)
-    if result is None:
-        raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
-    say(f"{what}: mean {result.mean:.1f} [{result.ci_low:.1f}, {result.ci_high:.1f}] over {episodes} held-out episodes")
-    return result, returns, met
-
-
 def prove(
     order: Order,
     learner: Learner,
@@ -106,11 +90,11 @@ def prove(
     began: float,
     milestones: Mapping[int, Weights],
     begun_from: str = "",
-    experience: ExperienceRead | None = None,
+    log: ReadExperience | None = None,
 ) -> Manifest:
     """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
 
-    `milestones`: weights along training by step, for the evaluation suite. `experience`: what was read of a log.
+    `milestones`: weights along training by step, for the evaluation suite. `log`: what was read of one.
     """
     spec, network = order.spec, learner.network
     reporter.phase("exporting", "building the ONNX graph")
@@ -135,48 +119,43 @@ def prove(
     body = graph(network.exported(), spec.algorithm, facts, bounds, shield, behaviour)
     greedy = loaded(body)
     policy = Behaving(greedy, spec.seed)
-    reporter.phase("evaluating", "playing held-out episodes")
-    served = baseline.artifact(order, store)
-    baseline_policy = baseline.policy(order, served, observations, actions, bounds)
-    asked = spec.evaluation
-    evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)
-    before, theirs, _ = measured(order, baseline_policy, reporter, "baseline", asked.episodes)
-    calm: ReturnEstimate | None = None
-    if behaviour.kind != "greedy":
-        calm, _, _ = measured(order, greedy, reporter, "greedy policy", asked.episodes)
-    validation: ReturnEstimate | None = None
-    if asked.validation_episodes:
-        validation, _, _ = measured(order, policy, reporter, "validation", asked.validation_episodes, VALIDATION)
+    served: bytes | None = None
+    if spec.data.environment is None:
+        found = by_log(order, policy, learner, log.proof if log else None, reporter)
+    else:
+        served = baseline.artifact(order, store)
+        baseline_policy = baseline.policy(order, served, observations, actions, bounds)
+        found = by_playing(order, policy, greedy, baseline_policy, reporter)
     reporter.phase("exporting", "comparing the exported policy with the trained one")
-    seen, real = witnesses(order, store, met, actions, bounds)
+    seen, real = witnesses(order, store, found.met, actions, bounds)
     judge = trained(network, spec.algorithm, bounds, shield)
     parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
     suite: SuiteResult | None = None
-    if asked.suite is not None:
+    if spec.evaluation.suite is not None:
         network_of = traits_of(spec.algorithm).network
         stage = Stage(
             order,
-            asked.suite,
+            spec.evaluation.suite,
             policy,
             baseline_policy,
             policy_of,
             read(body)[0],
             milestones,
-            met,
+            found.met,
             network.vector.device,
             reporter.alive,
             serving=baseline.weights(
                 served, lambda name: (found := find(name)) is not None and found.network == network_of
             ),
         )
-        suite = measure(stage, ours, theirs)
+        suite = measure(stage, found.ours, found.theirs)
     reporter.phase("exporting", "storing artifact and manifest")
     checkpoint = durable()
     manifest = Manifest(
         job=order.job,
         agent=order.agent,
         algorithm=spec.algorithm,
-        environment=spec.data.environment,
+        environment=spec.data.world,
         seed=spec.seed,
         step=learner.step,
         total_steps=spec.total_steps,
@@ -186,19 +165,20 @@ def prove(
         artifact_sha256=digest(body),
         artifact_bytes=len(body),
         checkpoint_sha256=checkpoint,
-        baseline=before,
-        evaluation=evaluation,
-        difference=difference(ours, theirs, spec.seed),
-        held_out=held_out_episodes.episodes(order).model_copy(update={"level": held_out_episodes.nominal(order).level}),
+        baseline=found.baseline,
+        evaluation=found.evaluation,
+        difference=found.difference,
+        held_out=found.held_out,
+        off_policy=found.off_policy,
         begun_from=begun_from or None,
         rewards=spec.data.rewards or "environment",
         **_reward_policy(order),
-        experience=experience,
-        **_compared(order),
+        experience=log.note if log else None,
+        **({} if found.off_policy else _compared(order)),
         behaviour=behaviour,
-        greedy=calm,
+        greedy=found.greedy,
         parity=parity,
-        validation=validation,
+        validation=found.validation,
         suite=suite,
         exports=[
             Export(format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its)

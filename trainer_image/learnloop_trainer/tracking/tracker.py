@@ -115,7 +115,7 @@ def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker
         recipe = order.spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
         job = f"{namespace or 'default'}/{order.job}"
         tags = {"learnloop.job": job, "learnloop.recipe": hashlib.sha256(recipe.encode()).hexdigest()}
-        parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.environment}
+        parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.world}
         parameters |= {"seed": str(order.spec.seed), "totalSteps": str(order.spec.total_steps)}
         own = order.parameters.to_kube()
         parameters |= {f"{order.spec.algorithm}.{name}": str(value) for name, value in own.items()}

@@ -20,10 +20,11 @@ from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import PeerLost
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.progress_reporter import RECENT, TRAIL
+from learnloop_trainer.recordings.read_experience import ReadExperience
+from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.curriculum import Curriculum
-from learnloop_trainer.training_run.logged_experience import ReadExperience
 
 FORMAT = "learnloop-checkpoint-2"
 
@@ -71,7 +72,8 @@ def fingerprint(order: Order) -> str:
     """What must be equal for a checkpoint to belong to an order."""
     spec = order.spec
     parameters = order.parameters.model_dump_json()
-    world = f"{spec.data.environment} code={code_digest(spec.data.environment)}"
+    code = code_digest(spec.data.environment) if spec.data.environment else f"none share={spec.evaluation.logged_share}"
+    world = f"{spec.data.world} code={code}"
     text = f"{FORMAT} {spec.algorithm} {world} seed={spec.seed} steps={spec.total_steps} {parameters}"
     data = spec.data.model_dump(include={"level", "randomise", "credit", "rewards", "filter"}, exclude_defaults=True)
     if spec.data.rewards == "policy" and order.reward_policy is not None:
@@ -115,6 +117,8 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
         rest |= under("curriculum", training.curriculum.state())
     if training.milestones is not None:
         rest |= under("milestones", training.milestones.state())
+    if training.read.proof is not None:
+        rest |= under("proof", training.read.proof.arrays())
     return pack(under("shared", learner.shared()) | under("each", joined) | rest, metadata)
 
 
@@ -146,6 +150,7 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
         note += f"; level {training.curriculum.name}"
     if training.milestones is not None:
         training.milestones.restore(part(arrays, "milestones"))
+    training.read.proof = Recording.of(part(arrays, "proof"))
     training.episodes.recent = deque((float(value) for value in arrays["recent"]), maxlen=RECENT)
     if metadata["world_size"] != str(group.place.size):
         note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"

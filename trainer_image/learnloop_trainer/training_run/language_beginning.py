@@ -31,10 +31,10 @@ from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Rollouts
 from learnloop_trainer.manifest.language_policies import limits
 from learnloop_trainer.progress_reporter import RECENT
+from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.initial_language_model import begin_from
-from learnloop_trainer.training_run.logged_experience import ReadExperience
 from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
 
 SIDE_BY_SIDE = 512
@@ -115,7 +115,7 @@ def begin_language(
     assert traits is not None and model is not None  # noqa: PT018
     kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
     base = opened(model, os.environ, kept)
-    world = make_world(spec.data.environment)
+    world = make_world(order.environment)
     chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
     context = base.context(model.context_length)
     network = network_of(parameters, traits, base, spec.seed, device)
@@ -153,6 +153,6 @@ def _experience(
     if order.spec.data.rewards == "policy":
         problem, fix = "is not known of rollouts, which the environment rewards", "set experience: recorded"
         raise ConfigError("spec.data.rewards", "policy", problem, fix)
-    rollouts = Rollouts(order.spec.data.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
+    rollouts = Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
     played = Played(rollouts, limits(model.sampling, chat, context), plan, group)
     return Both(Recorded(fetch, plan, group), played) if source == BOTH else played

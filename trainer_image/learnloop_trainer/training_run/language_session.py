@@ -29,7 +29,7 @@ def fingerprint(order: Order) -> str:
         "parameters": order.parameters.model_dump(mode="json"),
         "seed": spec.seed,
         "steps": spec.total_steps,
-        "environment": f"{spec.data.environment} code={world_digest(spec.data.environment)}",
+        "environment": f"{order.environment} code={world_digest(order.environment)}",
         "model": model.model_dump(mode="json", exclude={"base": {"uri"}}),
         "data": spec.data.model_dump(mode="json", include={"rewards", "filter", "learning_agent_ref"}),
         "initial": spec.initial_policy.model_dump(mode="json") if spec.initial_policy else None,
@@ -94,7 +94,7 @@ class LanguageSession(PacedSession[LanguageTraining]):
                 say(f"the checkpoint cannot be used, starting anew: {error}")
                 training = begin_language(order, group, device, store)
         kind = getattr(order.parameters, "weights", "")
-        self._train(training, f"{order.spec.algorithm} ({kind}) on {order.spec.data.environment}")
+        self._train(training, f"{order.spec.algorithm} ({kind}) on {order.environment}")
         return training
 
     def _packed(self, training: LanguageTraining) -> bytes | None:

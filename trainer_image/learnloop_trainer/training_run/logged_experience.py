@@ -3,8 +3,9 @@
 A recorded file holds one wire.Trajectory as JSON on each line.
 """
 
+import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -12,9 +13,8 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.kinds.training.algorithms import BcParameters, block
-from learnloop_api.kinds.training.offline_algorithms import Offline
-from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.algorithms import block
+from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_api.kinds.training.optimiser import RemembersLog
 from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.trajectory import Step, Trajectory
@@ -26,6 +26,7 @@ from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.array_container import pack, unpack
@@ -37,13 +38,6 @@ from learnloop_trainer.training_run.reward_rules import StepRewards, step_reward
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
 """How long a run that can do without logged experience waits for the store to answer."""
-
-
-@dataclass(slots=True)
-class ReadExperience:
-    """What a run has read of a log, for its manifest: nothing yet, then the same to its end."""
-
-    note: ExperienceRead | None = None
 
 
 def read_file(body: bytes, field: str, uri: str) -> list[LoggedEpisode]:
@@ -185,11 +179,11 @@ def recorded(
     """
     own = None
     if group.place.rank == 0 and store is not None:
-        own, read.note = load(order, store, environment, policy)
+        own, read.note, read.proof = load(order, store, environment, policy)
     recording = share(own, group)
     if recording is None:
         fix = "record experience of this environment first, or correct the name"
-        raise ConfigError("spec.data", order.spec.data.environment, "has no recorded steps that fit", fix)
+        raise ConfigError("spec.data", order.spec.data.world, "has no recorded steps that fit", fix)
     return recording
 
 
@@ -245,28 +239,52 @@ def _shaped(order: Order, recording: Recording, environment: VectorEnvironment) 
 
 def load(
     order: Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
-) -> tuple[Recording | None, ExperienceRead]:
-    """From the file the order names, else from the agent it names; raises ConfigError when it names neither.
+) -> tuple[Recording | None, ExperienceRead, Recording | None]:
+    """What to learn from, what was read, and without an environment the whole episodes that are to prove the run.
 
-    `policy`: the steps are rewarded by it; None: by what the environment gave.
+    From the file the order names, else from the agent it names; raises ConfigError when it names neither. `policy`: the
+    steps are rewarded by it; None: by what the environment gave.
     """
     parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
-    assert isinstance(parameters, BcParameters | VtraceParameters | Offline)  # no other learner asks for a recording
+    assert isinstance(parameters, FromLog)  # no other learner asks for a recording
     limit, named = parameters.max_recorded_steps, f"spec.{to_camel(block(algorithm))}"
-    rewards = step_rewards(policy, played=False)
+    name, selection = None, None
     if parameters.recording:
         field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"
-        body = fetch(parameters.recording, store, field, fix)
-        episodes = read_file(body, field, parameters.recording)
-        recording = fitting(episodes, environment, limit, rewards)
-        return recording, told(episodes, recording, store)
-    if agent is None:
+        episodes = read_file(fetch(parameters.recording, store, field, fix), field, parameters.recording)
+    elif agent is None:
         fix, problem = f"set it, or {named}.recording", "learns from an agent's trajectories"
         raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
-    selection = chosen(order, datetime.now(UTC))
-    episodes = store.episodes(agent.name, selection, limit)
-    recording = fitting(episodes, environment, limit, rewards)
-    return recording, told(episodes, recording, store, agent.name, selection)
+    else:
+        name, selection = agent.name, chosen(order, datetime.now(UTC))
+        episodes = store.episodes(name, selection, limit)
+    rewards, proof = step_rewards(policy, played=False), None
+    learned = episodes
+    if order.spec.data.environment is None:
+        learned, proving = parted(episodes, order.spec.evaluation.logged_share)
+        proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
+    recording = fitting(learned, environment, limit, rewards)
+    return recording, told(episodes, recording, store, name, selection), proof
+
+
+def parted(episodes: Iterable[LoggedEpisode], share: float) -> tuple[list[LoggedEpisode], list[LoggedEpisode]]:
+    """Episodes to learn from, and the `share` of them that proves.
+
+    Each one's own id decides, so that one that proves does so in every run: a policy that a run begins from has not
+    learned from it either.
+    """
+    learned: list[LoggedEpisode] = []
+    proving: list[LoggedEpisode] = []
+    for one in episodes:
+        drawn = int.from_bytes(hashlib.sha256(f"proves {one.trajectory_id}".encode()).digest()[:8]) / 2**64
+        (proving if drawn < share else learned).append(one)
+    return learned, proving
+
+
+def whole(episode: LoggedEpisode, environment: VectorEnvironment) -> bool:
+    """Whether it was seen from its beginning to its end, and every step of it fits."""
+    over = any(step.terminated or step.truncated for step in episode.steps[:-1])
+    return episode.status == "completed" and not over and all(_fits(step, environment) for step in episode.steps)
 
 
 def chosen(order: Order, now: datetime) -> EpisodeSelection:

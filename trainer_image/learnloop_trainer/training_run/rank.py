@@ -45,7 +45,7 @@ def already_proven(order: Order, manifest: Manifest | None) -> bool:
     if manifest is None:
         return False
     spec = order.spec
-    wanted = (spec.algorithm, spec.data.environment, spec.seed, spec.total_steps)
+    wanted = (spec.algorithm, spec.data.world, spec.seed, spec.total_steps)
     found = (manifest.algorithm, manifest.environment, manifest.seed, manifest.total_steps)
     if wanted != found:
         say(f"a manifest of another run was found under the name {order.job} and will be replaced")
@@ -145,7 +145,7 @@ def _policy(
         began,
         kept,
         training.begun_from,
-        training.read.note,
+        training.read,
     )
 
 
@@ -195,8 +195,11 @@ def _abandon(reason: str, saver: Saver) -> None:
 
 def summary(manifest: Manifest) -> str:
     """The result in one sentence."""
-    after, before = manifest.evaluation, manifest.baseline
+    after, before, judged = manifest.evaluation, manifest.baseline, manifest.off_policy
+    if judged is not None and not judged.verdict:
+        return f"trained, but nobody knows how well: no verdict from {judged.episodes} logged episodes"
+    how = "held-out" if judged is None else "estimated"
     return (
-        f"held-out return {after.mean:.1f} [{after.ci_low:.1f}, {after.ci_high:.1f}] against {before.mean:.1f} "
+        f"{how} return {after.mean:.1f} [{after.ci_low:.1f}, {after.ci_high:.1f}] against {before.mean:.1f} "
         f"for the baseline, after {manifest.step} steps in {manifest.wall_seconds:.1f} s"
     )

@@ -16,10 +16,11 @@ from learnloop_trainer.language.learning import Pair
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.logged_experience import ReadExperience, chosen, read_file
+from learnloop_trainer.training_run.logged_experience import chosen, read_file
 from learnloop_trainer.training_run.reward_rules import policy_in_force, step_rewards
 
 MOST_PREFERENCES = 100_000

@@ -3,12 +3,14 @@
 import torch
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.action_spaces import FIELD, ActionType
 from learnloop_environments.base import agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded import Rewarded
+from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
@@ -16,6 +18,7 @@ from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
 from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
@@ -24,14 +27,14 @@ from learnloop_trainer.training_run.checkpoints import Training, no_episodes, re
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
-from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded, remembered
+from learnloop_trainer.training_run.logged_experience import recorded, remembered
 from learnloop_trainer.training_run.paced_session import PacedSession, Stopper, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.saver import Saver
 
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
-    algorithm, name = order.spec.algorithm, order.spec.data.environment
+    algorithm, name = order.spec.algorithm, order.spec.data.world
     traits = traits_of(algorithm)
     team, single = agents(environment) > 1, not traits.team
     if team and single:
@@ -57,6 +60,8 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
 def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
+    if data.environment is None:
+        return shielded(_unplayed(order, members), spec.safety, Trail(order.job), exploring=True)
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
     conditions = Conditions(data.level, randomise, data.credit or "team")
     environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
@@ -69,6 +74,21 @@ def training_world(order: Order, members: range, policy: RewardPolicySpec | None
         shaping = spec.shaping
         environment = Shaped(environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus)
     return shielded(environment, spec.safety, Trail(order.job), exploring=True)
+
+
+def _unplayed(order: Order, members: range) -> VectorEnvironment:
+    """What stands for an environment; raises ConfigError where something would play it."""
+    spec, missing = order.spec, "is missing"
+    if not traits_of(spec.algorithm).recorded:
+        able = ", ".join(FROM_LOG)
+        problem = f"{missing}: {spec.algorithm} plays it"
+        raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
+    asked = {"curriculum": spec.curriculum, "shaping": spec.shaping, "evaluation.suite": spec.evaluation.suite}
+    for name, wanted in asked.items():
+        if wanted is not None:
+            problem = f"{missing}: spec.{name} plays it"
+            raise ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
+    return Unplayed(spec.data.spaces or "", members)
 
 
 def levels(environment: VectorEnvironment, order: Order) -> Curriculum | None:
@@ -146,7 +166,7 @@ class Session(PacedSession[Training]):
     def run(self, device: torch.device) -> Training:
         """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
-        self._train(training, f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
+        self._train(training, f"{self._order.spec.algorithm} on {self._order.spec.data.world}")
         return training
 
     def _iterate(self, training: Training) -> None:

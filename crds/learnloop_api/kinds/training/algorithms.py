@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Uri
 from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.training.language_algorithms import (
     DpoParameters,
@@ -14,7 +13,7 @@ from learnloop_api.kinds.training.language_algorithms import (
     RlooParameters,
     SftParameters,
 )
-from learnloop_api.kinds.training.offline_algorithms import CqlParameters, IqlOfflineParameters
+from learnloop_api.kinds.training.offline_algorithms import CqlParameters, FromLog, IqlOfflineParameters
 from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     Curiosity,
     HierarchicalDqnParameters,
@@ -197,30 +196,14 @@ class SacParameters(RemembersLog, Optimised):
     )
 
 
-class BcParameters(Optimised):
+class BcParameters(FromLog):
     """Behaviour cloning: supervised learning of what a recorded agent did; totalSteps counts steps learned from."""
 
     algorithm: ClassVar[str] = "bc"
     summary: ClassVar[str] = "behaviour cloning from recorded experience"
 
-    recording: Uri | None = Field(
-        default=None,
-        description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
-        "data.learningAgentRef.",
-    )
-    max_recorded_steps: int = Field(
-        default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."
-    )
-    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam at the start.")
     batch_size: int = Field(
         default=256, ge=1, le=65536, description="Recorded steps per update over all ranks together."
-    )
-    environments: int = Field(
-        default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
-    )
-    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
-    hidden: Layers = Field(
-        default=[64, 64], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
     )
 
 
@@ -258,6 +241,10 @@ spec.algorithm, its block in a TrainingJob, their descriptions and rules. The tr
 
 LANGUAGE = tuple(name for name, parameters in ALGORITHMS.items() if parameters.language)
 """Those that train language models; the others train policies of numbers."""
+
+
+FROM_LOG = tuple(name for name, parameters in ALGORITHMS.items() if parameters.from_log)
+"""Those that take no step in an environment: they learn where there is none."""
 
 
 def block(algorithm: str) -> str:

@@ -36,13 +36,24 @@ class Evaluation(Resource):
         description="Episodes on further held-out seeds. A study chooses among its trials by them, so that the proof"
         " has no part in the choice. A study plays at least as many as episodes.",
     )
+    logged_share: float = Field(
+        default=0.3,
+        ge=0.05,
+        le=0.9,
+        description="Without an environment: share of the logged episodes that prove the run. They are the same in "
+        "every run of the agent, and no run learns from them.",
+    )
     suite: Suite | None = Field(
         default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
     )
 
 
 class Gates(Resource):
-    """What the evaluation must show before the model may serve anyone."""
+    """What the evaluation must show before the model may serve anyone.
+
+    Without an environment the returns are discounted and estimated from logged episodes. The lower ends of the 95 %
+    intervals must then pass the bars. Where the log allows no estimate, no gate passes.
+    """
 
     min_return: float | None = Field(default=None, description="Held-out mean return at least this.")
     min_improvement: float | None = Field(

@@ -9,8 +9,10 @@ from learnloop_api.kinds.training.optimiser import Optimised
 from learnloop_api.kinds.training.team_algorithms import Layers
 
 
-class Offline(Optimised):
-    """What learners of transitions from a log share; totalSteps counts the logged steps learned from."""
+class FromLog(Optimised):
+    """What learners share that take no step in an environment; totalSteps counts the logged steps learned from."""
+
+    from_log: ClassVar[bool] = True
 
     recording: Uri | None = Field(
         default=None,
@@ -21,6 +23,18 @@ class Offline(Optimised):
         default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."
     )
     learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam at the start.")
+    environments: int = Field(
+        default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
+    )
+    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    hidden: Annotated[Layers, Field(min_length=1, max_length=8)] = Field(
+        default=[64, 64], description="Widths of the hidden layers, input side first."
+    )
+
+
+class Offline(FromLog):
+    """What learners of transitions from a log share."""
+
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     batch_size: int = Field(
         default=256, ge=1, le=65536, description="Recorded steps per update over all ranks together."
@@ -28,10 +42,6 @@ class Offline(Optimised):
     target_rate: float = Field(
         default=0.005, gt=0, le=1, description="Share of the critics that goes to their targets per update (tau)."
     )
-    environments: int = Field(
-        default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
-    )
-    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
     hidden: Annotated[Layers, Field(min_length=1, max_length=8)] = Field(
         default=[128, 128], description="Widths of the hidden layers, input side first."
     )

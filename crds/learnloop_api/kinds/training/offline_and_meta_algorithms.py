@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_api.kinds.training.optimiser import Optimised
 from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters, Layers
 
@@ -36,21 +37,12 @@ class HierarchicalDqnParameters(IndependentDqnParameters):
     )
 
 
-class VtraceParameters(Optimised):
+class VtraceParameters(FromLog):
     """Off-policy actor-critic on recorded trajectories with V-trace (Espeholt et al., 2018, arXiv 1802.01561)."""
 
     algorithm: ClassVar[str] = "vtrace"
     summary: ClassVar[str] = "off-policy from recorded experience"
 
-    recording: Uri | None = Field(
-        default=None,
-        description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
-        "data.learningAgentRef.",
-    )
-    max_recorded_steps: int = Field(
-        default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."
-    )
-    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam at the start.")
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     trace: float = Field(default=0.95, ge=0, le=1, description="Decay of the traces (lambda).")
     ratio_max: float = Field(default=1.0, gt=0, le=100, description="Importance ratios are cut off here (rho).")
@@ -60,13 +52,7 @@ class VtraceParameters(Optimised):
     entropy_coefficient: float = Field(default=0.0, ge=0, le=1, description="Weight of the entropy bonus.")
     value_coefficient: float = Field(default=0.5, ge=0, le=10, description="Weight of the value loss.")
     batch_episodes: int = Field(default=16, ge=1, le=4096, description="Recorded episodes per update over all ranks.")
-    environments: int = Field(
-        default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
-    )
     max_gradient_norm: float = Field(default=5.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
-    hidden: Annotated[Layers, Field(min_length=1, max_length=8)] = Field(
-        default=[64, 64], description="Widths of the hidden layers, input side first."
-    )
 
 
 class MamlParameters(Optimised):

@@ -18,12 +18,14 @@ class Optimised(Resource):
         values_actions: its network gives values of actions, which are no logits: softmax of them is a policy that
             nobody trained.
         language: it trains language models.
+        from_log: it takes no step in an environment, and learns where there is none.
     """
 
     algorithm: ClassVar[str]
     summary: ClassVar[str]
     values_actions: ClassVar[bool] = False
     language: ClassVar[bool] = False
+    from_log: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # each algorithm that plays declares these with bounds and defaults of its own
         environments: int = 1

@@ -6,10 +6,10 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from learnloop_api import names
-from learnloop_api.kinds.task import EnvironmentTask
+from learnloop_api.kinds.task import EnvironmentTask, Task
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
-from learnloop_operator.core.agent.first_policy import world_of
+from learnloop_operator.core.agent.first_policy import spaces, world_of
 from learnloop_operator.core.agent.narrowing import narrowed
 from learnloop_operator.core.agent.seeds import seeded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
@@ -40,11 +40,10 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     wish = world.stats.training_wish if world.stats else None
     if wish is not None and trigger.kind == "request":
         training = narrowed(training, wish).training
-    environment, played = world_of(task), task.environment or task.external
-    assert environment is not None, "checked by decide"
-    assert played is not None, "checked by decide"
+    played = task.environment or task.external
+    assert played is not None, "checked by the API server"
     conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
-    found = {**conditions, **training.data.to_kube(), "environment": environment}
+    found = {**conditions, **training.data.to_kube(), **_world(task)}
     if task.environment is not None and task.environment.success_return is not None:
         found["successReturn"] = task.environment.success_return
     if task.language_model is not None:
@@ -79,6 +78,16 @@ def granted(world: AgentSnapshot, trigger: Trigger) -> str | None:
         return None
     other = trigger.kind != "request" and stats.training_wish is not None and stats.training_wish.narrows
     return None if other else stats.training_request
+
+
+def _world(task: Task) -> Manifest:
+    """The environment that is played; where there is none, what is seen and done."""
+    environment = world_of(task)
+    if environment is not None:
+        return {"environment": environment}
+    said = spaces(task)
+    assert said is not None, "checked by decide"
+    return {"spaces": said.uri()}
 
 
 def model_deployment(world: AgentSnapshot) -> Manifest:

@@ -1,6 +1,7 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
-from learnloop_operator.core.agent.first_policy import flaw
+from learnloop_api.kinds.training.algorithms import FROM_LOG
+from learnloop_operator.core.agent.first_policy import KINDS, flaw, spaces, world_of
 from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden
@@ -77,13 +78,28 @@ def _memory(world: AgentSnapshot) -> Problem | None:
 
 
 def _environment(world: AgentSnapshot) -> Problem | None:
-    task = world.spec.task
-    if world.spec.training is None or task.environment is not None:
+    """Without an environment a run learns from the log alone: that takes its algorithm, spaces, and nothing played."""
+    task, training = world.spec.task, world.spec.training
+    if training is None or world_of(task) is not None:
         return None
-    if task.external is not None and task.external.training_environment:
-        return None
-    text = "spec.task.external.trainingEnvironment: missing, and training needs it; name the trainer's environment"
-    return Problem("TrainingEnvironmentMissing", text)
+    template, field = training.template, "spec.task.external.trainingEnvironment"
+    if template.algorithm not in FROM_LOG:
+        fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
+        return Problem("TrainingEnvironmentMissing", f"{field}: missing, and {template.algorithm} plays it; {fix}")
+    played = {
+        "curriculum": template.curriculum,
+        "shaping": template.shaping,
+        "study": template.study,
+        "evaluation.suite": template.evaluation.suite,
+    }
+    for name, wanted in played.items():
+        if wanted is not None:
+            text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
+            return Problem("TrainingEnvironmentMissing", text)
+    if spaces(task) is None:
+        text = f"spec.task: there is no environment that says what the agent sees and does; set {KINDS}"
+        return Problem("SpacesUnknown", text)
+    return None
 
 
 def _spaces(world: AgentSnapshot) -> Problem | None:

@@ -23,12 +23,20 @@ def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
 
 def min_return(bar: float, proof: Proof) -> GateResult:
     """Held-out mean return at least `bar`."""
+    if proof.off_policy is not None:
+        low = proof.evaluation.ci_low
+        sentence = f"estimated return {_interval(proof.evaluation)}, must begin at {bar:g} or above"
+        return _verdict("minReturn", low >= bar, proof, sentence)
     mean = proof.evaluation.mean
     return _verdict("minReturn", mean >= bar, proof, f"mean return {mean:.1f}, must be at least {bar:g}")
 
 
 def min_improvement(bar: float, proof: Proof) -> GateResult:
     """Held-out mean return at least `bar` above the baseline policy's on the same episodes."""
+    if proof.off_policy is not None:
+        found = proof.difference or _unpaired(proof.evaluation, proof.baseline)
+        sentence = f"estimated gain over the log {_gain(found)}, must begin at {bar:+g} or above"
+        return _verdict("minImprovement", found.low >= bar, proof, sentence)
     gain = proof.evaluation.mean - proof.baseline.mean
     sentence = f"{gain:+.1f} against the baseline's {proof.baseline.mean:.1f}, must be at least {bar:+g}"
     return _verdict("minImprovement", gain >= bar, proof, sentence)
@@ -36,12 +44,13 @@ def min_improvement(bar: float, proof: Proof) -> GateResult:
 
 def significant(proof: Proof) -> GateResult:
     """Lower end of the 95 % interval of the difference between both means above 0."""
-    if 0 < _episodes(proof) < LEAST_PAIRS:
+    if proof.off_policy is None and 0 < _episodes(proof) < LEAST_PAIRS:
         fix = f"set evaluation.episodes to at least {LEAST_PAIRS}"
         sentence = f"{_episodes(proof)} episodes show nothing at 95 %: {fix}"
         return GateResult(name="significant", passed=False, message=sentence)
     gain = proof.difference or _unpaired(proof.evaluation, proof.baseline)
-    sentence = f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] against the baseline, must begin above 0"
+    against = "the log, estimated" if proof.off_policy is not None else "the baseline"
+    sentence = f"{_gain(gain)} against {against}, must begin above 0"
     return _verdict("significant", gain.low > 0, proof, sentence)
 
 
@@ -56,7 +65,18 @@ def _episodes(proof: Proof) -> int:
     return min(proof.evaluation.episodes, proof.baseline.episodes)
 
 
+def _gain(gain: Interval) -> str:
+    return f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
+
+
+def _interval(value: ReturnEstimate) -> str:
+    return f"{value.mean:.1f} [{value.ci_low:.1f}, {value.ci_high:.1f}]"
+
+
 def _verdict(name: str, passed: bool, proof: Proof, sentence: str) -> GateResult:
+    if proof.off_policy is not None and not proof.off_policy.verdict:
+        why = f"no verdict from {proof.off_policy.episodes} logged episodes: {proof.off_policy.message}"
+        return GateResult(name=name, passed=False, message=why[:1024])
     if _episodes(proof) == 0:
         return GateResult(name=name, passed=False, message="no held-out episodes: no evidence")
     return GateResult(name=name, passed=passed, message=f"{sentence} ({proof.evaluation.episodes} episodes)")

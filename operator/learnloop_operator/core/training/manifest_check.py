@@ -20,10 +20,13 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
         )
     if proof.step < world.spec.total_steps:
         return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
-    if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.environment:
+    if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.world:
         told = f"{proof.algorithm} on {proof.environment}"
-        wanted = f"{world.spec.algorithm} on {world.spec.data.environment}"
+        wanted = f"{world.spec.algorithm} on {world.spec.data.world}"
         return "incomplete", f"the manifest is of {told}, the spec asks for {wanted}"
+    if (proof.off_policy is None) == (world.spec.data.environment is None):
+        told, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
+        return "incomplete", f"the manifest proves by {told}, the spec asks for {wanted}"
     asked = world.spec.data.rewards or "environment"
     begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if asked == "policy" else None
     if (proof.rewards, proof.reward_policy_revision) != (asked, begun):

@@ -86,14 +86,15 @@ def progress(world: TrainingSnapshot) -> dict[str, Any]:
 
 def proven(proof: Proof) -> dict[str, Any]:
     """What a verified manifest adds."""
+    silent = proof.off_policy is not None and not proof.off_policy.verdict
     return {
         "step": proof.step,
         "progress": percent(proof.step, proof.total_steps),
         "eta": None,
         "worldSize": proof.world_size,
-        "evaluation": estimate(proof.evaluation),
+        "evaluation": None if silent else estimate(proof.evaluation),
         "baseline": estimate(proof.baseline),
-        "return": interval(proof.evaluation),
+        "return": "no verdict" if silent else interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
         "validation": estimate(proof.validation) if proof.validation else None,
         "suite": evaluation_suite.status(proof.suite) if proof.suite else None,

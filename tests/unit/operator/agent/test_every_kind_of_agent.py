@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.task import World as PlayedWorld
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, block
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, block
 from learnloop_api.kinds.training_job import TrainingData, TrainingTemplate
 from learnloop_operator.core.agent.decide import decide
 from learnloop_operator.core.agent.manifests import training_job
@@ -102,8 +102,54 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     wanted["filter"] = {"modelRevisions": [], **wanted["filter"]}
     assert set(wanted) == set(TrainingData.model_validate(wanted).to_kube()), "a new field of data needs a source"
     spoken = "language_model"  # see test_language_agent.py
-    assert {*_snake(wanted), "success_return", spoken} == set(TrainingData.model_fields)
+    assert {*_snake(wanted), "success_return", "spaces", spoken} == set(TrainingData.model_fields)
     assert data == wanted
+
+
+SEEN_AND_DONE: list[tuple[dict[str, Any], str]] = [
+    ({"observations": 4, "actions": 2}, "uniform://discrete/2?observations=4"),
+    ({"observations": 5, "multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=5"),
+    ({"observations": 3, "continuous": [{"low": -2, "high": 2}]}, "uniform://continuous/-2..2?observations=3"),
+    (
+        {"observations": 6, "continuous": [{"low": 0, "high": 1, "times": 2}], "choices": 3},
+        "uniform://hybrid/3/0..1*2?observations=6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "spaces"), SEEN_AND_DONE, ids=[spaces for _, spaces in SEEN_AND_DONE])
+@pytest.mark.parametrize("algorithm", FROM_LOG)
+def test_an_agent_without_an_environment_trains_from_its_log_alone(
+    said: dict[str, Any], spaces: str, algorithm: str
+) -> None:
+    plan = decide(agent({"external": {}, **said}, {"filter": {"tasks": ["t"]}}, algorithm=algorithm))
+    (job,) = [item for item in plan.apply if item["kind"] == "TrainingJob"]
+    assert job["spec"]["data"]["spaces"] == spaces
+    assert "environment" not in job["spec"]["data"]
+    assert job["spec"]["data"]["learningAgentRef"] == {"name": "la"}
+    assert job["spec"]["data"]["filter"]["tasks"] == ["t"]
+    assert model(plan) == spaces, "and it begins with chance"
+    assert not [item for item in plan.apply if item["kind"] == "Deployment"], "nobody plays for it"
+
+
+@pytest.mark.parametrize(
+    ("task", "template", "words"),
+    [
+        ({"external": {}, "observations": 4, "actions": 2}, {"algorithm": "ppo"}, "ppo plays it"),
+        (
+            {"external": {}, "observations": 4, "actions": 2},
+            {"algorithm": "cql", "shaping": {"potential": True}},
+            "spec.training.template.shaping plays it",
+        ),
+        ({"external": {}}, {"algorithm": "cql"}, "there is no environment that says what the agent sees and does"),
+    ],
+    ids=["an algorithm that plays", "shaped rewards", "no spaces"],
+)
+def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
+    plan = decide(agent(task, **template))
+    assert not [item for item in plan.apply if item["kind"] == "TrainingJob"]
+    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
+    assert words in said
 
 
 def _snake(fields: dict[str, Any]) -> list[str]:

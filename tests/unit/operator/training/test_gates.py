@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.training.evaluation import Gates
 from learnloop_api.kinds.training.evaluation_suite import SuiteGate
-from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
+from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
 from learnloop_operator.core.training.evaluation_suite import status
 from learnloop_operator.core.training.gates import evaluate
 from testing.training.training_builders import proof, returns
@@ -69,6 +69,27 @@ def test_few_episodes_cannot_be_significant_and_the_sentence_says_how_many_can()
     (verdict,) = evaluate(Gates(), few)
     assert not verdict.passed
     assert verdict.message == "5 episodes show nothing at 95 %: set evaluation.episodes to at least 6"
+
+
+def judged(verdict: bool = True, message: str = "") -> OffPolicy:
+    return OffPolicy(discount=0.95, episodes=240, verdict=verdict, message=message)
+
+
+def test_where_a_log_judges_the_lower_end_must_pass_every_bar() -> None:
+    estimated = returns(480.0, low=300.0)
+    gain = Interval(value=458.0, low=50.0, high=500.0)
+    found = proof(evaluation=estimated, off_policy=judged(), difference=gain)
+    passed = [one.passed for one in evaluate(Gates(min_return=400, min_improvement=100), found)]
+    assert passed == [False, False, True], "the means are above both bars"
+    assert all(one.passed for one in evaluate(Gates(min_return=300, min_improvement=50), found))
+
+
+def test_no_verdict_passes_no_gate_and_says_why() -> None:
+    silent = proof(off_policy=judged(verdict=False, message="log more episodes"))
+    verdicts = evaluate(Gates(min_return=-1e9, min_improvement=-1e9), silent)
+    assert len(verdicts) == 3
+    assert not any(one.passed for one in verdicts)
+    assert {one.message for one in verdicts} == {"no verdict from 240 logged episodes: log more episodes"}
 
 
 def suite(**improvement: Interval) -> SuiteResult:

@@ -2,9 +2,11 @@
 
 import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from learnloop_api.wire.training import OffPolicy
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.training.decide import MANIFEST_GRACE
 from learnloop_operator.core.training.snapshot import BackendJob
@@ -113,3 +115,36 @@ def test_a_model_that_fails_a_gate_is_trained_but_never_validated() -> None:
     assert condition(made, "Trained")["status"] == "True"
     assert condition(made, "Validated")["status"] == "False"
     assert "480.0, must be at least 490" in condition(made, "Ready")["message"]
+
+
+SPACES = "uniform://discrete/2?observations=4"
+LOG = OffPolicy(discount=0.99, episodes=200, verdict=True)
+
+
+@pytest.mark.parametrize(
+    ("logged", "told", "words"),
+    [
+        (True, {"environment": SPACES}, "proves by played episodes, the spec asks for a log"),
+        (False, {"off_policy": LOG}, "proves by a log, the spec asks for played episodes"),
+    ],
+)
+def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(
+    logged: bool, told: dict[str, Any], words: str
+) -> None:
+    asked = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
+    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
+    found = proof(algorithm=asked.algorithm, **told)
+    made = plan(world({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    assert made.status["phase"] == "Restarting"
+    assert words in condition(made, "Ready")["message"]
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(verdict: bool) -> None:
+    asked = spec(algorithm="cql", data={"spaces": SPACES})
+    judged = LOG.model_copy(update={"verdict": verdict, "message": "" if verdict else "log more episodes"})
+    found = proof(algorithm="cql", environment=SPACES, off_policy=judged)
+    made = plan(world({"attempts": 1}, spec=asked, job=ended(), run=run(beat=heartbeat(), proof=found)))
+    assert made.status["phase"] == ("Validated" if verdict else "Failed")
+    assert made.status["return"] == ("480.0 [475.0, 485.0]" if verdict else "no verdict")
+    assert ("evaluation" in made.status) == verdict

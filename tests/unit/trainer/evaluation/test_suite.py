@@ -26,7 +26,8 @@ from learnloop_trainer.evaluation.suite.measure import overall
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.manifest.proof import VALIDATION, graph
+from learnloop_trainer.manifest.judgement import VALIDATION
+from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin

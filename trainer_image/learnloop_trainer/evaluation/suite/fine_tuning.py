@@ -68,7 +68,7 @@ def _student(order: Order) -> Parameters:
 
 def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | None) -> VectorEnvironment:
     spec = stage.order.spec
-    world = make(spec.data.environment, Split.TRAINING, spec.seed, range(count), conditions)
+    world = make(stage.order.environment, Split.TRAINING, spec.seed, range(count), conditions)
     return shielded(world if disturb is None else disturb(world), spec.safety)
 
 

@@ -1,0 +1,60 @@
+"""What stands for an environment where there is none: what is seen and done is known, and nobody plays."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.uniform_policy import parse
+from learnloop_environments.base import Bounds, Observations, Step
+from learnloop_environments.errors import ConfigError
+
+FIELD = "spec.data.spaces"
+
+
+class Unplayed:
+    """A VectorEnvironment for learners of logged experience alone."""
+
+    def __init__(self, spaces: str, members: range) -> None:
+        """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
+        fix = "write what is seen and done, e.g. uniform://discrete/2?observations=4"
+        try:
+            said = parse(spaces)
+        except ValueError as error:
+            raise ConfigError(FIELD, spaces, f"is refused: {error}", fix) from None
+        if said.observations is None:
+            raise ConfigError(FIELD, spaces, "does not say how long an observation is", fix)
+        self.observations, self.members = said.observations, members
+        self.actions, self._bounds = said.choices, None
+        if said.low:
+            first = [(0.0, said.choices - 1.0)] if said.choices else []
+            ends = [*first, *zip(said.low, said.high, strict=True)]
+            low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
+            self.actions, self._bounds = len(ends), Bounds(low, high, said.choices)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """See VectorEnvironment.bounds."""
+        return self._bounds
+
+    def reset(self) -> Observations:
+        """Zeros: nobody looks at them."""
+        return np.zeros((len(self.members), self.observations), dtype=np.float32)
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Raises ConfigError."""
+        del actions
+        fix = "name the environment as spec.data.environment, or learn by bc, vtrace, cql or iql-offline"
+        raise ConfigError("spec.data.environment", "", "is missing, and somebody asks for a step in it", fix)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        """See VectorEnvironment.state."""
+        return {"members": np.asarray(self.members)}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        del state
+        return self.reset()
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""

@@ -1,0 +1,118 @@
+"""A policy's return from episodes of other policies: importance weights correct a model, as far as they reach.
+
+Per-decision, weighted doubly robust (Jiang & Li, 2016, arXiv 1511.03722; Thomas & Brunskill, 2016, arXiv 1604.00923,
+equation 5), with rho_t = pi(a_t|s_t) / mu(a_t|s_t), W_t = rho_0 ... rho_t and w_t = W_t over its mean:
+
+    DR = mean of  sum_{t < h} gamma^t (w_{t-1} V(s_t) + w_t (r_t - Q(s_t, a_t)))  +  gamma^h w_{h-1} V(s_h)
+
+h is where the weights still speak for LEAST_EFFECTIVE episodes (Kish, 1965). The interval is honest about two things
+that no resampling shows. From step h on, the model alone is believed; and where the mean of W_t is below 1, the policy
+does what nobody did in the log (or does it so rarely that nobody saw it). Neither can be worse than the least, nor
+better than the best that was ever still to come in the log: that range, by the share of episodes concerned, is added.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnloop_environments.randomness import Purpose, generator
+from learnloop_trainer.evaluation.off_policy.logged_steps import Floats
+
+LEAST_EFFECTIVE = 30.0
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of each logged step; [episodes, longest], what comes after an episode's end as `absent` says."""
+
+    ratio: Floats  # rho; 1 after the end
+    reward: Floats  # 0 after the end
+    taken: Floats  # Q of the logged action; 0 after the end
+    value: Floats  # V of what was seen; 0 after the end
+    alive: Floats  # 1 where there is a step, else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """An estimate and how far it is to be trusted."""
+
+    value: float
+    low: float
+    high: float
+    gain: float  # over the logged episodes' own mean return
+    gain_low: float
+    gain_high: float
+    steps: int  # corrected by weights
+    effective: float  # episodes that the weights speak for, where they speak for fewest
+    by_model: float  # half of the interval that the model's word costs
+
+
+def effective(weights: Floats) -> Floats:
+    """Kish's effective number of episodes at each step, of weights [episodes, steps]."""
+    squares = np.square(weights).sum(axis=0)
+    total = np.square(weights.sum(axis=0))
+    return np.asarray(np.divide(total, squares, out=np.zeros(weights.shape[1]), where=squares > 0))
+
+
+def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Corrected:
+    """The estimate with its 95 % interval.
+
+    `to_come`: discounted returns from each step on of any logged episodes [m, longest].
+    """
+    episodes, longest = terms.ratio.shape
+    weights: Floats = np.asarray(np.cumprod(terms.ratio, axis=1), dtype=np.float64)
+    reach = effective(weights)
+    steps = longest if (reach >= LEAST_EFFECTIVE).all() else int(np.argmin(reach >= LEAST_EFFECTIVE))
+    powers: Floats = np.power(discount, np.arange(longest + 1))
+    before: Floats = np.concatenate((np.ones((episodes, 1)), weights[:, :-1]), axis=1)[:, :steps]
+    weights = weights[:, :steps]
+    tail: Floats = terms.value[:, steps] if steps < longest else np.zeros(episodes)
+    returns = (terms.reward * powers[:-1]).sum(axis=1)
+
+    random = generator(Purpose.OFF_POLICY, seed, 2)
+    counts = random.multinomial(episodes, np.full(episodes, 1.0 / episodes), RESAMPLES).astype(np.float64)
+    counts = np.concatenate((np.ones((1, episodes)), counts))  # the first is the log itself
+
+    def weighted(weight: Floats, values: Floats) -> Floats:
+        """Self-normalised means of values by weights [episodes, k] over each resample; [resamples, k]."""
+        total = counts @ weight
+        return np.asarray(np.divide(counts @ (weight * values), total, out=np.zeros_like(total), where=total > 0))
+
+    by_step = weighted(before, terms.value[:, :steps])
+    by_step += weighted(weights, (terms.reward - terms.taken)[:, :steps])
+    found = by_step @ powers[:steps]
+    last: Floats = weights[:, -1:] if steps else np.ones((episodes, 1))
+    found += powers[steps] * weighted(last, tail[:, None])[:, 0]
+    gains = found - (counts @ returns) / episodes
+
+    least, best = _range(to_come)
+    reached = np.minimum(1.0, weights.mean(axis=0)) if steps else np.ones(0)
+    unseen = np.maximum.accumulate(1.0 - reached) if steps else np.ones(0)
+    lost = np.diff(unseen, prepend=0.0)
+    # Those that leave the log at a step count as those that stay: what comes for them from there, in steps of gamma^t.
+    beyond = weighted(last, tail[:, None])[0, 0]
+    counted = (by_step[0] * powers[:steps])[::-1].cumsum()[::-1] + powers[steps] * beyond
+    below = float((lost * np.clip(counted - powers[:steps] * least[:steps], 0.0, None)).sum())
+    above = float((lost * np.clip(powers[:steps] * best[:steps] - counted, 0.0, None)).sum())
+    if steps < longest:
+        going_on = weighted(last, terms.alive[:, steps : steps + 1])[0, 0]
+        share = powers[steps] * (1.0 - (unseen[-1] if steps else 0.0))
+        below += float(share * max(0.0, beyond - going_on * least[steps]))
+        above += float(share * max(0.0, going_on * best[steps] - beyond))
+
+    def interval(values: Floats) -> tuple[float, float, float]:
+        low, high = np.quantile(values[1:], (0.025, 0.975))
+        return float(values[0]), float(min(low, values[0])) - below, float(max(high, values[0])) + above
+
+    value, low, high = interval(found)
+    gain, gain_low, gain_high = interval(gains)
+    speaking = float(reach[:steps].min()) if steps else 0.0
+    return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)
+
+
+def _range(to_come: Floats) -> tuple[Floats, Floats]:
+    """The least and the best that was still to come at each step or later, [longest]."""
+    best = np.maximum.accumulate(to_come.max(axis=0)[::-1])[::-1]
+    least = np.minimum.accumulate(to_come.min(axis=0)[::-1])[::-1]
+    return least, best

@@ -1,0 +1,133 @@
+"""A model of what a policy's actions are worth, fitted to episodes of other policies.
+
+Fitted Q evaluation (Le, Voloshin & Yue, 2019, arXiv 1903.08738, algorithm 3) by gradient steps on a target that follows
+slowly: Q(s, a) <- r + gamma sum_a' pi(a'|s') Q(s', a'). An episode's end, by the task or by a limit, is worth nothing:
+what is estimated is the return of episodes as they are logged.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Purpose, generator
+from learnloop_trainer.evaluation.off_policy.logged_steps import Floats, LoggedSteps
+from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.recordings.target_policy import Mixture, Target
+
+HIDDEN, RATE, TARGET_RATE, BATCH, MOST_STEPS = [64, 64], 1e-3, 0.01, 256, 50_000
+ROWS = 65_536  # judged at once
+
+
+@dataclass(slots=True)
+class FittedQ:
+    """Values of a policy's actions, as `fit` found them."""
+
+    network: Network
+    space: ActionSpace
+    centre: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    worth: float  # of 1 at the network's output
+
+    def taken(self, observation: Observations, action: NDArray[Any]) -> Floats:
+        """Q of one action [n] for each observation."""
+        return self._values(observation, action[:, None])[:, 0]
+
+    def value(self, observation: Observations, mixture: Mixture) -> Floats:
+        """V: the mean of Q over what the policy does, [n]."""
+        return np.asarray((self._values(observation, mixture.action) * mixture.weight).sum(axis=1))
+
+    def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
+        """Q [n, k] of actions [n, k]."""
+        found = [
+            _judged(
+                self.network.leaves, self._seen(observation[at : at + ROWS]), _told(self.space, action[at : at + ROWS])
+            )
+            for at in range(0, len(observation), ROWS)
+        ]
+        return np.concatenate([part.detach().cpu().numpy() for part in found]).astype(np.float64) * self.worth
+
+    def _seen(self, observation: Observations) -> torch.Tensor:
+        return torch.from_numpy((observation - self.centre) / self.scale).to(self.network.vector.device)
+
+
+def fit(
+    steps: LoggedSteps,
+    policy: Target,
+    space: ActionSpace,
+    discount: float,
+    updates: int,
+    seed: int,
+    device: torch.device,
+) -> FittedQ:
+    """The model after `updates` updates; the same log and seed give the same one."""
+    recording, random = steps.recording, generator(Purpose.OFF_POLICY, seed)
+    rows = np.arange(len(recording.reward))
+    if len(rows) > MOST_STEPS:
+        rows = np.sort(random.choice(rows, MOST_STEPS, replace=False))
+    after = np.roll(recording.observation, -1, axis=0)[rows]
+    follows = ~recording.last[rows]
+    seen = recording.observation[rows]
+    wide = float(np.abs(steps.returns_to_go(discount)).max())
+    worth = wide if wide > 0 else 1.0
+    width = seen.shape[1] + (space.actions if space.bounds is None else _width(space))
+    outputs = space.actions if space.bounds is None else 1
+    inputs = seen.shape[1] if space.bounds is None else width
+    network = Network(dense("q", [inputs, *HIDDEN, outputs], 0.1, seed, 7), device)
+    centre, scale = seen.mean(axis=0), np.maximum(seen.std(axis=0), 1e-3)
+    found = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), worth)
+    target = network.vector.clone()
+    mixture = policy.mixture(after)
+    observation, successor = found._seen(seen), found._seen(after)
+    action, following = (
+        _told(space, recording_action(recording.action[rows], space)[:, None]),
+        _told(space, mixture.action),
+    )
+    weight = torch.from_numpy(mixture.weight.astype(np.float32)).to(device)
+    reward = torch.from_numpy((recording.reward[rows] / worth).astype(np.float32)).to(device)
+    alive = torch.from_numpy(follows.astype(np.float32)).to(device)
+    for update in range(updates):
+        pick = torch.from_numpy(random.integers(0, len(rows), BATCH)).to(device)
+        with torch.no_grad():
+            then = (_judged(network.views(target), successor[pick], following[pick]) * weight[pick]).sum(1)
+            goal = reward[pick] + discount * alive[pick] * then
+        error = _judged(network.leaves, observation[pick], action[pick])[:, 0] - goal
+        torch.autograd.backward(error.square().mean() / 2)
+        network.adam(RATE * (1.0 - update / updates), 10.0)
+        target.lerp_(network.vector, TARGET_RATE)
+    return found
+
+
+def recording_action(action: NDArray[Any], space: ActionSpace) -> NDArray[Any]:
+    """Recorded actions, whose numbers are within [-1, 1], as the environment takes them."""
+    return space.denormalise(action)
+
+
+def _width(space: ActionSpace) -> int:
+    choices = space.bounds.choices if space.bounds is not None else 0
+    return space.actions + (choices - 1 if choices else 0)
+
+
+def _told(space: ActionSpace, action: NDArray[Any]) -> torch.Tensor:
+    """Actions [n, k] as the network is told them: numbers of the choices [n, k], or [n, k, width] within [-1, 1]."""
+    if space.bounds is None:
+        return torch.from_numpy(np.ascontiguousarray(action))
+    n, k = action.shape[:2]
+    flat = torch.from_numpy(np.asarray(space.normalise(action.reshape(n * k, -1)), dtype=np.float32))
+    if space.bounds.choices:
+        chosen = torch.nn.functional.one_hot(flat[:, 0].long(), space.bounds.choices).float()
+        flat = torch.cat((chosen, flat[:, 1:]), 1)
+    return flat.reshape(n, k, -1)
+
+
+def _judged(leaves: Any, seen: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
+    """Q [n, k]."""
+    if told.dim() == 2:
+        return forward(leaves, "q", "relu", seen).gather(1, told)
+    n, k, _ = told.shape
+    pairs = torch.cat((seen.unsqueeze(1).expand(n, k, -1), told), 2).reshape(n * k, -1)
+    return forward(leaves, "q", "relu", pairs).reshape(n, k)
