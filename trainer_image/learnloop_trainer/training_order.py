@@ -14,6 +14,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parameters, block
+from learnloop_api.kinds.training.evaluation import LOGGED_SHARE
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
 from learnloop_environments.errors import ConfigError
@@ -46,6 +47,12 @@ class Order(Resource):
         algorithm = self.spec.algorithm
         given: Parameters | None = getattr(self.spec, block(algorithm))
         return given or ALGORITHMS[algorithm]()
+
+    @property
+    def logged_share(self) -> float:
+        """Of the logged episodes, how many prove a run without an environment."""
+        share = self.spec.evaluation.logged_share
+        return LOGGED_SHARE if share is None else share
 
     @property
     def environment(self) -> str:

@@ -72,7 +72,7 @@ def fingerprint(order: Order) -> str:
     """What must be equal for a checkpoint to belong to an order."""
     spec = order.spec
     parameters = order.parameters.model_dump_json()
-    code = code_digest(spec.data.environment) if spec.data.environment else f"none share={spec.evaluation.logged_share}"
+    code = code_digest(spec.data.environment) if spec.data.environment else f"none share={order.logged_share}"
     world = f"{spec.data.world} code={code}"
     text = f"{FORMAT} {spec.algorithm} {world} seed={spec.seed} steps={spec.total_steps} {parameters}"
     data = spec.data.model_dump(include={"level", "randomise", "credit", "rewards", "filter"}, exclude_defaults=True)

@@ -261,7 +261,7 @@ def load(
     rewards, proof = step_rewards(policy, played=False), None
     learned = episodes
     if order.spec.data.environment is None:
-        learned, proving = parted(episodes, order.spec.evaluation.logged_share)
+        learned, proving = parted(episodes, order.logged_share)
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
     return recording, told(episodes, recording, store, name, selection), proof

@@ -11,6 +11,9 @@ MOST_EPISODES = 2**53 - 2**24
 """So that every number of a run is exact in JSON, of run 999,999,999 too."""
 
 
+LOGGED_SHARE = 0.3
+
+
 class Evaluation(Resource):
     """Held-out evaluation: episodes on seeds that training never uses."""
 
@@ -36,12 +39,12 @@ class Evaluation(Resource):
         description="Episodes on further held-out seeds. A study chooses among its trials by them, so that the proof"
         " has no part in the choice. A study plays at least as many as episodes.",
     )
-    logged_share: float = Field(
-        default=0.3,
+    logged_share: float | None = Field(
+        default=None,
         ge=0.05,
         le=0.9,
-        description="Without an environment: share of the logged episodes that prove the run. They are the same in "
-        "every run of the agent, and no run learns from them.",
+        description=f"Without an environment: share of the logged episodes that prove it; left out, {LOGGED_SHARE}. "
+        "They are the same in every run of the agent, and no run learns from them.",
     )
     suite: Suite | None = Field(
         default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
