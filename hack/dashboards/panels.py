@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, SortOrder, TooltipDisplayMode
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh, VariableSort
+from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef, VariableRefresh, VariableSort
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 AGENT = 'exported_namespace=~"$namespace", agent=~"$agent"'
@@ -22,7 +22,7 @@ def page(title: str, uid: str, description: str, *, agents: bool = True) -> dash
         .readonly()
         .time("now-6h", "now")
         .refresh("30s")
-        .tooltip(1)  # one crosshair for all panels
+        .tooltip(DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
     )
     if not agents:

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from learnloop_api.telemetry.json_logs import set_up
 from learnloop_api.tls.issued import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.http.head_deadlines import protocol
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.verb == "migrate":
         return _migrate(config)
@@ -86,6 +87,7 @@ def _listening(app: FastAPI, config: Config, port: int, tls: ssl.SSLContext | No
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),
+        **({"log_config": None} if config.log_format == "json" else {}),  # its lines then look like all others
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         server_header=False,

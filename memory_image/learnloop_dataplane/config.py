@@ -205,6 +205,7 @@ class Config(BaseModel):
         default=3600.0, ge=0, le=2_592_000, description="between two consolidations of an agent; 0: only when asked"
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
 
     @field_validator("language")
     @classmethod

@@ -6,6 +6,7 @@ import sys
 
 import uvloop
 
+from learnloop_api.telemetry.json_logs import set_up, style_of
 from learnloop_operator.adapters.audit_log import to_standard_output
 from learnloop_operator.adapters.kube.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment
@@ -16,13 +17,11 @@ from learnloop_operator.tuning.garbage_collection import settle
 def main() -> int:
     """Run until SIGTERM (0), a lost Lease or a dead watch (1), or a configuration that cannot work (2)."""
     try:
-        settings = from_environment(os.environ)
-    except SettingsError as error:
+        settings, style = from_environment(os.environ), style_of(os.environ)
+    except (SettingsError, ValueError) as error:
         print(f"learnloop-operator: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
+    set_up(settings.log_level, style, "%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     to_standard_output()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     settle()

@@ -33,6 +33,7 @@
   value: {{ dict "default" (omit . "namespaces") "namespaces" .namespaces | toJson | quote }}
 {{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
+- {name: LEARNLOOP_LOG_FORMAT, value: {{ .Values.logs.format }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}
 - {name: LEARNLOOP_ARTIFACT_RETENTION_DAYS, value: {{ $options.artifacts.retentionDays | quote }}}

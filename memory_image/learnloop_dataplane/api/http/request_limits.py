@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from contextlib import nullcontext
 
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from learnloop_api.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.api.http.error_responses import refusal
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
@@ -33,6 +35,11 @@ class Limits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        trace = _trace(scope)
+        with about(trace_id=trace) if trace else nullcontext():
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit = self._max_upload if is_upload(scope) else self._max_body
         started, status, received = time.perf_counter(), 500, 0
 
@@ -74,6 +81,12 @@ def is_upload(scope: Scope) -> bool:
     """Is this a PUT of a raw blob?"""
     path: str = scope["path"]
     return scope["method"] == "PUT" and (path == "/api/v1/artifacts" or path.endswith("/checkpoint"))
+
+
+def _trace(scope: Scope) -> str:
+    """The caller's trace, which the lines of this request name."""
+    told = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+    return trace_of(told.decode("latin-1")) if told else ""
 
 
 def _declared(scope: Scope) -> int:

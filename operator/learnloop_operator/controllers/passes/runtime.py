@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from learnloop_api.telemetry.json_logs import about, tell, trace_id
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
@@ -170,7 +171,11 @@ class Runtime:
         result = "error"
         try:
             standing = self.queue.standing(key)
-            with on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first):
+            subject = f"{key.kind} {key.namespace}/{key.name}"
+            with (
+                about(object=subject),
+                on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first),
+            ):
                 async with asyncio.timeout(PASS_SECONDS):
                     result = await self._attempt(key)
             self._failures.pop(key, None)
@@ -236,6 +241,7 @@ class Runtime:
                 await self._part(controller, key)
             return "gone"
         self._gone_since.pop(key, None)
+        _tell_logs(snapshot)
         plan = controller.decide(snapshot)
         await self._applier.apply(controller.kind, snapshot, plan, cached=cached)
         self._metrics.looks.labels(kind=key.kind, source="cache" if cached else "live").inc()
@@ -270,3 +276,12 @@ class Runtime:
         delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
         log.warning("%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
         self.queue.mark_later(key, delay)
+
+
+def _tell_logs(snapshot: BaseSnapshot) -> None:
+    """What the lines of this pass are about: the same trace for all passes over one object."""
+    tell(trace_id=trace_id(str(snapshot.object["metadata"].get("uid", ""))))
+    status = snapshot.object.get("status") or {}
+    arm = status.get("canary") or status.get("stable") or {}
+    if arm.get("revision"):
+        tell(revision=str(arm["revision"]))
