@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch audit
+.PHONY: help demo test lint docs reference dashboards unit rollouts service ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch audit
 
 help: ## this list
 	@hack/help Makefile
@@ -50,14 +50,17 @@ ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved
 learn: $(VENV)/.ready ## each algorithm learns a small task, two minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
+gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
+	DEVICE=$(DEVICE) pytest tests/gpu
+
 api: $(VENV)/.ready ## against real etcds and kube-apiservers, nine minutes
 	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
-e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster
-	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; pytest tests/e2e
+e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job: that training backend alone
+	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; pytest $(if $(BACKEND),tests/e2e/test_training_backends.py,tests/e2e)
 
 audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
 	hack/audit

@@ -96,7 +96,7 @@ class Written(Operator):
                 self.bodies.append((method, url, more.get("body")))
             return await request(method, url, **more)
 
-        self.kube.http.request = noted  # type: ignore[method-assign]
+        self.kube.http.request = noted  # type: ignore[method-assign,assignment]
         self.training = TrainingJobController(self.services)
 
 

@@ -1,4 +1,4 @@
-"""A group of several ranks over torch.distributed: gloo for CPU tensors, NCCL for GPU tensors."""
+"""A group of several ranks over torch.distributed: gloo for CPU tensors, NCCL for GPU tensors where it can."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -32,15 +32,40 @@ def _guarded(action: Callable[[], T]) -> T:
         raise PeerLost(" ".join(str(error).split())[:200]) from None
 
 
+def transport(devices: Sequence[str], *, nccl: bool) -> str:
+    """torch.distributed's backend for ranks on these devices, "" for the CPU and else a GPU's own number.
+
+    NCCL refuses two ranks on one GPU, as a device plugin that shares GPUs in time gives them; gloo takes them.
+    """
+    if not all(devices):
+        return "gloo"
+    alone = len(set(devices)) == len(devices)
+    return "cpu:gloo,cuda:nccl" if nccl and alone else "cpu:gloo,cuda:gloo"
+
+
+def identity(device: torch.device) -> str:
+    """The number that a GPU has in the whole world; "" for the CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+
+
+def _everybodys(meeting: Meeting, own: str) -> list[str]:
+    """What each rank says of itself, by rank; waits until all have."""
+    meeting.store.set(f"device/{meeting.generation}/{meeting.place.rank}", own)
+    keys = [f"device/{meeting.generation}/{rank}" for rank in range(meeting.place.size)]
+    return [meeting.store.get(key).decode() for key in keys]
+
+
 class Peers:
     """See Group. A broken or overdue collective raises PeerLost on every surviving rank."""
 
     def __init__(self, meeting: Meeting, device: torch.device) -> None:
         """Collective: connect all ranks of the meeting."""
         self.place, self._meeting = meeting.place, meeting
+        devices = _guarded(lambda: _everybodys(meeting, identity(device)))
+        self.transport = transport(devices, nccl=dist.is_nccl_available())
         _guarded(
             lambda: dist.init_process_group(
-                backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+                backend=self.transport,
                 store=meeting.scoped(),
                 rank=self.place.rank,
                 world_size=self.place.size,

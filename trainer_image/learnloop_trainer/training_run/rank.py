@@ -106,7 +106,8 @@ def _together(
         meeting = meet(place, reporter.alive)
         if place.rank == 0:
             meeting.watch(lambda reason: _abandon(reason, saver))
-        group = Peers(meeting, device)
+        group = peers = Peers(meeting, device)
+        say(f"{place.size} ranks meet by {peers.transport}")
     trained = _language_model if order.parameters.language else _policy
     prover = trained(order, group, store, reporter, saver, stopper, device, began)
     if meeting is None or place.rank == 0:

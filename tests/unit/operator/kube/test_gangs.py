@@ -37,7 +37,7 @@ class Cluster:
 
 async def found(cluster: Cluster, asked: str = "auto", recorded: str | None = None) -> tuple[str | None, set[str]]:
     gang = await find_gang(cluster, resource(), asked, recorded)  # type: ignore[arg-type]
-    return gang.object and gang.object["kind"], set(gang.installed)
+    return str(gang.object["kind"]) if gang.object else None, set(gang.installed)
 
 
 async def test_where_there_is_no_gang_every_kind_is_asked_about_each_time() -> None:

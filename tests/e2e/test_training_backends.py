@@ -1,0 +1,72 @@
+"""The quickstart's training on each backend of BACKEND, while its operator and one of its ranks are killed."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from demo.settings import ROOT
+from testing.real_cluster.cluster_actions import Json, World, learnloop
+
+BACKENDS = tuple(os.environ.get("BACKEND", "job").split(","))
+"""A list with commas. By default the one that needs nothing: PyTorchJobs are in every other test."""
+STEPS = 600_000
+"""Three times the quickstart's, so that there is time to be killed in."""
+
+
+def quickstart(backend: str) -> Json:
+    """A TrainingJob by the quickstart's template."""
+    documents = yaml.safe_load_all((ROOT / "examples" / "quickstart" / "quickstart.yaml").read_text(encoding="utf-8"))
+    agent = next(item for item in documents if item["kind"] == "LearningAgent")
+    template: dict[str, Any] = agent["spec"]["training"]["template"]
+    changed = {"backend": backend, "workers": 0 if backend == "job" else 1, "totalSteps": STEPS}
+    data = {"environment": agent["spec"]["task"]["environment"]["name"]}
+    return learnloop("TrainingJob", "run", {**template, **changed, "checkpoint": {"everySeconds": 1}, "data": data})
+
+
+def kill_9(world: World, namespace: str) -> str:
+    """The main process of one rank, as the machine's own kernel may end it. Returns the pod's name."""
+    pods = world.api.pods(namespace, "learnloop.dev/training-job=run")
+    rank = next(pod for pod in pods if pod["status"]["phase"] == "Running")
+    uid = str(rank["metadata"]["uid"])
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = uid in (place / "cgroup").read_text() or uid.replace("-", "_") in (place / "cgroup").read_text()
+            if ours and b"learnloop_trainer" in (place / "cmdline").read_bytes():
+                os.kill(int(place.name), signal.SIGKILL)
+                return str(rank["metadata"]["name"])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    raise AssertionError(f"no process of pod {rank['metadata']['name']} on this machine")
+
+
+@pytest.mark.skipif(bool(os.environ.get("CONTEXT")), reason="the ranks' processes are on another machine")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(
+    world: World, namespace: str, backend: str
+) -> None:
+    def step() -> int:
+        return int(world.status(namespace, "trainingjobs", "run").get("step") or 0)
+
+    world.apply(namespace, quickstart(backend))
+    world.until("progress", lambda: step() >= 30_000, 240)
+    world.kill_operator()
+    before = world.until("progress told by the next operator", lambda: step() if step() >= 60_000 else None, 120)
+    kill_9(world, namespace)
+
+    status = world.phase(namespace, "trainingjobs", "run", "Validated", seconds=400)
+    # The training operator makes a lost pod anew, and the ranks meet again; the others end with their first lost pod.
+    attempts = 1 if backend == "pytorchjob" else 2
+    assert (status["backend"], status["attempts"]) == (backend, attempts)
+    assert status["evaluation"]["mean"] >= 400
+    assert before >= 60_000
+    gangs = {"job": "jobs", "jobset": "jobsets", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
+    notes = world.api.run(
+        "get", gangs[backend], "-n", namespace, "run", "-o", r"jsonpath={.metadata.annotations.learnloop\.dev/attempt}"
+    )
+    assert notes == str(attempts - 1)
+    logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
+    assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
