@@ -77,6 +77,15 @@ def token_volume() -> dict[str, Any]:
     return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": source}, {"configMap": bundle}]}}
 
 
+def restricted(container: dict[str, Any]) -> dict[str, Any]:
+    """A further container of a pod, as restricted as the main one."""
+    return {
+        **container,
+        "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
 def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]:
     """core/v1 Container."""
     mounts: list[Mapping[str, Any]] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]

@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_api.kinds.language_serving import KeyRef, LanguageServer
-from learnloop_operator.core.pod_templates import CONTAINER_SECURITY, TMP_VOLUME, TOKEN_VOLUME, Main
+from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
 from learnloop_operator.core.rollout.model.rollout_state import ArmState
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.model.spoken import Spoken
@@ -129,17 +129,16 @@ def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], mo
         for name, value in {**gateway.env, **more}.items()
     ]
     token = {"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True}
-    return {
+    found: Manifest = {
         "name": "weights",
         "image": options.image or gateway.image,
         "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
         "command": ["python", "-m", "learnloop_gateway.weights"],
         "env": env,
-        "securityContext": CONTAINER_SECURITY,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, token, *mounts, *(options.volume_mounts or ())],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
     }
+    return restricted(found)
 
 
 def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[Manifest]) -> Manifest:
@@ -163,10 +162,8 @@ def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Seq
         "command": ["sh", "-c", LAUNCH, "launch", *PROGRAMS[server.kind]],
         "args": [*said, *server.arguments],
         "env": [{"name": name, "value": value} for name, value in caches.items()],
-        "securityContext": CONTAINER_SECURITY,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, shared, *readable, *(options.volume_mounts or ())],
     }
     if server.resources is not None:
         found["resources"] = server.resources.to_kube()
-    return found
+    return restricted(found)
