@@ -1,0 +1,83 @@
+"""`make bench-language`: five algorithms teach a model of 118,000 parameters to use tools; the last line is JSON.
+
+The model is made from nothing: it imitates demonstrations of which two thirds err. Each case learns with five seeds on
+one thread; success is that on 256 held-out tasks, as sampled and with the likeliest answers, before and after. Seconds
+are the processor's, of learning alone. Losses and their gradients are compared with float64 references by
+tests/unit/trainer/language/test_losses.py.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from bench.arguments import parser
+from bench.language.cases import BARS, CASES
+from bench.language.tiny_runs import Outcome, TinyRun
+from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_trainer.language.from_scratch import make
+
+SEEDS = 5
+UPDATES = 300
+
+
+def passed(name: str, outcome: Outcome) -> bool:
+    """Does this run reach its bars?"""
+    gain, seconds = BARS[CASES[name].algorithm]
+    return outcome.gain >= gain and outcome.greedy_gain >= -0.05 and outcome.cpu_seconds <= seconds
+
+
+def summary(name: str, outcomes: list[Outcome]) -> dict[str, object]:
+    """A case over its seeds."""
+
+    def mean(values: list[float]) -> float:
+        return round(statistics.fmean(values), 4)
+
+    gain, seconds = BARS[CASES[name].algorithm]
+    return {
+        "sampled": [mean([one.sampled[at] for one in outcomes]) for at in (0, 1)],
+        "greedy": [mean([one.greedy[at] for one in outcomes]) for at in (0, 1)],
+        "least_gain": round(min(one.gain for one in outcomes), 4),
+        "least_greedy_gain": round(min(one.greedy_gain for one in outcomes), 4),
+        "cpu_seconds": mean([one.cpu_seconds for one in outcomes]),
+        "tokens_per_cpu_second": mean([one.tokens_per_second for one in outcomes]),
+        "bar": {"gain": gain, "cpu_seconds": seconds},
+        "passed": f"{sum(passed(name, one) for one in outcomes)}/{len(outcomes)}",
+    }
+
+
+def main() -> None:
+    """Print a line for each run and for each case, then everything as one JSON object."""
+    known = parser(__doc__)
+    known.add_argument("seeds", type=int, nargs="?", default=SEEDS, help=f"of each case; left out: {SEEDS}")
+    known.add_argument("case", nargs="*", help=f"left out: {', '.join(CASES)}")
+    asked = known.parse_args()
+    if unknown := set(asked.case) - set(CASES):
+        known.error(f"case {min(unknown)!r} is unknown; take one of {', '.join(CASES)}")
+    torch.set_num_threads(1)
+    began = time.process_time()
+    found: dict[str, object] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-language-") as folder:
+        make(Path(folder), ToolLookup(), updates=UPDATES)
+        made = time.process_time() - began
+        print(f"a model of 118,000 parameters, made in {made:.0f} processor seconds", flush=True)
+        for name in asked.case or CASES:
+            outcomes = list[Outcome]()
+            for seed in range(asked.seeds):
+                outcomes.append(one := TinyRun(Path(folder), CASES[name], seed).learned())
+                print(
+                    f"{name} seed {seed}: sampled {one.sampled[0]:.2f} → {one.sampled[1]:.2f}, greedy "
+                    f"{one.greedy[0]:.2f} → {one.greedy[1]:.2f}, {one.cpu_seconds:.1f} s, "
+                    f"{one.tokens_per_second:.0f} tokens/s{'' if passed(name, one) else ', below its bar'}",
+                    flush=True,
+                )
+            found[name] = summary(name, outcomes)
+    whole = {"seeds": asked.seeds, "base_cpu_seconds": round(made, 1), "cases": found}
+    print(json.dumps(whole | {"cpu_seconds": round(time.process_time() - began, 1)}))
+
+
+if __name__ == "__main__":
+    main()
