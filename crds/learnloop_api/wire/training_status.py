@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from learnloop_api.wire.base import Sha256, WireModel
+from learnloop_api.wire.base import MOST, Sha256, WireModel
 from learnloop_api.wire.training import Heartbeat, Interval, ReturnEstimate, RunProgress
 
 
@@ -41,7 +41,9 @@ class TrainingStatus(RunProgress):
     )
     job_uid: str | None = Field(default=None, max_length=64, description="tells apart jobs of the same name")
     progress: float = Field(ge=0, le=1, description="share of the steps done")
-    place: int | None = Field(default=None, ge=1, description="in the queue, from 1; null: not known, or not queued")
+    place: int | None = Field(
+        default=None, ge=1, le=MOST, description="in the queue, from 1; null: unknown, or not queued"
+    )
     evaluation: ReturnEstimate | None = Field(default=None, description="the policy on held-out episodes")
     baseline: ReturnEstimate | None = Field(default=None, description="the serving policy on the same episodes")
     difference: Interval | None = Field(default=None, description="evaluation less baseline, by episode")
