@@ -16,8 +16,8 @@ from learnloop_trainer.floating_point import settle
 from learnloop_trainer.manifest.proof import Weights
 from learnloop_trainer.recordings.recording import Recording
 
-TRUE_EPISODES = 1000
-SIZES = (500, 1000, 2000)  # logged episodes
+TRUE_EPISODES = 500
+SIZES = (300, 600, 1200)  # logged episodes
 SHARE = 0.5
 LIMIT = 200  # steps of an episode
 

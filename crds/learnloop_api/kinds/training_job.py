@@ -130,6 +130,11 @@ class Export(Resource):
         description="pt2: as torch.export saves it; torchscript: for older runtimes, deprecated by PyTorch. Each must "
         "agree with the trained network on at least 10,000 observations, or the run fails and nothing is stored.",
     )
+    policy: Literal["best", "last"] | None = Field(
+        default=None,
+        description="best: the policy with the best return in evaluation.whileTraining; last (left out): the one that "
+        "training ends with.",
+    )
 
 
 SPOKEN = f"self.algorithm in [{', '.join(repr(name) for name in LANGUAGE)}]"
@@ -155,10 +160,16 @@ class TrainingTemplate(AlgorithmBlocks):
             ".gates.suite",
         ),
         Rule(
+            "!has(self.export.policy) || self.export.policy == 'last' || has(self.evaluation.whileTraining)",
+            "the best policy is found along training: set evaluation.whileTraining, or export.policy to last",
+            ".export.policy",
+        ),
+        Rule(
             f"!({SPOKEN}) || !({' || '.join(f'has(self.{name})' for name in OF_NUMBERS)}"
-            " || has(self.evaluation.suite) || self.export.formats.size() > 0 || has(self.export.behaviour))",
+            " || has(self.evaluation.suite) || has(self.evaluation.whileTraining)"
+            " || self.export.formats.size() > 0 || has(self.export.behaviour))",
             f"{', '.join(OF_NUMBERS)}, evaluation.suite, export.formats and export.behaviour are for policies of "
-            "numbers: remove them, or choose another algorithm",
+            "numbers, as is evaluation.whileTraining: remove them, or choose another algorithm",
             ".algorithm",
         ),
     )
@@ -266,9 +277,9 @@ class TrainingJobSpec(TrainingTemplate):
         ),
         Rule(
             "has(self.data.environment) || !(has(self.curriculum) || has(self.shaping) || has(self.study)"
-            " || has(self.evaluation.suite))",
-            "curriculum, shaping, study and evaluation.suite play an environment: name it as data.environment, or "
-            "leave them out",
+            " || has(self.evaluation.suite) || has(self.evaluation.whileTraining))",
+            "curriculum, shaping, study and evaluation.suite play an environment, as evaluation.whileTraining does: "
+            "name it as data.environment, or leave them out",
             ".data",
         ),
     )

@@ -157,6 +157,23 @@ class OffPolicy(WireModel):
     by_model: float = Field(default=0.0, ge=0, description="half of the interval that the uncorrected steps cost")
 
 
+class ValidationPoint(WireModel):
+    """One evaluation along training."""
+
+    step: int = Field(ge=0, le=MOST)
+    mean: float = Field(description="return of the episodes, which are the same at every step")
+
+
+class Validated(WireModel):
+    """What evaluation while training found."""
+
+    episodes: int = Field(ge=1, le=MOST, description="of each evaluation; neither training nor the proof plays them")
+    points: list[ValidationPoint] = Field(max_length=1000, description="the newest")
+    best_step: int | None = Field(default=None, ge=0, le=MOST)
+    exported: Literal["best", "last"]
+    ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
+
+
 class Manifest(WireModel):
     """The proof of a finished run. Without it pods that succeeded count for nothing."""
 
@@ -208,6 +225,9 @@ class Manifest(WireModel):
     parity: Parity
     validation: ReturnEstimate | None = Field(
         default=None, description="the exported policy on further held-out seeds, where a study chooses by it"
+    )
+    while_training: Validated | None = Field(
+        default=None, description="where spec.evaluation.whileTraining asked for it"
     )
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")

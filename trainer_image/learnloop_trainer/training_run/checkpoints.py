@@ -25,6 +25,7 @@ from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.curriculum import Curriculum
+from learnloop_trainer.training_run.validation import Validation
 
 FORMAT = "learnloop-checkpoint-2"
 
@@ -66,6 +67,7 @@ class Training:
     milestones: Milestones | None = None
     begun_from: str = ""  # see initial.begin_from
     read: ReadExperience = field(default_factory=ReadExperience)
+    validation: Validation | None = None
 
 
 def fingerprint(order: Order) -> str:
@@ -79,6 +81,8 @@ def fingerprint(order: Order) -> str:
     if spec.data.rewards == "policy" and order.reward_policy is not None:
         data |= {"reward_policy": order.reward_policy.model_dump(), "success_return": spec.data.success_return}
     rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
+    if spec.evaluation.while_training is not None:
+        rest["while_training"] = spec.evaluation.while_training.model_dump()
     return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
 
 
@@ -117,6 +121,8 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
         rest |= under("curriculum", training.curriculum.state())
     if training.milestones is not None:
         rest |= under("milestones", training.milestones.state())
+    if training.validation is not None:
+        rest |= under("validation", training.validation.state())
     if training.read.proof is not None:
         rest |= under("proof", training.read.proof.arrays())
     return pack(under("shared", learner.shared()) | under("each", joined) | rest, metadata)
@@ -150,6 +156,8 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
         note += f"; level {training.curriculum.name}"
     if training.milestones is not None:
         training.milestones.restore(part(arrays, "milestones"))
+    if training.validation is not None:
+        training.validation.restore(part(arrays, "validation"))
     training.read.proof = Recording.of(part(arrays, "proof"))
     training.episodes.recent = deque((float(value) for value in arrays["recent"]), maxlen=RECENT)
     if metadata["world_size"] != str(group.place.size):

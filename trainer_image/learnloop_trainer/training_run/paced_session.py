@@ -74,17 +74,21 @@ class PacedSession(Generic[T]):
         """How far it is, of totalSteps."""
         raise NotImplementedError
 
+    def _over(self, training: T) -> bool:
+        """Is there nothing more to learn?"""
+        return self._step(training) >= self._order.spec.total_steps
+
     def _iterate(self, training: T) -> None:
         """One round."""
         raise NotImplementedError
 
     def _train(self, training: T, told: str) -> None:
-        """To totalSteps; returns when the final checkpoint is handed to the saver."""
+        """Until it is over; returns when the final checkpoint is handed to the saver."""
         self._begun = self._saved_at = time.monotonic()
         self._stopper.graceful = True  # before anybody can read that this rank trains
         try:
             self._reporter.phase("training", told)
-            while self._step(training) < self._order.spec.total_steps:
+            while not self._over(training):
                 self._iterate(training)
                 self._between(training)
             self._save(training)

@@ -136,6 +136,11 @@ def _policy(
     training = Session(order, group, store, reporter, saver, stopper).run(device)
     training.environment.close()
     kept = training.milestones.kept if training.milestones is not None else {}
+    best, told = order.spec.export.policy == "best", None
+    if training.validation is not None:
+        told = training.validation.told(best, training.learner.step, order.spec.total_steps)
+        if best:
+            training.validation.keep_best(training.learner.network)
     return lambda: prove(
         order,
         training.learner,
@@ -147,6 +152,7 @@ def _policy(
         kept,
         training.begun_from,
         training.read,
+        told,
     )
 
 

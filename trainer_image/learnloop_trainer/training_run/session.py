@@ -2,6 +2,7 @@
 
 import torch
 
+from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_environments import Conditions, VectorEnvironment, make
@@ -31,6 +32,7 @@ from learnloop_trainer.training_run.logged_experience import recorded, remembere
 from learnloop_trainer.training_run.paced_session import PacedSession, Stopper, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.saver import Saver
+from learnloop_trainer.training_run.validation import validation
 
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
@@ -83,7 +85,9 @@ def _unplayed(order: Order, members: range) -> VectorEnvironment:
         able = ", ".join(FROM_LOG)
         problem = f"{missing}: {spec.algorithm} plays it"
         raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
-    asked = {"curriculum": spec.curriculum, "shaping": spec.shaping, "evaluation.suite": spec.evaluation.suite}
+    evaluation = spec.evaluation
+    asked: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
+    asked |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
     for name, wanted in asked.items():
         if wanted is not None:
             problem = f"{missing}: spec.{name} plays it"
@@ -130,7 +134,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
     episodes = no_episodes(len(members))
-    return Training(algorithm, environment, environment.reset(), episodes, curriculum, kept, begun, read)
+    seen = environment.reset()
+    return Training(algorithm, environment, seen, episodes, curriculum, kept, begun, read, validation(order))
 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
@@ -163,8 +168,11 @@ class Session(PacedSession[Training]):
     def _step(self, training: Training) -> int:
         return training.learner.step
 
+    def _over(self, training: Training) -> bool:
+        return super()._over(training) or (training.validation is not None and training.validation.over)
+
     def run(self, device: torch.device) -> Training:
-        """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
+        """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
         self._train(training, f"{self._order.spec.algorithm} on {self._order.spec.data.world}")
         return training
@@ -174,8 +182,10 @@ class Session(PacedSession[Training]):
         training.observation, experiences = training.learner.iterate(training.observation)
         if training.milestones is not None:
             training.milestones.note(before, training.learner.step, training.learner.network)
+        ended = 0
         for experience in experiences:
             training.episodes.note(experience.reward, experience.ended)
+            ended += int(experience.ended.sum())
         if training.read.note is not None:
             self._reporter.caution(training.read.note.message)
         losses = {name: value for experience in experiences for name, value in experience.losses.items()}
@@ -192,6 +202,8 @@ class Session(PacedSession[Training]):
         )
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
+        if training.validation is not None:
+            training.validation.note(learner, ended, self._order, self._group, self._reporter)
 
     def _climb(self, training: Training, curriculum: Curriculum) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""

@@ -1,8 +1,11 @@
 """How a policy is proven: held-out evaluation, and the gates it must pass."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.training.evaluation_suite import Suite, SuiteGates
 
 EPISODES_PER_RUN = 2**23
@@ -12,6 +15,35 @@ MOST_EPISODES = 2**53 - 2**24
 
 
 LOGGED_SHARE = 0.3
+
+
+class WhileTraining(Resource):
+    """Evaluation along training, on episodes of its own: neither training nor the proof plays them."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.everySteps) || !has(self.everyEpisodes)",
+            "everySteps and everyEpisodes both say when: keep one of them",
+            ".everyEpisodes",
+        ),
+    )
+
+    every_steps: int | None = Field(
+        default=None, ge=1, le=10_000_000_000, description="Environment steps of all ranks from one to the next."
+    )
+    every_episodes: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Training episodes from one to the next; with neither this nor everySteps, 100.",
+    )
+    episodes: int = Field(default=20, ge=1, le=10000, description="Episodes of each evaluation, always the same ones.")
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        le=10000,
+        description="Ends the run early after so many evaluations without a better one; left out, it goes on.",
+    )
 
 
 class Evaluation(Resource):
@@ -38,6 +70,9 @@ class Evaluation(Resource):
         le=10000,
         description="Episodes on further held-out seeds. A study chooses among its trials by them, so that the proof"
         " has no part in the choice. A study plays at least as many as episodes.",
+    )
+    while_training: WhileTraining | None = Field(
+        default=None, description="Evaluates along training; left out, only at its end."
     )
     logged_share: float | None = Field(
         default=None,

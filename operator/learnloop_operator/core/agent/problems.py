@@ -91,6 +91,7 @@ def _environment(world: AgentSnapshot) -> Problem | None:
         "shaping": template.shaping,
         "study": template.study,
         "evaluation.suite": template.evaluation.suite,
+        "evaluation.whileTraining": template.evaluation.while_training,
     }
     for name, wanted in played.items():
         if wanted is not None:

@@ -18,7 +18,7 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
             "incomplete",
             f"the manifest is of attempt {proof.attempts}, the gang was attempt {world.job.attempt + 1}",
         )
-    if proof.step < world.spec.total_steps:
+    if proof.step < world.spec.total_steps and not _patience_ended(world, proof):
         return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
     if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.world:
         told = f"{proof.algorithm} on {proof.environment}"
@@ -52,3 +52,9 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
             f"{parity.observations} observations"
         )
     return None
+
+
+def _patience_ended(world: TrainingSnapshot, proof: Proof) -> bool:
+    """Whether the spec lets a run end early, and this one says that it did."""
+    asked, found = world.spec.evaluation.while_training, proof.while_training
+    return asked is not None and asked.patience is not None and found is not None and found.ended_early

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.wire.training import OffPolicy
+from learnloop_api.wire.training import OffPolicy, Validated, ValidationPoint
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.training.decide import MANIFEST_GRACE
 from learnloop_operator.core.training.snapshot import BackendJob
@@ -148,3 +148,13 @@ def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(
     assert made.status["phase"] == ("Validated" if verdict else "Failed")
     assert made.status["return"] == ("480.0 [475.0, 485.0]" if verdict else "no verdict")
     assert ("evaluation" in made.status) == verdict
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_a_run_that_patience_ended_is_whole_where_the_spec_has_patience(patience: int | None) -> None:
+    asked = spec(evaluation={"whileTraining": {"patience": patience}})
+    told = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
+    found = proof(step=400, while_training=told)
+    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
+    made = plan(world({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    assert made.status["phase"] == ("Restarting" if patience is None else "Validated")

@@ -1,0 +1,127 @@
+"""Evaluation while training: its own episodes, the best policy kept, patience, and the same after a crash."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.evaluation.held_out_episodes import held_out
+from learnloop_trainer.evaluation.suite import stage
+from learnloop_trainer.manifest.judgement import VALIDATION
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.store.array_container import part, unpack
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run import validation
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
+
+CPU = torch.device("cpu")
+Make = Callable[..., Order]
+
+
+def validating(make_order: Make, **asked: Any) -> Order:
+    found = {"everySteps": 128, "episodes": 4, **asked}
+    return make_order(steps=1024, evaluation={"episodes": 8, "whileTraining": found}, export={"policy": "best"})
+
+
+class Silent:
+    """Who reports to nobody."""
+
+    def alive(self, note: str) -> None:
+        """Nothing."""
+
+
+def rounds(training: Training, order: Order, count: int) -> None:
+    reporter: Reporter = Silent()  # type: ignore[assignment]
+    for _ in range(count):
+        training.observation, experiences = training.learner.iterate(training.observation)
+        ended = sum(int(one.ended.sum()) for one in experiences)
+        assert training.validation is not None
+        training.validation.note(training.learner, ended, order, Alone(), reporter)
+
+
+def test_its_episodes_are_neither_the_proofs_nor_a_studys_nor_the_suites(make_order: Make) -> None:
+    assert VALIDATION + 10_000 < validation.FIRST
+    assert validation.FIRST + 10_000 < stage.FIRST
+    order = validating(make_order)
+    starts = [held_out(order, first=first)(range(8)).reset() for first in (0, validation.FIRST)]
+    assert not {row.tobytes() for row in starts[0]} & {row.tobytes() for row in starts[1]}
+
+
+def test_it_changes_nothing_of_what_is_learned(make_order: Make) -> None:
+    with_it, without = validating(make_order), make_order(steps=1024)
+    one, other = begin(with_it, Alone(), CPU), begin(without, Alone(), CPU)
+    rounds(one, with_it, 6)
+    for _ in range(6):
+        other.observation, _ = other.learner.iterate(other.observation)
+    assert one.validation is not None
+    assert one.validation.steps == [128, 256, 384]
+    assert one.learner.network.digest() == other.learner.network.digest()
+
+
+def test_a_run_that_goes_on_validates_as_the_undisturbed_one(make_order: Make) -> None:
+    order = validating(make_order)
+    calm, killed = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
+    rounds(calm, order, 10)
+    rounds(killed, order, 5)
+    body = save(killed, order, Alone())
+    assert body is not None
+    again = begin(order, Alone(), CPU)
+    restore(again, order, Alone(), body)
+    rounds(again, order, 5)
+    found, wanted = (save(one, order, Alone()) for one in (again, calm))
+    assert found is not None
+    assert wanted is not None
+    ours, theirs = (part(unpack(one)[0], "validation") for one in (found, wanted))
+    assert ours.keys() == theirs.keys()
+    assert "best/policy.0.weight" in ours
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_episodes_of_training_can_say_when(make_order: Make) -> None:
+    order = validating(make_order, everySteps=None, everyEpisodes=10)
+    training = begin(order, Alone(), CPU)
+    rounds(training, order, 12)
+    found = training.validation
+    assert found is not None
+    assert found.finished >= 20
+    assert 2 <= len(found.steps) <= found.finished // 10
+
+
+def test_the_best_policy_is_exported_and_patience_ends_the_run(
+    make_order: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
+    means = iter([10.0, 30.0, 20.0, 25.0, 99.0])
+    seen: list[str] = []
+
+    def played(learner: Any, *_: Any) -> float:
+        seen.append(learner.network.digest())
+        return next(means)
+
+    monkeypatch.setattr(validation, "_played", played)
+    exported: list[str] = []
+    keep = validation.Validation.keep_best
+
+    def kept(self: Any, network: Any) -> None:
+        keep(self, network)
+        exported.append(network.digest())
+
+    monkeypatch.setattr(validation.Validation, "keep_best", kept)
+    order = validating(make_order, patience=2)
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path, order.job).manifest()
+    assert manifest is not None
+    told = manifest.while_training
+    assert told is not None
+    assert (told.best_step, told.exported, told.ended_early) == (256, "best", True)
+    assert [point.mean for point in told.points] == [10.0, 30.0, 20.0, 25.0]
+    assert manifest.step == 512 < manifest.total_steps
+    assert exported == [seen[1]], "as the network was at step 256"
+    assert manifest.parity.passed

@@ -1,0 +1,124 @@
+"""Evaluation while training: which policy was best so far, and whether it is worth going on."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training.evaluation import WhileTraining
+from learnloop_api.wire.training import Validated, ValidationPoint
+from learnloop_trainer.algorithms import Learner
+from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.evaluation import play
+from learnloop_trainer.evaluation.held_out_episodes import held_out
+from learnloop_trainer.export import Behaving, OnnxPolicy
+from learnloop_trainer.export.behaviour import behaviour_of
+from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.neural.dense_networks import Floats, Network
+from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.safety import Shield
+from learnloop_trainer.store.array_container import Arrays, part, under
+from learnloop_trainer.training_order import Order
+
+FIRST = 100_000
+"""Number of the first episode: above those of the proof and of a study's choice, below the suite's. Every evaluation
+plays the same ones, so that two of them differ by their policies alone."""
+USUAL_EPISODES = 100
+MOST_POINTS = 1000
+
+
+@dataclass(slots=True)
+class Validation:
+    """Equal on all ranks: what was measured so far, and the best weights."""
+
+    asked: WhileTraining
+    finished: int = 0  # training episodes, of all ranks
+    due: int = 0  # number of the next evaluation's occasion
+    steps: list[int] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
+    best: dict[str, Floats] = field(default_factory=dict)
+    waited: int = 0  # evaluations since the best one
+    over: bool = False
+
+    def note(self, learner: Learner, ended: int, order: Order, group: Group, reporter: Reporter) -> None:
+        """Collective, after each round: evaluate where it is time, by rank 0; `ended`: of this rank's episodes."""
+        (total,) = group.sum([float(ended)])
+        self.finished += int(total)
+        every = self.asked.every_steps
+        occasion = learner.step // every if every else self.finished // (self.asked.every_episodes or USUAL_EPISODES)
+        if occasion <= self.due:
+            return
+        self.due = occasion
+        mean = _played(learner, self.asked.episodes, order, reporter) if group.place.rank == 0 else 0.0
+        (mean,) = group.sum([mean])
+        self._judge(learner, mean)
+
+    def _judge(self, learner: Learner, mean: float) -> None:
+        better = not self.means or mean > max(self.means)
+        self.steps.append(learner.step)
+        self.means.append(mean)
+        self.waited = 0 if better else self.waited + 1
+        if better:
+            self.best = {name: np.array(array) for name, array in learner.network.exported().items()}
+        self.over = self.asked.patience is not None and self.waited >= self.asked.patience
+        word = "the best so far" if better else f"no better for {self.waited} evaluations"
+        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.asked.episodes} episodes, {word}")
+
+    def keep_best(self, network: Network) -> None:
+        """The network has the best weights from here on; nothing happens where nothing was evaluated."""
+        if not self.best:
+            return
+        flat = np.concatenate([self.best[name].ravel() for name in network.shapes])
+        with torch.no_grad():
+            network.vector.copy_(torch.from_numpy(flat))
+        network.fixed = {name: self.best[name] for name in network.fixed}
+        network.actor()
+
+    def told(self, exported: bool, step: int, total: int) -> Validated:
+        """For the manifest."""
+        points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
+        return Validated(
+            episodes=self.asked.episodes,
+            points=points[-MOST_POINTS:],
+            best_step=self.steps[int(np.argmax(self.means))] if self.means else None,
+            exported="best" if exported and self.best else "last",
+            ended_early=self.over and step < total,
+        )
+
+    def state(self) -> Arrays:
+        """For the checkpoint."""
+        numbers: list[NDArray[np.generic]] = [
+            np.asarray([self.finished, self.due, self.waited, self.over], dtype=np.int64),
+            np.asarray(self.steps, dtype=np.int64),
+            np.asarray(self.means, dtype=np.float64),
+        ]
+        found: Arrays = dict(zip(("counts", "steps", "means"), numbers, strict=True))
+        return found | under("best", {name: np.asarray(array) for name, array in self.best.items()})
+
+    def restore(self, state: Arrays) -> None:
+        """Take up what `state` gave."""
+        self.finished, self.due, self.waited, over = (int(count) for count in state["counts"])
+        self.over = bool(over)
+        self.steps, self.means = state["steps"].tolist(), state["means"].tolist()
+        self.best = {name: np.array(array, dtype=np.float32) for name, array in part(state, "best").items()}
+
+
+def _played(learner: Learner, episodes: int, order: Order, reporter: Reporter) -> float:
+    """The mean return of what would be exported now, acting as it would be served."""
+    spec, world = order.spec, learner.environment
+    bounds, shield = world.bounds, None
+    if spec.safety is not None:
+        shield = Shield(spec.safety, world.observations, world.actions, continuous=bounds is not None)
+    facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
+    body = graph(learner.network.exported(), spec.algorithm, facts, bounds, shield, behaviour_of(order, bounds))
+    policy = Behaving(OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None), spec.seed)
+    tell = lambda done: reporter.alive(f"validation: {done}/{episodes} episodes")  # noqa: E731
+    returns, _ = play(held_out(order, first=FIRST), policy, spec.seed, episodes, tell)
+    return float(returns.mean())
+
+
+def validation(order: Order) -> Validation | None:
+    """What the order asks for, at its beginning."""
+    asked = order.spec.evaluation.while_training
+    return None if asked is None else Validation(asked)
