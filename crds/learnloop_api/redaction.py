@@ -135,8 +135,8 @@ class Redaction:
                 return []
             if value and value[0].__class__ in _PLAIN_TYPES and _PLAIN_TYPES.issuperset(map(type, value)):
                 return value
-            found = [self.value(item, depth + 1) for item in value]
-            return self._split(found) if 1 < len(found) <= MAX_PIECES and found[0].__class__ is str else found
+            items = [self.value(item, depth + 1) for item in value]
+            return self._split(items) if 1 < len(items) <= MAX_PIECES and items[0].__class__ is str else items
         return value
 
     def _split(self, items: list[Any]) -> list[Any]:

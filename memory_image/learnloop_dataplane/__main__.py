@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_api.tls.issued import NotIssued, own_context
@@ -87,7 +88,7 @@ def _listening(app: FastAPI, config: Config, port: int, tls: ssl.SSLContext | No
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),
-        **({"log_config": None} if config.log_format == "json" else {}),  # its lines then look like all others
+        log_config=None if config.log_format == "json" else LOGGING_CONFIG,  # its lines then look like all others
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         server_header=False,

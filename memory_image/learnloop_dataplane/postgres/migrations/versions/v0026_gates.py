@@ -1,5 +1,7 @@
 """Reports of gate suites, and how candidates' gates ended."""
 
+from datetime import datetime
+
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
@@ -16,7 +18,7 @@ def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=False)
 
 
-def _time(name: str) -> sa.Column[sa.DateTime]:
+def _time(name: str) -> sa.Column[datetime]:
     return sa.Column(name, sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False)
 
 
