@@ -1,5 +1,6 @@
 """The quickstart's training on each backend of BACKEND, while its operator and one of its ranks are killed."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -68,5 +69,27 @@ def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(
         "get", gangs[backend], "-n", namespace, "run", "-o", r"jsonpath={.metadata.annotations.learnloop\.dev/attempt}"
     )
     assert notes == str(attempts - 1)
+    logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
+    assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rank_that_is_drained_saves_a_checkpoint_and_costs_no_attempt(
+    world: World, namespace: str, backend: str
+) -> None:
+    def status() -> Json:
+        return world.status(namespace, "trainingjobs", "run")
+
+    world.apply(namespace, quickstart(backend))
+    world.until("progress", lambda: int(status().get("step") or 0) >= 60_000, 240)
+    pods = world.api.pods(namespace, "learnloop.dev/training-job=run")
+    name = pods[0]["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+    world.api.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    world.until("the disruption on record", lambda: status().get("preemptions") == 1, 60)
+    ended = world.phase(namespace, "trainingjobs", "run", "Validated", seconds=400)
+    assert (ended["attempts"], ended["preemptions"], ended["backend"]) == (1, 1, backend)
+    assert ended["evaluation"]["mean"] >= 400
     logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
     assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
