@@ -100,7 +100,7 @@ def model_folder(model: LanguageModel, environ: Mapping[str, str]) -> Path | Non
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """This process among its peers, as the Kubeflow training operator's variables say."""
+    """This process among its peers, as torch.distributed's variables say, which the backend sets."""
 
     rank: int = 0
     size: int = 1
@@ -176,7 +176,9 @@ def _require_one_world(order: Order) -> None:
 def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     text = environ.get(name, str(default))
     if not text.isdecimal() or not low <= int(text) <= high:
-        raise ConfigError(name, text, f"is not a whole number from {low} to {high}", "let the PyTorchJob set it")
+        raise ConfigError(
+            name, text, f"is not a whole number from {low} to {high}", "let the TrainingJob's backend set it"
+        )
     return int(text)
 
 

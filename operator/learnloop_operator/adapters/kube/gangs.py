@@ -17,6 +17,10 @@ NO_KUEUE = (
     "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
     "and this job starts by itself, or create it anew without spec.queue"
 )
+IGNORED = (
+    "Kueue has made no Workload of {kind} {name}: it runs outside of LocalQueue {queue}; switch on Kueue's integration "
+    "of this kind, or set another backend"
+)
 
 
 class Gang(NamedTuple):
@@ -78,6 +82,16 @@ async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
     except KindMissing:
         return NO_KUEUE.format(queue=queue)
     return ""
+
+
+async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
+    """Why a gang runs that its queue should have held back first; "" where the queue knows it, or cannot be asked."""
+    metadata = gang["metadata"]
+    try:
+        found = await _workloads(kube, metadata["namespace"], metadata["uid"])
+    except KubeError:
+        return ""
+    return "" if found else IGNORED.format(kind=gang["kind"], name=metadata["name"], queue=queue)
 
 
 async def queue_says(kube: Reader, namespace: str, uid: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
@@ -9,7 +10,7 @@ from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
-from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_missing, queue_says
+from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, POD, TRAINING_JOB, ResourceKind
 from learnloop_operator.adapters.pods.training_ranks import rank_of
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
@@ -24,6 +25,9 @@ from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import CONTAINERS, Backends
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
+
+QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
+"""Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
 
 class TrainingJobController:
@@ -85,6 +89,7 @@ class TrainingJobController:
             run_error=run_error,
             installed=gang.installed,
             queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
+            queue_ignored=await self._queue_ignored(spec, gang, job, now),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
             turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
             agent=agent,
@@ -119,6 +124,14 @@ class TrainingJobController:
         if skip or spec.queue is None:
             return ""
         return await queue_missing(self._services.kube, namespace, spec.queue.name)
+
+    async def _queue_ignored(self, spec: TrainingJobSpec, gang: Gang, job: BackendJob | None, now: datetime) -> str:
+        """Asked for a minute, once its queue has had time: Kueue suspends what it knows as it is made."""
+        if spec.queue is None or gang.object is None or job is None or job.queued or job.state != "active":
+            return ""
+        if not QUEUE_KNOWS_AFTER < (now - job.created).total_seconds() < QUEUE_ASKED_UNTIL:
+            return ""
+        return await queue_ignored(self._services.kube, gang.object, spec.queue.name)
 
     async def _queue_says(self, gang: Gang, namespace: str, *, skip: bool) -> str:
         if skip or gang.object is None:

@@ -90,6 +90,8 @@ class TrainingSnapshot(BaseSnapshot):
     """Backends whose kind the cluster has, of those that were looked for."""
     queue_missing: str = ""
     """Why spec.queue cannot work here."""
+    queue_ignored: str = ""
+    """Why a gang that names a queue has just begun without it."""
     queue_says: str = ""
     """Why the gang waits, in the words of its Workload."""
     turn: Turn | None = None

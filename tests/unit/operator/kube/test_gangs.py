@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Unavailable
-from learnloop_operator.adapters.kube.gangs import find_gang, queue_missing, queue_says
+from learnloop_operator.adapters.kube.gangs import find_gang, queue_ignored, queue_missing, queue_says
 from learnloop_operator.adapters.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
 from testing.training.training_builders import resource
 
@@ -72,6 +72,18 @@ async def test_a_queue_is_missing_only_where_no_version_of_kueue_is() -> None:
     for version in (WORKLOAD, OLD_WORKLOAD):
         cluster.workloads = {version: []}
         assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
+
+
+async def test_a_gang_that_its_queue_does_not_know_is_told() -> None:
+    cluster = Cluster()
+    cluster.workloads = {WORKLOAD: []}
+    gang = {"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "t", "uid": "g"}}
+    said = await queue_ignored(cluster, gang, "team-a")  # type: ignore[arg-type]
+    assert "no Workload of PyTorchJob t" in said
+    assert "LocalQueue team-a" in said
+    cluster.workloads = {WORKLOAD: [{"metadata": {}}]}
+    assert await queue_ignored(cluster, gang, "team-a") == ""  # type: ignore[arg-type]
+    assert await queue_ignored(Cluster(), gang, "team-a") == "", "no Kueue at all: QueueMissing says so before"  # type: ignore[arg-type]
 
 
 async def test_the_workload_of_this_gang_speaks_and_silence_stops_nothing() -> None:
