@@ -177,7 +177,7 @@ def _number(environ: Mapping[str, str], name: str, default: int, low: int, high:
     text = environ.get(name, str(default))
     if not text.isdecimal() or not low <= int(text) <= high:
         raise ConfigError(
-            name, text, f"is not a whole number from {low} to {high}", "let the TrainingJob's backend set it"
+            name, text, f"is not a whole number from {low} to {high}", "let the backend set it"
         )
     return int(text)
 
