@@ -176,9 +176,7 @@ def _require_one_world(order: Order) -> None:
 def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     text = environ.get(name, str(default))
     if not text.isdecimal() or not low <= int(text) <= high:
-        raise ConfigError(
-            name, text, f"is not a whole number from {low} to {high}", "let the backend set it"
-        )
+        raise ConfigError(name, text, f"is not a whole number from {low} to {high}", "let the backend set it")
     return int(text)
 
 

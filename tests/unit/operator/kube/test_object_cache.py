@@ -150,7 +150,7 @@ async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> N
         async def run(self, _: str, job: str) -> None:
             asked.append(job)
 
-    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW)
+    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, turns=None)
     controller = TrainingJobController(services)  # type: ignore[arg-type]
     assert await controller.gather("ns", "t") is not None
     assert (kube.asked, asked) == (["t"] * 5, []), "itself and a gang of any backend; no pods, no run"
