@@ -1,0 +1,1 @@
+"""What a gateway adds to the time of an answer, beside the bare model server."""
