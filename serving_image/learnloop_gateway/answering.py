@@ -283,7 +283,7 @@ class Answering:
             latency_seconds=time.perf_counter() - turn.began,
             at=turn.at,
         )
-        return recorded.to_step().model_dump(mode="json", exclude_none=True)
+        return recorded.to_document()
 
 
 def messages_seen(new: Sequence[ChatMessage]) -> dict[str, Any]:

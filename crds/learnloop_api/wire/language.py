@@ -100,15 +100,19 @@ class LanguageTurn(WireModel):
 
     def to_step(self) -> Step:
         """The turn as one step of a trajectory: what was seen, and what was done."""
-        document: dict[str, Any] = self.model_dump(mode="json")
-        seen = {"prompt_ids": document.pop("prompt_ids")}
-        return Step(
-            observation={KEY: seen},
-            action={KEY: document},
-            log_prob=min(0.0, sum(self.log_probs)),
-            reward=self.reward,
-            exploration=self.sampling.temperature > 0,
-        )
+        return Step.model_validate(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """The same as plain data. A step looks at each number of it once more: 1 ms for a thousand tokens."""
+        long = {"sampled_ids": self.sampled_ids, "log_probs": self.log_probs}
+        document: dict[str, Any] = self.model_dump(mode="json", exclude={"prompt_ids", *long}) | long
+        return {
+            "observation": {KEY: {"prompt_ids": self.prompt_ids}},
+            "action": {KEY: document},
+            "log_prob": min(0.0, sum(self.log_probs)),
+            "reward": self.reward,
+            "exploration": self.sampling.temperature > 0,
+        }
 
 
 def turn_of(step: Step) -> LanguageTurn | None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from learnloop_sdk.redact import Redactor, default_redactor
 from learnloop_sdk.transport.identity import Identity
 
 log = logging.getLogger(__name__)
+LONGEST_KNOWN = 16_384
 Status = Literal["completed", "error", "withdrawn"]
 
 
@@ -44,6 +46,8 @@ class Recording:
     ) -> None:
         self._agent, self._model_deployment = agent, model_deployment
         self._redactor = redactor or default_redactor()
+        # The same system prompt comes with every conversation.
+        self._known = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
         self.on = bool(agent) and bool(sinks)
         self._journal = Journal(folder / "turns")
@@ -64,7 +68,7 @@ class Recording:
 
     def is_clean(self, text: str) -> bool:
         """Nothing in the text would be redacted: its tokens, which say the same, may be kept."""
-        return self._redactor(text) == text
+        return self._known(text) if len(text) <= LONGEST_KNOWN else self._redactor(text) == text
 
     def turn(self, session: Session, step: dict[str, Any]) -> bool:
         """Keep a turn; False, counted and said, where that is not possible. It is durable on return."""
