@@ -14,8 +14,8 @@ from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 BACKENDS = tuple(os.environ.get("BACKEND", "job").split(","))
 """A list with commas. By default the one that needs nothing: PyTorchJobs are in every other test."""
-STEPS = 600_000
-"""Three times the quickstart's, so that there is time to be killed in."""
+STEPS = 400_000
+"""Twice the quickstart's, so that there is time to be killed in."""
 
 
 def quickstart(backend: str) -> Json:

@@ -116,6 +116,7 @@ TRAINING_JOB = Kind(
         AGE,
         Column("Algorithm", ".spec.algorithm", wide=True),
         Column("Workers", ".spec.workers", "integer", wide=True),
+        Column("Backend", ".status.backend", wide=True, description="What runs its ranks."),
         Column("Steps/s", ".status.stepsPerSecond", "number", wide=True),
         Column("Attempts", ".status.attempts", "integer", wide=True),
         Column("Best", ".status.study.bestTrial", wide=True, description="Best trial of its study."),
