@@ -197,6 +197,12 @@ class Config(BaseModel):
     memory_bytes_per_agent: int | None = Field(
         default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
     )
+    notifications: str | None = Field(
+        default=None, max_length=262_144, description="JSON: who is told of what; absent: nobody is"
+    )
+    notifications_secrets: str = Field(
+        default="/run/notifications", description="folder of the receivers' secrets, one file each"
+    )
     agent_budgets_file: str | None = Field(
         default=None, description="JSON with budgets of single agents, read again at each pass; absent: there are none"
     )

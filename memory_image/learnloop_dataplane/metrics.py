@@ -42,6 +42,12 @@ class Metrics:
         self._dead = Counter(
             "learnloop_dead_letters_total", "Refused messages by why.", ("namespace", "code"), registry=self.registry
         )
+        self._notifications = Counter(
+            "learnloop_notifications_total",
+            "Attempts to tell a receiver; result: delivered, failed (tried again), given_up.",
+            ("receiver", "result"),
+            registry=self.registry,
+        )
         self._relay_refusals = Counter(
             "learnloop_relay_refusals_total",
             "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at once; over_quota: a second.",
@@ -229,6 +235,10 @@ class Metrics:
     def opted_out(self, namespace: str) -> None:
         """A trajectory was not stored because its user opted out."""
         self._opted_out.labels(self._pair(namespace, "")[0]).inc()
+
+    def notification(self, receiver: str, result: str) -> None:
+        """A receiver was told, or did not take it."""
+        self._notifications.labels(receiver, result).inc()
 
     def relay_refused(self, namespace: str, why: str) -> None:
         """A tenant's message was not taken from NATS."""

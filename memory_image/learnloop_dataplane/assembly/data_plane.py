@@ -15,6 +15,7 @@ from learnloop_dataplane.registry.storage_quotas import StorageQuotas
 from learnloop_dataplane.tuning.memory_allocator import keep_small
 
 HEAP_SECONDS = 3600.0
+NOTIFY_SECONDS = 1.0
 
 
 class DataPlane:
@@ -39,6 +40,7 @@ class DataPlane:
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
         again(self._look, "rewards")
+        again(self._notify, "notifications", pause=NOTIFY_SECONDS)
         again(keep_small, "heap", pause=HEAP_SECONDS)
         for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):
             parts.start()
@@ -49,12 +51,17 @@ class DataPlane:
         """Stops everything; unfinished work is found again at the next start."""
         shared = self.shared
         await shared.background.close()
+        await shared.notifications.close()
         self.training.close()
         await self.memory.close()
         await self.experience.close()
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()
+
+    async def _notify(self) -> None:
+        """Tells receivers, in a pass of its own: one that is slow holds nothing else up."""
+        await self.shared.everywhere(self.shared.notifications.run)
 
     async def _look(self) -> None:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""

@@ -11,6 +11,8 @@ from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
+from learnloop_dataplane.notifications.outbox import Notifications
+from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -42,7 +44,9 @@ class SharedParts:
         self.nats = _nats(config, self.db, self.authenticator, self.metrics, self.rate) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        self.events = EventOutbox(self.db, self.bus)
+        receivers = Receivers(config.notifications, config.notifications_secrets)
+        self.notifications = Notifications(self.db, receivers, self.metrics)
+        self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None

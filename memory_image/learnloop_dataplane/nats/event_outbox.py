@@ -3,6 +3,7 @@
 From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from learnloop_dataplane.postgres.database import Database
@@ -12,6 +13,8 @@ if TYPE_CHECKING:  # a process without NATS does not load its client
     from learnloop_dataplane.nats.connection import Bus
 
 BATCH = 200
+AlsoTold = Callable[[Any, str, str, str, bytes], Awaitable[None]]
+"""Of a connection, namespace, subject, message id and payload."""
 _PUT = """
 INSERT INTO event_outbox (namespace, message_id, subject, payload, published_at)
 VALUES ($1, $2, $3, $4, CASE WHEN $5::bool THEN NULL ELSE now() END) ON CONFLICT DO NOTHING RETURNING 1
@@ -28,11 +31,13 @@ class EventOutbox:
 
     Args:
         bus: None where there is no NATS: events are kept as a record and never published.
+        also: writes down, in the same transaction, who else is to be told of a new event.
     """
 
-    def __init__(self, db: Database, bus: "Bus | None") -> None:
+    def __init__(self, db: Database, bus: "Bus | None", also: AlsoTold | None = None) -> None:
         self._db = db
         self._bus = bus
+        self._also = also
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> bool:
         """Writes one event within the caller's transaction; False when it was there already.
@@ -41,7 +46,10 @@ class EventOutbox:
             message_id: starts with the namespace, for all namespaces share the stream.
         """
         later = self._bus is not None
-        return bool(await connection.fetchval(_PUT, namespace, message_id, subject, payload.decode(), later))
+        new = bool(await connection.fetchval(_PUT, namespace, message_id, subject, payload.decode(), later))
+        if new and self._also is not None:
+            await self._also(connection, namespace, subject, message_id, payload)
+        return new
 
     async def run(self, namespace: str) -> int:
         """Publishes everything pending in one namespace, oldest first, and returns how many that were.

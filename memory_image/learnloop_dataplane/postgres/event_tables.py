@@ -28,6 +28,31 @@ class OutboxEvent(SQLModel, table=True):
     published_at: datetime | None = _time(null=True)
 
 
+class NotificationRow(SQLModel, table=True):
+    """One message for one receiver; neither delivered nor given up: it is still to be sent, at `next_at`."""
+
+    __tablename__ = "notifications"
+    __table_args__ = (
+        Index(
+            "ix_notifications_due",
+            "namespace",
+            "next_at",
+            postgresql_where=text("delivered_at IS NULL AND given_up_at IS NULL"),
+        ),
+    )
+    namespace: str = _column(Text, key=True)
+    message_id: str = _column(Text, key=True)
+    receiver: str = _column(Text, key=True)
+    event: str = _column(Text)
+    payload: str = _column(Text)
+    created_at: datetime = _time(default="clock_timestamp()")
+    next_at: datetime = _time(default="clock_timestamp()")
+    attempts: int = _column(Integer, default="0")
+    delivered_at: datetime | None = _time(null=True)
+    given_up_at: datetime | None = _time(null=True)
+    problem: str | None = _column(Text, null=True)
+
+
 class ServedModelRow(SQLModel, table=True):
     """The newest events of one ModelDeployment, as they were published; they outlive the outbox."""
 

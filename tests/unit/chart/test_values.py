@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_api.tuning_switches import VARIABLE
+from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_dataplane.tuning.switches import SWITCHES as data_plane_tuning
 from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
@@ -147,3 +148,19 @@ def test_quotas_of_training_reach_the_operator_and_by_default_nobody_waits(rende
     told = render({"trainer": {"quotas": quotas}}).environment("learnloop-operator")[variable]
     found = read_quotas(json.loads(told))
     assert (found.cluster.gpus, found.of("team-a").runs, found.of("team-b").limits) == (16, 2, False)
+
+
+def test_receivers_reach_the_data_plane_with_their_secrets_mounted_and_nobody_else_has_them(render: Render) -> None:
+    assert "LEARNLOOP_NOTIFICATIONS" not in render().environment("learnloop-data")
+    receivers = [{"name": "ops", "type": "webhook", "url": "https://hooks.example.org", "secret": "ops-key"}]
+    told = {"receivers": receivers, "secretName": "learnloop-receivers", "console": "https://loop.example.org"}
+    release = render({"dataPlane": {"notifications": told}})
+    found = Receivers(release.environment("learnloop-data")["LEARNLOOP_NOTIFICATIONS"], "/nonexistent")
+    assert (list(found.all), found.console) == (["ops"], "https://loop.example.org")
+    mounting = [
+        item["metadata"]["name"]
+        for item in release.of("Deployment")
+        for volume in item["spec"]["template"]["spec"].get("volumes") or ()
+        if (volume.get("secret") or {}).get("secretName") == "learnloop-receivers"
+    ]
+    assert mounting == ["learnloop-data"]

@@ -32,6 +32,12 @@
 - name: LEARNLOOP_QUOTAS
   value: {{ dict "default" (omit . "namespaces") "namespaces" .namespaces | toJson | quote }}
 {{- end }}
+{{- with $options.notifications }}
+{{- if .receivers }}
+- name: LEARNLOOP_NOTIFICATIONS
+  value: {{ pick . "receivers" "console" | toJson | quote }}
+{{- end }}
+{{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_LOG_FORMAT, value: {{ .Values.logs.format }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}

@@ -1,0 +1,130 @@
+"""What is said, and how each kind of receiver wants it."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from email.message import EmailMessage
+from typing import Any
+
+import orjson
+
+from learnloop_api import names
+from learnloop_dataplane.notifications.receivers import Mail
+
+MOST_TEXT = 3000
+GOOD = ("training.completed", "model.deployed")
+PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
+
+
+def event_of(subject: str, payload: Mapping[str, Any]) -> str | None:
+    """Which of the events people are told of this is; None: none of them."""
+    if subject.startswith(f"{names.SUBJECT_TRAINING_STATUS}."):
+        return {"completed": "training.completed", "failed": "training.failed"}.get(str(payload.get("status")))
+    if subject.startswith(f"{names.SUBJECT_MODEL_DEPLOYED}."):
+        return f"model.{payload.get('event', 'deployed')}"
+    return None
+
+
+def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """CloudEvents 1.0, structured mode; `id` is the same however often it is sent."""
+    name = str(payload.get("job") or payload.get("model_deployment"))
+    return {
+        "specversion": "1.0",
+        "id": message_id,
+        "source": f"/learnloop/{namespace}",
+        "type": f"dev.learnloop.{event}",
+        "subject": name,
+        "time": at,
+        "datacontenttype": "application/json",
+        "data": dict(payload),
+    }
+
+
+def sentence(event: str, payload: Mapping[str, Any]) -> str:
+    """One line for people."""
+    if event.startswith("training."):
+        end = "is validated" if event == "training.completed" else "failed"
+        said = (payload.get("error") or {}).get("message") or payload.get("message") or ""
+        return f"{payload.get('job')} {end}: {said}"[:MOST_TEXT]
+    done = "was taken back" if event == "model.taken_back" else "serves everybody"
+    return f"{payload.get('model_deployment')}: {payload.get('revision')} {done}: {payload.get('verdict')}"[:MOST_TEXT]
+
+
+def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
+    """What somebody may do about it, under their own name; "" where nothing is to be done."""
+    name = payload.get("job") or payload.get("model_deployment")
+    kind = "trace" if event.startswith("training.") else "why"
+    return f"kubectl learnloop {kind} {name} -n {namespace}"
+
+
+def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Headers of the Standard Webhooks specification: HMAC-SHA256 over id, time and body."""
+    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
+    mark = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(mark).decode()}",
+    }
+
+
+def slack(namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:
+    """An incoming webhook of Slack: blocks, with the sentence as the fallback."""
+    text = _escaped(sentence(event, payload))
+    rows = [text, f"`{next_step(event, namespace, payload)}`", f"<{link}|open>" if link else ""]
+    block = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(filter(None, rows))}}
+    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{namespace} · {event}"}]}
+    return orjson.dumps({"text": text, "blocks": [block, context]})
+
+
+def teams(namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:
+    """An incoming webhook of Teams: an Adaptive Card."""
+    lines = [sentence(event, payload), next_step(event, namespace, payload), f"{namespace} · {event}"]
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [{"type": "TextBlock", "text": line, "wrap": True} for line in lines],
+    }
+    if link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open", "url": link}]
+    content = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return orjson.dumps({"type": "message", "attachments": [content]})
+
+
+def pagerduty(key: str, message_id: str, namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:
+    """Events API v2. `dedup_key` makes a repeated message no second incident."""
+    return orjson.dumps(
+        {
+            "routing_key": key,
+            "event_action": "trigger",
+            "dedup_key": message_id[:255],
+            "links": [{"href": link, "text": "open"}] if link else [],
+            "payload": {
+                "summary": sentence(event, payload)[:1024],
+                "source": f"learnloop/{namespace}",
+                "severity": "info" if event in GOOD else "error",
+                "component": str(payload.get("job") or payload.get("model_deployment")),
+            },
+        }
+    )
+
+
+def mail(
+    settings: Mail, message_id: str, namespace: str, event: str, payload: Mapping[str, Any], link: str
+) -> EmailMessage:
+    """Plain text. The Message-ID is the same however often it is sent, so that mail servers drop a second one."""
+    text = sentence(event, payload)
+    message = EmailMessage()
+    message["Subject"] = " ".join(f"[learnloop {namespace}] {text}".split())[:200]
+    message["From"], message["To"] = settings.sender, ", ".join(settings.to)
+    message["Message-ID"] = f"<{hashlib.sha256(message_id.encode()).hexdigest()[:32]}@learnloop>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content("\n\n".join(filter(None, [text, next_step(event, namespace, payload), link])) + "\n")
+    return message
+
+
+def _escaped(text: str) -> str:
+    """Slack reads &, < and > as its own signs."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,109 @@
+"""The table `notifications`: written with the event it tells of, gone when it was taken or is too old.
+
+A message is at least once on its way, and its id tells a receiver that it has it already. So a process that is killed
+between the receiver's answer and the mark loses nothing; and nothing is written twice, for the key is the event's id
+and the receiver's name.
+"""
+
+from typing import Any
+
+import orjson
+
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.notifications.messages import event_of
+from learnloop_dataplane.notifications.receivers import Receivers
+from learnloop_dataplane.notifications.sending import NotTaken, Sender
+from learnloop_dataplane.postgres.database import Database
+
+FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
+"""Seconds until a message is tried again: five, then twice as long each time."""
+GIVE_UP = "3 days"
+BATCH = 20
+_PUT = """
+INSERT INTO notifications (namespace, message_id, receiver, event, payload)
+SELECT $1, $2, unnest($3::text[]), $4, $5 ON CONFLICT DO NOTHING
+"""
+# Whoever claims a message has a minute for it; another process takes it when that is over.
+_CLAIM = f"""
+UPDATE notifications n SET attempts = n.attempts + 1, next_at = now() + interval '1 minute'
+FROM (SELECT message_id, receiver FROM notifications
+      WHERE namespace = $1 AND delivered_at IS NULL AND given_up_at IS NULL AND next_at <= now()
+      ORDER BY next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED) due
+WHERE n.namespace = $1 AND n.message_id = due.message_id AND n.receiver = due.receiver
+RETURNING n.message_id, n.receiver, n.event, n.payload, n.created_at, n.attempts
+"""
+_TAKEN = """
+UPDATE notifications SET delivered_at = now(), problem = NULL
+WHERE namespace = $1 AND message_id = $2 AND receiver = $3
+"""
+_NOT_TAKEN = f"""
+UPDATE notifications SET next_at = now() + make_interval(secs => $4), problem = $5,
+    given_up_at = CASE WHEN $6 OR created_at < now() - interval '{GIVE_UP}' THEN now() END
+WHERE namespace = $1 AND message_id = $2 AND receiver = $3
+"""
+_OLD = """
+DELETE FROM notifications WHERE namespace = $1 AND coalesce(delivered_at, given_up_at) < now() - interval '30 days'
+"""
+
+
+class Notifications:
+    """Tells the receivers of all namespaces."""
+
+    def __init__(self, db: Database, receivers: Receivers, metrics: Metrics) -> None:
+        self._db, self._receivers, self._metrics = db, receivers, metrics
+        self._sender = Sender(receivers)
+
+    async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
+        """Writes what receivers are told of an event, within the transaction that writes the event."""
+        if not self._receivers.all:
+            return
+        event = event_of(subject, orjson.loads(payload))
+        told = self._receivers.of(namespace, event) if event else []
+        if told:
+            await connection.execute(_PUT, namespace, message_id, told, event, payload.decode())
+
+    async def run(self, namespace: str) -> int:
+        """Sends what is due in one namespace; returns how many messages were taken.
+
+        Raises:
+            Unavailable: PostgreSQL is away; what was sent is sent again, with the same id.
+        """
+        if not self._receivers.all:
+            return 0
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_OLD, namespace)
+            due = await connection.fetch(_CLAIM, namespace)
+        done = 0
+        for row in due:
+            done += await self._deliver(namespace, row)
+        return done
+
+    async def _deliver(self, namespace: str, row: Any) -> bool:
+        receiver, key = self._receivers.all.get(row["receiver"]), (namespace, row["message_id"], row["receiver"])
+        payload = orjson.loads(row["payload"])
+        notice = {
+            "message_id": row["message_id"],
+            "namespace": namespace,
+            "event": row["event"],
+            "at": row["created_at"].isoformat(),
+            "name": payload.get("job") or payload.get("model_deployment"),
+            "payload": payload,
+        }
+        try:
+            if receiver is None:
+                raise NotTaken("no receiver has this name any more", final=True)
+            await self._sender.send(receiver, notice)
+        except NotTaken as error:
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20))
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_NOT_TAKEN, *key, float(pause), str(error), error.final)
+            self._metrics.notification(row["receiver"], "given_up" if error.final else "failed")
+            return False
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_TAKEN, *key)
+        self._metrics.notification(row["receiver"], "delivered")
+        return True
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self._sender.close()

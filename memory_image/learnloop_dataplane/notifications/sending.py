@@ -1,0 +1,104 @@
+"""Hands one message to one receiver. Nothing that answers is trusted: time and size are bounded, redirects refused."""
+
+import asyncio
+import smtplib
+import ssl
+import time
+from collections.abc import Mapping
+from email.message import EmailMessage
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from learnloop_dataplane.notifications import messages
+from learnloop_dataplane.notifications.addresses import Refused, resolved
+from learnloop_dataplane.notifications.receivers import Mail, Receiver, Receivers
+
+SECONDS = 10.0
+SAID = 200
+JSON = "application/json"
+
+
+class NotTaken(Exception):
+    """The receiver has not taken it. `final`: it never will."""
+
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+
+
+class Sender:
+    """Speaks to receivers of every type."""
+
+    def __init__(self, receivers: Receivers) -> None:
+        self._receivers = receivers
+        self._client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, follow_redirects=False)
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self._client.aclose()
+
+    async def send(self, receiver: Receiver, notice: Mapping[str, Any]) -> None:
+        """One message: `message_id`, `namespace`, `event`, `at` and `payload`.
+
+        Raises:
+            NotTaken: it was not taken, or nobody knows.
+        """
+        try:
+            secret = self._receivers.secret(receiver)
+            await self._hand_over(receiver, secret, notice)
+        except (OSError, ValueError, Refused, httpx.HTTPError, smtplib.SMTPException, TimeoutError) as error:
+            raise NotTaken(f"{type(error).__name__}: {error}"[:SAID]) from error
+
+    async def _hand_over(self, receiver: Receiver, secret: str, notice: Mapping[str, Any]) -> None:
+        identity, namespace, event = notice["message_id"], notice["namespace"], notice["event"]
+        payload = notice["payload"]
+        link = f"{self._receivers.console}/{namespace}/{notice['name']}" if self._receivers.console else ""
+        said = (namespace, event, payload, link)
+        if receiver.email is not None:
+            message = messages.mail(receiver.email, identity, *said)
+            await asyncio.to_thread(_mail, receiver.email, secret, message)
+        elif receiver.type == "webhook":
+            body = orjson.dumps(messages.cloud_event(identity, namespace, event, notice["at"], payload))
+            headers = messages.signed(secret, identity, int(time.time()), body)
+            await self._post(receiver, receiver.url or "", body, {**headers, "content-type": _CLOUD_EVENT})
+        elif receiver.type == "pagerduty":
+            body = messages.pagerduty(secret, identity, *said)
+            await self._post(receiver, receiver.url or messages.PAGERDUTY, body, {"content-type": JSON})
+        else:
+            body = (messages.slack if receiver.type == "slack" else messages.teams)(*said)
+            await self._post(receiver, receiver.url or secret, body, {"content-type": JSON})
+
+    async def _post(self, receiver: Receiver, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        address, name = await resolved(url, private=receiver.private_addresses)
+        parts = urlsplit(url)
+        host = f"[{address}]" if ":" in address else address
+        target = parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host).geturl()
+        extensions = {"sni_hostname": name} if parts.scheme == "https" else {}
+        sent = {**headers, "host": parts.netloc, "user-agent": "learnloop"}
+        async with asyncio.timeout(SECONDS):
+            request = self._client.build_request("POST", target, content=body, headers=sent, extensions=extensions)
+            answer = await self._client.send(request, stream=True)  # its body is never read
+            await answer.aclose()
+        if answer.status_code >= 300:
+            gone = answer.status_code == 410
+            raise NotTaken(f"{name} answers with {answer.status_code}", final=gone)
+
+
+_CLOUD_EVENT = "application/cloudevents+json; charset=utf-8"
+
+
+def _mail(settings: Mail, password: str, message: EmailMessage) -> None:
+    context = ssl.create_default_context()
+    if settings.security == "tls":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(settings.host, settings.port, timeout=SECONDS, context=context)
+    else:
+        server = smtplib.SMTP(settings.host, settings.port, timeout=SECONDS)
+    with server:
+        if settings.security == "starttls":
+            server.starttls(context=context)
+        if settings.username:
+            server.login(settings.username, password)
+        server.send_message(message)

@@ -1,0 +1,131 @@
+"""Receivers are told once by id, whatever fails or is killed between: real HTTP, real SMTP, real processes."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api import events, names
+from learnloop_dataplane.notifications import outbox
+from testing.servers.data_plane_process import Product
+from testing.servers.recording_server import DataPlane as Recorder
+from testing.servers.smtp_server import Smtp
+
+from ..conftest import eventually, running, settings
+
+DEPLOYED = events.EVENTS[names.SUBJECT_MODEL_DEPLOYED][1]
+STATUS = events.EVENTS[names.SUBJECT_TRAINING_STATUS][1]
+
+
+def receivers(directory: Path, recorder: Recorder, smtp: Smtp | None = None) -> dict[str, Any]:
+    """The settings that tell a webhook, Slack and a mail server on this machine."""
+    (directory / "secrets").mkdir(exist_ok=True)
+    (directory / "secrets" / "key").write_text("a-key")
+    (directory / "secrets" / "slack").write_text(f"{recorder.url}/slack")
+    found: list[dict[str, Any]] = [
+        {"name": "ops", "type": "webhook", "url": f"{recorder.url}/ops", "secret": "key", "privateAddresses": True},
+        {
+            "name": "chat",
+            "type": "slack",
+            "secret": "slack",
+            "events": ["model.taken_back"],
+            "privateAddresses": True,
+        },
+        {"name": "inside", "type": "slack", "url": f"{recorder.url}/inside"},
+    ]
+    if smtp is not None:
+        mail = {"host": "127.0.0.1", "port": smtp.port, "security": "none", "sender": "a@example.org"}
+        found.append({"name": "mail", "type": "email", "email": {**mail, "to": ["b@example.org"]}})
+    return {"notifications": json.dumps({"receivers": found}), "notifications_secrets": str(directory / "secrets")}
+
+
+async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_it_takes_it(
+    migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE", 0.2)
+    recorder, smtp = Recorder(), Smtp()
+    recorder.answers["/ops"] = (503, b"busy")
+    smtp.busy = True
+    values = settings(migrated(f"told_{getpid()}"), tmp_path, **receivers(tmp_path, recorder, smtp))
+    async with running(**values) as api:
+        await api.call("PUT", "/api/v1/models/walker/deployed", json=DEPLOYED)
+        taken = {**DEPLOYED, "event": "taken_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
+        await api.call("PUT", "/api/v1/models/walker/taken-back", json=taken)
+
+        async def tried() -> bool:
+            return len(recorder.bodies("/ops")) >= 3
+
+        await eventually(tried)
+        recorder.answers.pop("/ops")
+        smtp.busy = False
+
+        async def all_taken() -> bool:
+            async with api.db.tenant("team-a") as connection:
+                rows = await connection.fetch("SELECT receiver, delivered_at, problem FROM notifications")
+            open_ = {row["receiver"] for row in rows if row["delivered_at"] is None}
+            return open_ == {"inside"}
+
+        await eventually(all_taken)
+        async with api.db.tenant("team-a") as connection:
+            why = await connection.fetchval("SELECT problem FROM notifications WHERE receiver = 'inside' LIMIT 1")
+        assert "privateAddresses: true" in why, "no message goes inside unless that is meant"
+    assert recorder.bodies("/inside") == []
+    assert len(recorder.bodies("/slack")) == 1, "it wants take-backs only"
+    assert len(smtp.mails) == 2
+    assert any("walker: bad0bad0 was taken back" in mail for mail in smtp.mails)
+    _, body, headers = next(post for post in reversed(recorder.posts) if post[0] == "/ops")
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    mark = base64.b64encode(hmac.new(b"a-key", signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{mark}"
+    assert headers["content-type"].startswith("application/cloudevents+json")
+    assert json.loads(body)["id"] == headers["webhook-id"]
+
+
+def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
+    migrated: Callable[[str], str], postgres: Any, tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    values = {name.upper(): value for name, value in receivers(tmp_path, recorder).items()}
+    product = Product(migrated(f"killed_{getpid()}"), tmp_path, tmp_path, **values)
+    wanted = 0
+    for round_ in range(3):
+        product.start()
+        for number in range(10):
+            job = f"run-{round_}-{number}"
+            body = {**STATUS, "job": job, "job_uid": job, "status": "completed", "phase": "validated"}
+            product.post(f"/api/v1/training/runs/{job}/status", body, "PUT")
+            wanted += 1
+        time.sleep(0.3 * round_)
+        _kill(product)
+    product.start()
+    try:
+        deadline = time.monotonic() + 150
+        while len(_told(recorder)) < wanted and time.monotonic() < deadline:
+            time.sleep(0.5)
+    finally:
+        _kill(product)
+    told = _told(recorder)
+    assert len(told) == wanted, "0 lost"
+    assert set(told.values()) == {1}, "0 with two ids: who keeps the ids sees each once"
+
+
+def _kill(product: Product) -> None:
+    assert product._process is not None
+    os.kill(product._process.pid, signal.SIGKILL)
+    product._process.wait()
+
+
+def _told(recorder: Recorder) -> Counter[str]:
+    """How many different ids each run was told of by."""
+    found = {(json.loads(body)["subject"], json.loads(body)["id"]) for body in recorder.bodies("/ops")}
+    return Counter(subject for subject, _ in found)

@@ -1,0 +1,111 @@
+"""What is said to receivers, how it is signed, and where no message goes."""
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.notifications import addresses, messages
+from learnloop_dataplane.notifications.addresses import Refused, resolved
+from learnloop_dataplane.notifications.receivers import Mail, Receivers
+
+TAKEN: dict[str, Any] = {
+    "event": "taken_back",
+    "model_deployment": "walker",
+    "revision": "3f9a2c81",
+    "verdict": "return 9.5 <script> & worse",
+}
+FAILED = {"job": "walker-7", "status": "failed", "error": {"reason": "GatesFailed", "message": "minReturn: 3 < 400"}}
+
+
+def test_only_ends_of_runs_and_changes_of_models_are_told() -> None:
+    status, deployed = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
+    assert messages.event_of(status, FAILED) == "training.failed"
+    assert messages.event_of(status, {"status": "running"}) is None
+    assert messages.event_of(deployed, TAKEN) == "model.taken_back"
+    assert messages.event_of(deployed, {"revision": "old"}) == "model.deployed"
+    assert messages.event_of("agent.rl.reward.v1.ns.walker", {}) is None
+
+
+def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
+    event = messages.cloud_event("ns/1", "ns", "model.taken_back", "2026-01-31T12:00:00Z", TAKEN)
+    assert {"specversion", "id", "source", "type"} <= set(event)
+    assert (event["type"], event["subject"]) == ("dev.learnloop.model.taken_back", "walker")
+    headers = messages.signed("key", "ns/1", 1000, b"body")
+    wanted = base64.b64encode(hmac.new(b"key", b"ns/1.1000.body", hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{wanted}"
+    coded = messages.signed("whsec_" + base64.b64encode(b"key").decode(), "ns/1", 1000, b"body")
+    assert coded == headers
+
+
+def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
+    said = ("ns", "model.taken_back", TAKEN, "https://console/ns/walker")
+    slack = json.loads(messages.slack(*said))
+    assert "&lt;script&gt; &amp; worse" in slack["text"], "Slack's own signs are escaped"
+    teams = json.loads(messages.teams(*said))["attachments"][0]["content"]
+    assert teams["body"][1]["text"] == "kubectl learnloop why walker -n ns"
+    assert teams["actions"][0]["url"] == "https://console/ns/walker"
+    pager = json.loads(messages.pagerduty("key", "ns/1", *said))
+    assert (pager["dedup_key"], pager["payload"]["severity"]) == ("ns/1", "error")
+    settings = Mail(host="mail", sender="a@example.org", to=["b@example.org", "c@example.org"])
+    mail = messages.mail(settings, "ns/1", "ns", "training.failed", {**FAILED, "job": "walker-7\r\nBcc: x@y"}, "")
+    assert "\n" not in mail["Subject"]
+    assert mail["To"] == "b@example.org, c@example.org"
+    assert mail["Message-ID"] == messages.mail(settings, "ns/1", "ns", "training.failed", FAILED, "")["Message-ID"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/x",
+        "https://10.1.2.3/x",
+        "https://169.254.169.254/latest/meta-data",
+        "https://[::1]/x",
+        "https://[::ffff:10.0.0.1]/x",
+        "https://[fd00::1]/x",
+        "https://0.0.0.0/x",
+        "https://224.0.0.1/x",
+        "http://93.184.216.34/x",
+    ],
+)
+async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url: str) -> None:
+    with pytest.raises(Refused, match="privateAddresses: true"):
+        await resolved(url, private=False)
+    await resolved(url, private=True)
+
+
+async def test_the_connection_goes_to_the_address_that_was_looked_at() -> None:
+    assert await resolved("https://93.184.216.34:8443/x", private=False) == ("93.184.216.34", "93.184.216.34")
+    assert addresses.Refused.__doc__
+
+
+@pytest.mark.parametrize(
+    ("receiver", "said"),
+    [
+        ({"type": "webhook", "url": "https://x"}, "webhook needs a secret"),
+        ({"type": "webhook", "secret": "k"}, "webhook needs a url"),
+        ({"type": "slack"}, "slack needs its address"),
+        ({"type": "email"}, "email goes with type email"),
+        ({"type": "webhook", "url": "ftp://x", "secret": "k"}, r"receivers.0.url"),
+        ({"type": "pagerduty", "secret": "k", "events": ["reward"]}, r"receivers.0.events"),
+        ({"type": "slack", "url": "https://x", "token": "k"}, r"receivers.0.token"),
+    ],
+)
+def test_a_receiver_that_cannot_be_is_refused_by_field(tmp_path: Path, receiver: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Receivers(json.dumps({"receivers": [{"name": "ops", **receiver}]}), str(tmp_path))
+
+
+def test_a_secret_is_read_from_its_own_folder_only(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "key").write_text("another's")
+    (tmp_path / "secrets" / "key").write_text(" key\n")
+    receiver = {"name": "ops", "type": "webhook", "url": "https://x", "secret": "../key"}
+    found = Receivers(json.dumps({"receivers": [receiver]}), str(tmp_path / "secrets"))
+    assert found.secret(found.all["ops"]) == "key"
+    assert found.of("ns", "model.deployed") == ["ops"]
