@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 from learnloop_api.wire.base import Identifier, LogProb, Name, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
+DEAD_MAN_SECONDS = 600
+"""From the moment that an operator writes an `expires_at` to that moment itself, by one clock."""
 MOST_RETURN = 1e12
 """Of either sign. 2^53 episodes of this return add up to 1e28: no sum of returns overflows, or drowns a million."""
 

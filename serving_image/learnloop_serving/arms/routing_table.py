@@ -4,13 +4,14 @@ import asyncio
 import json
 import logging
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 from pydantic import ValidationError
 
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
+from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, RoutingTable
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.settings import Settings
 
@@ -26,6 +27,7 @@ class RoutingState:
 
     def __init__(self, model_deployment: str, metrics: Metrics) -> None:
         self.table: RoutingTable | None = None
+        self._expiry: tuple[datetime, datetime] | None = None
         self._listed: frozenset[str] = frozenset()
         self._model_deployment = model_deployment
         self._metrics = metrics
@@ -42,12 +44,30 @@ class RoutingState:
             self._metrics.routing_broken.inc()
             log.error("routing table from %s refused, the last good one stays in force: %s", source, _sentence(error))
             return False
+        table = self._by_own_clock(table)
         if self.table is None or table.generation != self.table.generation:
             log.info("routing generation %d: %s", table.generation, _summary(table))
         self.table = table
         self._listed = frozenset(arm.revision for arm in table.arms)
         self._metrics.routing_generation.set(table.generation)
         return True
+
+    def _by_own_clock(self, table: RoutingTable) -> RoutingTable:
+        """The table with `expires_at` as this machine's clock will show it; the operator's clock may say another time.
+
+        A moment that is new to a server which had a table before was written just now: it is `DEAD_MAN_SECONDS` away.
+        Of the first table nobody knows the age. There both clocks must do, and the switch is never later than that.
+        """
+        said, now = table.expires_at, datetime.now(UTC)
+        if said is None:
+            self._expiry = None
+            return table
+        if self._expiry is None or self._expiry[0] != said:
+            latest = now + timedelta(seconds=DEAD_MAN_SECONDS)
+            # What is over for longer than it lasts was not written just now by any clock: the watch was away.
+            fresh = self.table is not None and latest - said < timedelta(seconds=2 * DEAD_MAN_SECONDS)
+            self._expiry = said, latest if fresh else min(said, latest)
+        return table.model_copy(update={"expires_at": self._expiry[1]})
 
     def lists(self, revision: str) -> bool:
         """Is `revision` in the table? One that is not has been withdrawn."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
-from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
 from learnloop_operator.core.rollout.judging.shadow_step import mirror_for
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
@@ -17,7 +17,7 @@ from learnloop_operator.core.rollout.model.snapshot import RouteWorld, RoutingWo
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
 
-HORIZON = timedelta(minutes=10)
+HORIZON = timedelta(seconds=DEAD_MAN_SECONDS)
 RENEW_BELOW = timedelta(minutes=5)
 
 
