@@ -269,6 +269,18 @@ def test_an_answered_value_costs_no_further_write(climbing: Cluster) -> None:
     assert (plan.status, plan.events, plan.audit) == (before, (), ())
 
 
+def test_a_decision_is_told_for_the_audit_chain_under_an_identity_that_stays(climbing: Cluster) -> None:
+    say(climbing, "abort", climbing.status["canary"]["revision"])
+    climbing.run(3)
+    first, second = (
+        [news for news in climbing.reconcile().announcements if "/decisions/" in news.call.path] for _ in range(2)
+    )
+    (news,) = first
+    assert news.call.body is not None
+    assert (news.call.body["verb"], news.call.body["by"], news.call.body["outcome"]) == ("abort", "alice", "obeyed")
+    assert [item.identity for item in second] == [news.identity]
+
+
 def test_the_table_never_runs_ahead_of_a_promotion_by_hand(climbing: Cluster) -> None:
     climbing.check_promotion = lambda revision: None  # type: ignore[method-assign]  # no evidence is the point
     climbing.check_step = lambda before, after: None  # type: ignore[method-assign]

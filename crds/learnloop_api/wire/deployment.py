@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from learnloop_api.kinds.rollouts.decision import Verb
 from learnloop_api.wire.base import MOST, Name, Sha256, Timestamp, WireModel
 from learnloop_api.wire.gates import GateVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
@@ -70,3 +71,17 @@ class ServedModel(WireModel):
     model_deployment: Name
     serving: ModelDeployed | None = Field(description="null: nothing has served here yet")
     taken_back: ModelDeployed | None = Field(default=None, description="the newest model that was taken back")
+
+
+class RolloutDecision(WireModel):
+    """PUT /api/v1/models/{deployment}/decisions/{decision}: one order of a person and its answer. Operator only."""
+
+    model_deployment: Name
+    verb: Verb
+    revision: str | None = Field(default=None, max_length=64)
+    step: int | None = Field(default=None, ge=1, le=1000)
+    by: str | None = Field(default=None, max_length=256, description="who decided; null where nobody said")
+    verified: bool = Field(description="the API server checked that name; else it is a claim")
+    at: Timestamp = Field(description="when the operator answered")
+    outcome: Literal["obeyed", "ignored", "refused"]
+    message: str = Field(max_length=1024, description="what was done, or why not")

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from learnloop_api.wire.base import Identifier
 from learnloop_api.wire.base import Name as NameRule
-from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision
 from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
 from learnloop_dataplane.api.http.dependencies import Caller, Db, NamePath, Training, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
@@ -55,6 +55,19 @@ async def put_deployed(
     same("event", "deployed", body.event)
     new = await training.deployments.put(caller.namespace, body)
     return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@router.put("/{deployment}/decisions/{decision}", dependencies=[only("update", "deployments")])
+async def put_decision(
+    deployment: NamePath,
+    decision: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")],
+    body: Annotated[RolloutDecision, json_body(RolloutDecision)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """Puts a person's decision about a rollout into the audit chain; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    return answer({"new": await training.deployments.decided(caller.namespace, decision, body)})
 
 
 @router.get("/{deployment}/deployed")

@@ -1,8 +1,10 @@
 """What the data plane is told: which model serves, which one was taken back, and what the gates have found."""
 
+from hashlib import sha256
+
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.kinds.rollouts.gates import GatesStatus, SuiteStatus
-from learnloop_api.wire.deployment import ModelDeployed, ScheduledStep
+from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ScheduledStep
 from learnloop_api.wire.gates import GateVerdict, JudgedGates
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.rollout.model.rollout_state import State
@@ -14,8 +16,32 @@ NEWS_SECONDS = 3600.0
 
 
 def announcements(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
-    """What serves, and the newest take-back while it is news."""
-    return (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state))
+    """What serves, the newest take-back and what people decided, while these are news."""
+    return (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state), *_decided(snapshot, state))
+
+
+def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+    """Each decision under an identity that it always has: the data plane keeps it once, whoever tells it again."""
+    told = []
+    for item in state.decisions:
+        if parse(item.at) is None or seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
+            continue
+        body = RolloutDecision(
+            model_deployment=snapshot.name,
+            verb=item.verb,
+            revision=item.revision,
+            step=item.step,
+            by=item.by,
+            verified=bool(item.verified),
+            at=item.at,
+            outcome=item.outcome,
+            message=item.message,
+        ).model_dump(mode="json")
+        uid = str(snapshot.object["metadata"].get("uid", ""))
+        identity = sha256("\n".join((uid, item.verb, item.value, item.at)).encode()).hexdigest()[:32]
+        path = f"/api/v1/models/{snapshot.name}/decisions/{identity}"
+        told.append(Announcement(Call("PUT", path, body), identity))
+    return tuple(told)
 
 
 def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
