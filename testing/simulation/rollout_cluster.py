@@ -262,10 +262,11 @@ class Cluster:
     def check(self) -> None:
         """What must hold between any two writes."""
         table = self.routing().table
-        if table is None or not table.arms:
+        stables = [arm.revision for arm in table.arms if arm.role == "stable"] if table else []
+        if table is None or not stables:
             assert not self.status.get("stable"), "stable was lost from the table"
+            assert not self.shares() or not sum(self.shares().values()), "users are led where nothing serves"
             return
-        stables = [arm.revision for arm in table.arms if arm.role == "stable"]
         assert len(stables) == 1
         for arm in table.arms:
             self.check_pods(arm)

@@ -180,6 +180,51 @@ def test_a_model_that_served_before_comes_back_without_its_gates() -> None:
     assert len(cluster.jobs) == jobs
 
 
+def fresh(ends: dict[str, int | str] | None = None) -> GatedCluster:
+    """With gates from the beginning: the first model has to pass them, too."""
+    cluster = GatedCluster(TWO)
+    cluster.strict, cluster.ends = True, ends or {}
+    return cluster
+
+
+def test_the_first_model_serves_nobody_before_it_has_passed_its_gates() -> None:
+    cluster = fresh()
+    cluster.run(4)
+    assert cluster.status["gates"]["phase"] == "Running"
+    assert "stable" not in cluster.status
+    table = cluster.routing().table
+    assert table is not None
+    assert [(arm.role, arm.weight) for arm in table.arms] == [("canary", 0)]
+    cluster.run(12)
+    assert cluster.status["stable"]["uri"] == uri(0)
+    assert cluster.status["gates"]["phase"] == "Passed"
+    cluster.promote(1, BETTER)
+    assert cluster.status["stable"]["uri"] == uri(1)
+
+
+@pytest.mark.parametrize("end", [60, "crash", "silent"])
+def test_a_first_model_that_does_not_pass_serves_nobody_and_may_be_tried_again(end: int | str) -> None:
+    cluster = fresh({"leak": end})
+    cluster.run(60)
+    assert cluster.status["phase"] == "RolledBack"
+    assert "stable" not in cluster.status
+    assert not cluster.deployments
+    assert not list(cluster.episodes)
+    cluster.ends = {}
+    cluster.annotations["learnloop.dev/retry"] = f"{cluster.status['blockedRevision']['revision']} at 1 by me"
+    cluster.run(30)
+    assert cluster.status["stable"]["uri"] == uri(0)
+
+
+def test_another_first_model_takes_the_place_of_one_that_did_not_pass() -> None:
+    cluster = fresh({"leak": 60})
+    cluster.run(30)
+    cluster.ends = {}
+    cluster.wish(1, BETTER)
+    cluster.run(30)
+    assert cluster.status["stable"]["uri"] == uri(1)
+
+
 @given(st.integers(0, 2**32))
 def test_whatever_happens_no_user_meets_what_has_not_passed(seed: int) -> None:
     """The simulator's own check holds at every write, with operators that die in between."""

@@ -11,6 +11,12 @@ MOST_REPORT_BYTES = 1_048_576
 MOST_ROWS = 20_000
 MOST_GROUPS = 16
 
+
+def gates_account(model_deployment: str) -> str:
+    """Name of the ServiceAccount that the suites of a ModelDeployment run as."""
+    return f"{model_deployment}-gates"
+
+
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Category = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9_]*[a-z0-9])?$")]
 

@@ -93,8 +93,9 @@ async def _infer(arm: "Arm", request: Request) -> Response:
     start, says = time.perf_counter(), True
     shadow = arm.episodes.shadow
     copy = shadow.is_copy(request.headers.get(names.HEADER_ARM))
-    other = None if copy else arm.episodes.stand_in.arm(request)
+    other = None
     try:
+        other = None if copy else arm.episodes.stand_in.arm(request)
         if other is not None:
             return await arm.episodes.stand_in.answer(other, request, await _body(request))
         policy = arm.episodes.loaded() if copy else arm.episodes.serving()

@@ -41,6 +41,8 @@ class StandIn:
     def arm(self, request: Request) -> Arm | None:
         """The stable arm when it has to answer `request` in this arm's place; None when this arm answers or refuses.
 
+        Raises Refusal 503 where this arm may not answer and no arm may: the first model of all is at its gates.
+
         Who names an arm, by the header or by the version in the path, means it; so does one that hands on, and nothing
         is handed on twice.
         """
@@ -51,6 +53,8 @@ class StandIn:
         if serves and not table.expired(datetime.now(UTC)):
             return None
         stable = stable_arm(table)
+        if stable is None and any(arm.revision == self._revision for arm in table.arms):
+            raise Refusal(503, "NotReady", f"revision {self._revision} is at its gates, and no other arm serves yet")
         return stable if stable is not None and stable.revision != self._revision else None
 
     async def answer(self, arm: Arm, request: Request, body: bytes) -> Response:

@@ -192,3 +192,17 @@ def test_a_policy_of_numbers_is_judged_at_weight_0_by_what_was_recorded(
     run = SuiteRun("succeeded", "", NOW, stored)
     found = judge_suite(spec, run, CANARY, waited=1.0, baseline=True, seconds=600.0, now=NOW)
     assert found.verdict == verdict, found.message
+
+
+def test_a_first_model_at_its_gates_answers_whoever_names_it_and_nobody_else(tmp_path: Path) -> None:
+    first = LiveServer(CANARY, policy=linear_policy(tmp_path)).start()
+    try:
+        first.route(table((CANARY, "canary", 0, first.url)))
+        asked = {"inputs": [{"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]}
+        refused = first.post("/v2/models/cart/infer", asked)
+        assert refused.status_code == 503
+        assert "is at its gates" in refused.json()["error"]
+        assert first.post("/v1/episodes", {}).status_code == 503
+        assert first.post(f"/v2/models/cart/versions/{CANARY}/infer", asked).status_code == 200
+    finally:
+        first.stop()

@@ -116,6 +116,8 @@ def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
     """The arms whose pods must exist; before anything serves, that of the wanted model."""
     model = snapshot.desired.model
     if state.stable is None and model is not None and not snapshot.spec.suspend:
+        if state.in_the_way(model):
+            return ()
         return (ArmState(model, stamp(snapshot.now)),)
     return state.arms()
 

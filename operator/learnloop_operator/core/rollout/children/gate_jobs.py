@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GateSuite, SuiteStatus, seconds_of
-from learnloop_api.wire.gates import REPORT_FILE
+from learnloop_api.wire.gates import REPORT_FILE, gates_account
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.core.ownership import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
@@ -30,11 +30,6 @@ KEPT_SECONDS = 86_400
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 DNS_PORTS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 _NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
-
-
-def account(model_deployment: str) -> str:
-    """Name of the ServiceAccount and of the NetworkPolicies."""
-    return f"{model_deployment}-gates"
 
 
 def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
@@ -80,7 +75,7 @@ def _service_account(snapshot: Snapshot) -> Manifest:
         snapshot.object,
         api_version="v1",
         kind="ServiceAccount",
-        name=account(snapshot.name),
+        name=gates_account(snapshot.name),
         labels=labels(snapshot),
         automountServiceAccountToken=False,
     )
@@ -102,7 +97,7 @@ def _network_policy(snapshot: Snapshot) -> Manifest:
     servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
     return _policy(
         snapshot,
-        account(snapshot.name),
+        gates_account(snapshot.name),
         None,
         [
             {
@@ -117,7 +112,7 @@ def _network_policy(snapshot: Snapshot) -> Manifest:
 
 def _egress(snapshot: Snapshot, suite: GateSuite) -> Manifest:
     """What this suite alone may call besides, as its author says."""
-    return _policy(snapshot, f"{account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ()))
+    return _policy(snapshot, f"{gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ()))
 
 
 def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> Manifest:
@@ -143,7 +138,7 @@ def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: SuiteStat
         _deliver(snapshot, standing.job),
         PodOptions(),
         labels=marks,
-        service_account=account(snapshot.name),
+        service_account=gates_account(snapshot.name),
         volumes=_volumes(snapshot, suite),
     )
     template["spec"]["restartPolicy"] = "Never"

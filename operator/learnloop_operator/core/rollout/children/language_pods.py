@@ -13,6 +13,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_api.kinds.language_serving import KeyRef, LanguageServer
+from learnloop_api.wire.gates import gates_account
 from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
 from learnloop_operator.core.rollout.model.rollout_state import ArmState
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
@@ -54,6 +55,7 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
     volumes.append({"name": ARM_VOLUME, "emptyDir": {}})
     volumes.append({"name": TURNS_VOLUME, "emptyDir": {"sizeLimit": "2Gi"}})
     mounts = [*mounts, {"name": ARM_VOLUME, "mountPath": ARM_FOLDER}]
+    suites = f"{snapshot.namespace}/{gates_account(snapshot.name)}"  # the gates' suites ask a candidate by its name
     env: dict[str, str | Mapping[str, Any]] = {
         **main.env,
         "LEARNLOOP_LANGUAGE_MODEL": json.dumps(spoken.model.to_kube(), sort_keys=True),
@@ -61,7 +63,7 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
         "LEARNLOOP_TOKENISER_FOLDER": base if server.kind != "openai" else "",
         "LEARNLOOP_TURNS_FOLDER": TURNS_FOLDER,
         "LEARNLOOP_SESSION_IDLE_SECONDS": str(spoken.serving.idle_seconds),
-        "LEARNLOOP_PIN_ACCOUNTS": ",".join(spoken.serving.pin_accounts),
+        "LEARNLOOP_PIN_ACCOUNTS": ",".join((*spoken.serving.pin_accounts, suites)),
         "LEARNLOOP_AGENT": agent.name if (agent := snapshot.spec.model.learning_agent_ref) else "",
         "LEARNLOOP_DRAIN_SECONDS": "5",
     }

@@ -8,6 +8,7 @@ from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
+from learnloop_operator.core.rollout.judging.gate_suites import first_at_gates
 from learnloop_operator.core.rollout.judging.shadow_step import mirror_for
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.revision import model_here
@@ -69,7 +70,9 @@ def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
 def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
     """Who gets how much of the new episodes in `state`, stable first."""
     if state.stable is None:
-        return []
+        # Its servers answer the suites that name it, and nobody else: there is no arm for new episodes.
+        first = snapshot.desired.model
+        return [_arm(snapshot, first.revision, "canary", 0)] if first and first_at_gates(snapshot, state) else []
     shares = state.experiment.shares() if state.experiment else {}
     left = 100 - state.weight - sum(shares.values())
     arms = [_arm(snapshot, state.stable.revision, "stable", left)]

@@ -182,7 +182,8 @@ def _retry(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | 
     whom = named(pins) if word.everything else gone.revision
     sentence = f"{whom} may try again, as {who(snapshot, word)} says"
     events = happened(reasons.RETRYING, sentence)
-    after = replace(state, pins=left)
+    judged = state.gates if state.gates and state.gates.phase != "Failed" else None
+    after = replace(state, pins=left, gates=judged)
     return Answer(
         "obeyed", sentence, NextState(after, "Progressing", reasons.RETRYING, sentence, events, again_after=0.0)
     )

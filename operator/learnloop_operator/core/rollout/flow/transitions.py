@@ -10,13 +10,16 @@ from learnloop_operator.core.rollout.experiment.start import due
 from learnloop_operator.core.rollout.flow.answer_orders import listen
 from learnloop_operator.core.rollout.flow.suspended import suspended
 from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, look_at_pods, ready, world
+from learnloop_operator.core.rollout.judging.gate_suites import closed
 from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import revert, watch
-from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary
+from learnloop_operator.core.rollout.steps.pass_gates import pass_gates
+from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary, pinned
+from learnloop_operator.core.rollout.steps.rollback import blocked as took_back
 from learnloop_operator.core.times import stamp
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
@@ -55,13 +58,20 @@ def need_gateway(snapshot: Snapshot, state: State) -> NextState | None:
 
 
 def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
-    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can."""
+    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can, and as its
+    gates have let it."""
     if state.stable is not None:
         return None
     model = snapshot.desired.model
     if model is None:
         return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
+    pin = state.in_the_way(model)
+    if pin:
+        sentence = f"{blocked.sentence(pin, model)}; nothing serves"
+        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
     arm = world(snapshot, model.revision)
+    if arm.ready > 0 and closed(snapshot, state, model.revision):
+        return _first_at_gates(snapshot, state, model)
     if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
         sentence = f"{model.revision} is the first model and serves every episode"
         first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
@@ -83,6 +93,20 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
         again_after=look_at_pods(snapshot, model.revision),
         degraded=bool(arm.message),
     )
+
+
+def _first_at_gates(snapshot: Snapshot, state: State, model: Model) -> NextState:
+    """Nobody is served while the first model stands at its gates, and nobody is by one that has not passed them."""
+    candidate = ArmState(model, stamp(snapshot.now), was_ready=True)
+    if state.gates is None or state.gates.revision != model.revision:
+        state = replace(state, rollout_started_at=stamp(snapshot.now))
+    gated = pass_gates(snapshot, state, candidate)
+    assert gated is not None, "closed gates are there"
+    if gated.phase != "RolledBack":
+        return gated
+    pin = pinned(snapshot, candidate, reasons.GATE_FAILED, f"RolledBack before its first episode: {gated.sentence}")
+    back = took_back(gated.state, pin, reasons.ROLLED_BACK)
+    return replace(back, events=(*gated.events, *back.events))
 
 
 def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:

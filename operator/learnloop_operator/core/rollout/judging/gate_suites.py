@@ -30,6 +30,14 @@ def canary_waits(snapshot: Snapshot, state: State) -> bool:
     return closed(snapshot, state, state.canary.revision)
 
 
+def first_at_gates(snapshot: Snapshot, state: State) -> bool:
+    """Whether the first model of all is judged by its gates, and nothing serves."""
+    found, model = state.gates, snapshot.desired.model
+    if state.stable is not None or model is None or found is None or found.revision != model.revision:
+        return False
+    return found.phase in ("Running", "AwaitingApproval") and closed(snapshot, state, model.revision)
+
+
 def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Gates) -> GatesStatus:
     """What the suites have shown so far. A verdict stands; a suite that is changed in the spec runs anew."""
     before = state.gates if state.gates and state.gates.revision == candidate.revision else None
