@@ -61,6 +61,11 @@ class Config(BaseModel):
     audit_key: SecretStr | None = Field(
         default=None, description="32 random bytes in Base64; absent: the audit chain is linked, but not signed"
     )
+    audit_trusted_keys: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64}( |$))*$",
+        description="public keys of the audit keys before this one, 64 hexadecimal digits each, a space between",
+    )
     audit_checkpoint_seconds: float = Field(
         default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
     )

@@ -6,6 +6,7 @@ from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.audit import chain_pages
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.trusted_keys import trusted_keys
 from learnloop_dataplane.audit.verification import Report, newest_checkpoint, verify
 from learnloop_dataplane.ed25519_keys import seed_from
 
@@ -35,6 +36,6 @@ class AuditParts:
         return await newest_checkpoint(self._shared.blobs, namespace)
 
     async def verify(self, namespace: str) -> Report:
-        """Checks the whole chain, against this process's own key where it has one."""
-        trusted = [self.signer.public_key] if self.signer else []
+        """Checks the whole chain, against this process's own key, where it has one, and those before it."""
+        trusted = trusted_keys(self._shared.config, self.signer)
         return await verify(self._shared.db, self._shared.blobs, namespace, trusted=trusted)

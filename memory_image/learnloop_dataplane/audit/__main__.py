@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.signing import Checkpoint
+from learnloop_dataplane.audit.trusted_keys import trusted_keys
 from learnloop_dataplane.audit.verification import Report, verify
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.postgres.database import Database
 
@@ -26,9 +26,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = Config.from_env()
         kept = [Checkpoint.from_json(json.loads(path.read_bytes())) for path in options.checkpoint]
-        trusted = [bytes.fromhex(key) for key in options.public_key]
-        if config.audit_key is not None:
-            trusted.append(Signer(seed_from(config.audit_key.get_secret_value())).public_key)
+        trusted = [*trusted_keys(config), *(bytes.fromhex(key) for key in options.public_key)]
     except (ConfigError, OSError, ValueError) as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2

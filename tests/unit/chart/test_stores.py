@@ -339,3 +339,11 @@ def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:
     assert (read.of("big").memories, read.of("big").artifact_bytes) == (5, 10 * 2**30)
     assert env["LEARNLOOP_CONNECTIONS_PER_PEER"] == "7"
     assert Quotas.model_validate_json(render().environment("learnloop-data")["LEARNLOOP_QUOTAS"]) == Quotas()
+
+
+def test_earlier_audit_keys_are_told_to_the_data_plane(render: Render) -> None:
+    keys = ["ab" * 32, "cd" * 32]
+    env = render({"dataPlane": {"audit": {"trustedKeys": keys}}}).environment("learnloop-data")
+    assert env["LEARNLOOP_AUDIT_TRUSTED_KEYS"].split() == keys
+    with pytest.raises(Rejected, match="/dataPlane/audit/trustedKeys/0"):
+        render({"dataPlane": {"audit": {"trustedKeys": ["short"]}}})

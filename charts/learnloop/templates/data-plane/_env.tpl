@@ -53,6 +53,9 @@
 - {name: LEARNLOOP_TLS_WORKLOAD_HOURS, value: {{ .Values.tls.workloadHours | quote }}}
 {{- end }}
 - {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
+{{- with $options.audit.trustedKeys }}
+- {name: LEARNLOOP_AUDIT_TRUSTED_KEYS, value: {{ join " " . | quote }}}
+{{- end }}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- with $options.warehouse }}
 {{- if .urlSecret.name }}

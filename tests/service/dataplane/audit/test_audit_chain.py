@@ -215,3 +215,28 @@ async def test_the_command_names_the_first_bad_record_and_fails(audited: Api, ds
     )
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["problem"]["seq"] == 2
+
+
+async def test_a_rotated_key_signs_on_and_what_the_one_before_signed_still_verifies(dsn: str, tmp_path: Path) -> None:
+    base = settings(dsn, tmp_path, audit_checkpoint_seconds=0.01)
+    before, after = Signer(SEED).public_key.hex(), base64.b64encode(bytes(32)).decode()
+
+    async def signed(api: Api, at_least: int) -> dict[str, Any]:
+        async def whole() -> dict[str, Any] | None:
+            report = await api.call("GET", "/api/v1/audit/verify")
+            return report if report["signed_up_to"] >= at_least else None
+
+        return dict(await eventually(whole))
+
+    async with running(**base, audit_key=KEY) as api:
+        await _story(api)
+        old = await signed(api, 1)
+    async with running(**base, audit_key=after) as api:
+        problem = (await api.call("GET", "/api/v1/audit/verify"))["problem"]
+        assert "is not by a trusted key" in json.dumps(problem), "nobody said that the old one is to be trusted"
+    async with running(**base, audit_key=after, audit_trusted_keys=before) as api:
+        await api.call("PUT", "/api/v1/users/yan/opt-out", 204)
+        report = await signed(api, old["signed_up_to"] + 1)
+        assert report["ok"], report
+        newest = await api.call("GET", "/api/v1/audit/checkpoint")
+        assert newest["public_key"] == Signer(bytes(32)).public_key.hex()
