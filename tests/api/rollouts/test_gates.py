@@ -1,0 +1,54 @@
+"""What gates are made of, before a real API server: taken strictly, and a restricted namespace lets the pods in."""
+
+from dataclasses import replace
+from typing import Any
+
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.model.snapshot import Defaults
+from testing.simulation.gated_cluster import GatedCluster
+from testing.simulation.rollout_cluster import BETTER
+
+SUITES = [
+    {"name": "leak", "builtin": "leak"},
+    {
+        "name": "toxicity",
+        "builtin": "toxicity",
+        "detector": {"url": "http://judge.ai.svc:8000/v1", "model": "m", "apiKeySecretRef": {"name": "judge"}},
+        "egress": [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 8000, "protocol": "TCP"}]}],
+    },
+    {"name": "red-team", "image": "registry.example/garak:0.17", "data": {"configMap": "prompts"}, "timeout": "20m"},
+]
+
+
+def objects() -> list[dict[str, Any]]:
+    """All that the operator makes for a candidate at its gates."""
+    cluster = GatedCluster()
+    del cluster.spec["gates"]
+    cluster.run(4)
+    cluster.spec["gates"] = {"suites": SUITES}
+    cluster.wish(1, BETTER)
+    known = Defaults("serving:1", "https://learnloop-data.learnloop-system.svc:8443")
+    while True:
+        plan = decide(replace(cluster.snapshot(), defaults=known))
+        found = [dict(item) for item in plan.apply if "gate" in item["metadata"]["name"]]
+        if found:
+            return found
+        cluster.reconcile()
+        cluster.tick(1)
+
+
+def test_the_objects_of_gates_are_taken_as_they_are(kube: Any, namespace: str) -> None:
+    made = objects()
+    assert [item["kind"] for item in made].count("Job") == 3
+    for item in made:
+        placed = {**item, "metadata": {**item["metadata"], "namespace": namespace}}
+        kept = kube.create(placed)
+        assert kept["metadata"]["name"] == item["metadata"]["name"]
+        if item["kind"] == "Job":
+            assert kept["spec"]["backoffLimit"] == 0
+            assert kept["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+            template = kept["spec"]["template"]
+            pod = {"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]}
+            level = {"pod-security.kubernetes.io/enforce": "restricted"}
+            kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": level}})
+            kube.create({**pod, "metadata": {"name": item["metadata"]["name"], "namespace": namespace}}, dry=True)
