@@ -4,7 +4,7 @@ What was fetched is laid out as the server of this kind reads it, and the argume
 `arguments` beside it:
 
     base://            the base model alone
-    an adapter         vLLM: adapter_model.safetensors and adapter_config.json; llama.cpp: adapter.gguf
+    an adapter         vLLM: adapter_model.safetensors and adapter_config.json; llama.cpp: adapter.gguf, made of it
     whole weights      vLLM: a folder with the base model's tokeniser and configuration
 """
 
@@ -21,6 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.acting.policy import ModelError
 from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
 from learnloop_serving.loader import fetch
@@ -80,12 +84,11 @@ def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf:
     with file.open("rb") as opened:
         is_gguf = opened.read(4) == GGUF
     if kind == "llama.cpp":
-        if not is_gguf:
-            raise ModelError(
-                "the arm's weights are safetensors, and llama.cpp reads GGUF: name the run's GGUF adapter in "
-                "spec.model, or set serving.language.server.kind to vllm"
-            )
-        shutil.move(file, folder / "adapter.gguf")
+        if is_gguf:
+            shutil.move(file, folder / "adapter.gguf")
+        else:
+            (folder / "adapter.gguf").write_bytes(as_gguf(file, base))
+            file.unlink()
         return [f"--model={base / gguf}", f"--lora={folder / 'adapter.gguf'}"]
     said = said_of(file)
     if said.get("learnloop.kind") == "adapter":
@@ -98,6 +101,25 @@ def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf:
             shutil.copyfile(path, folder / path.name)
     shutil.move(file, folder / "model.safetensors")
     return [f"--model={folder}", f"--served-model-name={SERVED}"]
+
+
+def as_gguf(file: Path, base: Path) -> bytes:
+    """A trained adapter as llama.cpp reads it; raises ModelError for what has no such form."""
+    said = said_of(file)
+    if said.get("learnloop.kind") != "adapter":
+        raise ModelError("llama.cpp serves adapters and GGUF files: set serving.language.server.kind to vllm")
+    try:
+        alpha = float(json.loads(said["adapter_config.json"])["lora_alpha"])
+        config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+        made = gguf_adapter(load_file(file), config, alpha)
+    except (KeyError, ValueError, TypeError, OSError, SafetensorError) as error:
+        raise ModelError(f"the adapter cannot be written as GGUF: {error!r}"[:300]) from None
+    if made is None:
+        architectures = config.get("architectures")
+        raise ModelError(
+            f"an adapter of {architectures} has no GGUF form here: set serving.language.server.kind to vllm"
+        )
+    return made
 
 
 def base_alone(kind: str, base: Path, gguf: str) -> list[str]:

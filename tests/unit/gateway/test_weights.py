@@ -6,7 +6,10 @@ import struct
 import subprocess
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from learnloop_api.acting.policy import ModelError
 from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, verify
@@ -61,8 +64,26 @@ def test_llama_cpp_takes_gguf_and_is_told_so_otherwise(tmp_path: Path) -> None:
     said = lay_out(tmp_path / "fetched", "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
     assert said == ["--model=/base/m.gguf", f"--lora={tmp_path / 'adapter.gguf'}"]
     assert base_alone("llama.cpp", Path("/base"), "m.gguf") == ["--model=/base/m.gguf"]
-    with pytest.raises(ModelError, match=r"llama\.cpp reads GGUF"):
+    with pytest.raises(ModelError, match="serves adapters and GGUF files"):
         lay_out(tensors(tmp_path / "other"), "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
+
+
+def test_an_adapter_is_made_into_what_llama_cpp_loads(tmp_path: Path) -> None:
+    name = "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight"
+    own = np.arange(8, dtype=np.float32).reshape(2, 4)
+    said = {"learnloop.kind": "adapter", "adapter_config.json": '{"lora_alpha": 16}'}
+    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({name: own}, tmp_path / "fetched", said)
+    arguments = lay_out(tmp_path / "fetched", "llama.cpp", tmp_path, tmp_path, rank=1, gguf="m.gguf")
+    assert arguments[1] == f"--lora={tmp_path / 'adapter.gguf'}"
+    found = gguf.GGUFReader(tmp_path / "adapter.gguf")
+    assert found.fields["adapter.lora.alpha"].contents() == 16.0
+    assert np.array_equal(found.tensors[0].data, own)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Strange"]}))
+    save_file({name: own}, tmp_path / "fetched", said)
+    with pytest.raises(ModelError, match="Strange"):
+        lay_out(tmp_path / "fetched", "llama.cpp", tmp_path, tmp_path, rank=1, gguf="m.gguf")
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 8, struct.pack("<Q", 4) + b"nope"])

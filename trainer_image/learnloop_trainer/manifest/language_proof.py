@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
@@ -21,7 +22,7 @@ from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import difference, estimate, held_out_episodes
-from learnloop_trainer.export.language import BASE, TEMPLATE, exported, gguf_adapter, read
+from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.batches import batches

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.export.language import BASE, CONFIG, exported, gguf_adapter, put_into, read
+from learnloop_api.acting.gguf_adapter import gguf_adapter
+from learnloop_trainer.export.language import BASE, CONFIG, exported, put_into, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.network import LanguageNetwork
