@@ -5,6 +5,7 @@ between the receiver's answer and the mark loses nothing; and nothing is written
 and the receiver's name.
 """
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -19,13 +20,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
 """Seconds until a message is tried again: five, then twice as long each time."""
 GIVE_UP = "3 days"
 BATCH = 20
+TRY_SECONDS, CLAIM_SECONDS = 20, 30
 _PUT = """
 INSERT INTO notifications (namespace, message_id, receiver, event, payload)
 SELECT $1, $2, unnest($3::text[]), $4, $5 ON CONFLICT DO NOTHING
 """
-# Whoever claims a message has a minute for it; another process takes it when that is over.
+# Whoever claims a message has this long for it, longer than a try lasts; then another process may take it.
 _CLAIM = f"""
-UPDATE notifications n SET attempts = n.attempts + 1, next_at = now() + interval '1 minute'
+UPDATE notifications n SET attempts = n.attempts + 1, next_at = now() + interval '{CLAIM_SECONDS} seconds'
 FROM (SELECT message_id, receiver FROM notifications
       WHERE namespace = $1 AND delivered_at IS NULL AND given_up_at IS NULL AND next_at <= now()
       ORDER BY next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED) due
@@ -73,10 +75,7 @@ class Notifications:
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OLD, namespace)
             due = await connection.fetch(_CLAIM, namespace)
-        done = 0
-        for row in due:
-            done += await self._deliver(namespace, row)
-        return done
+        return sum(await asyncio.gather(*(self._deliver(namespace, row) for row in due)))
 
     async def _deliver(self, namespace: str, row: Any) -> bool:
         receiver, key = self._receivers.all.get(row["receiver"]), (namespace, row["message_id"], row["receiver"])
@@ -92,12 +91,14 @@ class Notifications:
         try:
             if receiver is None:
                 raise NotTaken("no receiver has this name any more", final=True)
-            await self._sender.send(receiver, notice)
-        except NotTaken as error:
+            async with asyncio.timeout(TRY_SECONDS):
+                await self._sender.send(receiver, notice)
+        except (NotTaken, TimeoutError) as error:
+            final, why = getattr(error, "final", False), str(error) or f"no end after {TRY_SECONDS} s"
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20))
             async with self._db.tenant(namespace) as connection:
-                await connection.execute(_NOT_TAKEN, *key, float(pause), str(error), error.final)
-            self._metrics.notification(row["receiver"], "given_up" if error.final else "failed")
+                await connection.execute(_NOT_TAKEN, *key, float(pause), why, final)
+            self._metrics.notification(row["receiver"], "given_up" if final else "failed")
             return False
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_TAKEN, *key)

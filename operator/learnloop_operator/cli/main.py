@@ -28,9 +28,10 @@ from learnloop_operator.cli.verbs import (
     undo,
     why,
 )
+from learnloop_operator.cli.verbs.following import report, retrain, watch
 
 VERBS: tuple[Verb, ...] = (
-    status, get, trace, why, plan, train, rewards, progress, audit,
+    status, get, watch, report, trace, why, plan, train, retrain, rewards, progress, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 

@@ -1,0 +1,159 @@
+"""`kubectl learnloop report`: what runs and rollouts did in a day or a week, as markdown or JSON."""
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.text.aligned_rows import condition
+from learnloop_operator.cli.text.aligned_rows import status as status_of
+from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.times import parse
+
+NAME = "report"
+HELP = "what got better, was refused, taken back, or waits for a person, in a day or a week"
+PERIODS = {"day": timedelta(days=1), "week": timedelta(days=7), "all": timedelta(days=36500)}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Of what, how far back, and how."""
+    parser.add_argument("name", nargs="?", help="an agent, run or rollout; left out, all of the namespace")
+    parser.add_argument("--since", choices=PERIODS, default="week", help="how far back (%(default)s)")
+    parser.add_argument("-o", "--output", choices=("markdown", "json"), default="markdown", help="(%(default)s)")
+
+
+def run(cluster: Cluster, options: argparse.Namespace) -> str:
+    """The report."""
+    jobs = [body for body in cluster.every("trainingjobs") if _asked(body, options.name)]
+    rollouts = [body for body in cluster.every("modeldeployments") if _asked(body, options.name)]
+    if options.name and not jobs and not rollouts:
+        raise CommandError(f"{options.name!r}: no agent, run or rollout of this name in {cluster.namespace}")
+    now = datetime.now(UTC)
+    found = report(cluster.namespace, options.name, jobs, rollouts, now - PERIODS[options.since], now)
+    return json.dumps(found, indent=2, ensure_ascii=False) if options.output == "json" else markdown(found)
+
+
+def report(
+    namespace: str,
+    name: str | None,
+    jobs: Iterable[Object],
+    rollouts: Iterable[Object],
+    since: datetime,
+    now: datetime,
+) -> dict[str, Any]:
+    """All of it as data: runs that ended, models that came to serve or were taken back, what waits for a person."""
+    runs = [_run(body) for body in jobs if _within(status_of(body).get("finishedAt"), since)]
+    models = list(rollouts)
+    return {
+        "namespace": namespace,
+        "of": name,
+        "since": since.isoformat(timespec="seconds"),
+        "until": now.isoformat(timespec="seconds"),
+        "runs": sorted(runs, key=lambda item: str(item["finishedAt"])),
+        "promoted": [_promoted(body) for body in models if _within(status_of(body).get("promotedAt"), since)],
+        "takenBack": [
+            {"rollout": body["metadata"]["name"], **pin}
+            for body in models
+            for pin in status_of(body).get("blockedRevisions") or ()
+            if _within(pin.get("at"), since)
+        ],
+        "waiting": [found for body in models if (found := _waits(body)) is not None],
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The report for people."""
+    whose = found["of"] or f"namespace {found['namespace']}"
+    good = [item for item in found["runs"] if item["result"] == "Validated"]
+    bad = [item for item in found["runs"] if item["result"] != "Validated"]
+    return "\n".join(
+        [
+            f"# {whose}, {found['since'][:10]} to {found['until'][:10]}",
+            "",
+            f"{len(good)} of {len(found['runs'])} runs were proven, {len(found['promoted'])} models came to serve "
+            f"everybody, {len(found['takenBack'])} were taken back, {len(found['waiting'])} wait for a person.",
+            *_part("What got better", [_better(item) for item in good]),
+            *_part("What was refused or failed", [f"**{item['run']}**: {item['why']}" for item in bad]),
+            *_part("What serves everybody", [f"**{item['rollout']}**: {item['why']}" for item in found["promoted"]]),
+            *_part(
+                "What was taken back",
+                [f"**{item['rollout']}** {item['revision']}: {item['message']}" for item in found["takenBack"]],
+            ),
+            *_part(
+                "What waits for a person",
+                [f"**{item['rollout']}**: {item['why']} (`{item['command']}`)" for item in found["waiting"]],
+            ),
+        ]
+    )
+
+
+def _part(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"## {title}", "", *(f"- {line}" for line in lines)] if lines else []
+
+
+def _run(body: Object) -> dict[str, Any]:
+    status = status_of(body)
+    started, ended = parse(status.get("startedAt")), parse(status.get("finishedAt"))
+    return {
+        "run": body["metadata"]["name"],
+        "result": status.get("phase"),
+        "why": condition(body, "Ready").get("message", ""),
+        "algorithm": body["spec"].get("algorithm"),
+        "finishedAt": status.get("finishedAt"),
+        "seconds": (ended - started).total_seconds() if started and ended else None,
+        "attempts": status.get("attempts"),
+        "preemptions": status.get("preemptions") or 0,
+        "evaluation": status.get("evaluation"),
+        "baseline": status.get("baseline"),
+        "gates": status.get("gates") or [],
+        "artifact": status.get("artifact"),
+    }
+
+
+def _better(item: dict[str, Any]) -> str:
+    new, old = item["evaluation"] or {}, item["baseline"] or {}
+    took = f", {duration(item['seconds'])}" if item["seconds"] is not None else ""
+    if not new or not old:
+        return f"**{item['run']}** ({item['algorithm']}{took}): {item['why']}"
+    gain = new["mean"] - old["mean"]
+    return (
+        f"**{item['run']}** ({item['algorithm']}{took}): held-out return {_interval(new)}, "
+        f"{abs(gain):.1f} {'more' if gain >= 0 else 'less'} than {_interval(old)} before"
+    )
+
+
+def _interval(figures: dict[str, Any]) -> str:
+    return f"{figures['mean']:.1f} [{figures['ciLow']:.1f}, {figures['ciHigh']:.1f}]"
+
+
+def _promoted(body: Object) -> dict[str, Any]:
+    status = status_of(body)
+    return {
+        "rollout": body["metadata"]["name"],
+        "revision": (status.get("stable") or {}).get("revision"),
+        "at": status.get("promotedAt"),
+        "why": status.get("verdict") or "",
+    }
+
+
+def _waits(body: Object) -> dict[str, Any] | None:
+    """A rollout that only a person lets on: held by one, or at a step that asks for approval."""
+    status, name = status_of(body), body["metadata"]["name"]
+    if status.get("phase") != "Paused":
+        return None
+    held = (status.get("hand") or {}).get("verb") == "pause"
+    verb = "resume" if held else "approve"
+    return {"rollout": name, "why": status.get("verdict") or "", "command": f"kubectl learnloop {verb} {name}"}
+
+
+def _within(moment: str | None, since: datetime) -> bool:
+    found = parse(moment)
+    return found is not None and found >= since
+
+
+def _asked(body: Object, name: str | None) -> bool:
+    own = body["metadata"]["name"]
+    return name is None or own == name or (body.get("kind") != "ModelDeployment" and own.rpartition("-")[0] == name)

@@ -1,0 +1,132 @@
+"""Watching an agent tells each sentence once; a report counts what ended; a pipeline fails where the gates do."""
+
+import os
+from argparse import Namespace
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.main import VERBS
+from learnloop_operator.cli.verbs.following import report, retrain, watch
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+FIGURES = {"episodes": 100, "mean": 480.0, "iqm": 481.0, "ciLow": 470.0, "ciHigh": 490.0}
+
+
+def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True", "reason": "Told", "message": ready}]
+    return {
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"algorithm": "ppo", "training": {"template": {}}},
+        "status": {"conditions": conditions, **status},
+    }
+
+
+def ended(number: int, phase: str, hours: float = 1.0, **status: Any) -> dict[str, Any]:
+    at = (NOW - timedelta(hours=hours)).isoformat()
+    return body("TrainingJob", f"la-{number}", f"{phase} because", phase=phase, finishedAt=at, **status)
+
+
+def kinds(phase: str) -> watch.Kinds:
+    return {
+        "learningagents": {"la": body("LearningAgent", "la", phase="Training", lastTraining={"name": "la-2"})},
+        "trainingjobs": {"la-2": body("TrainingJob", "la-2", "2 ranks", phase=phase), "la-1": ended(1, "Failed")},
+        "modeldeployments": {"la": body("ModelDeployment", "la", phase="Progressing", verdict="holding at 10 %")},
+    }
+
+
+def test_watching_tells_each_change_once_and_of_this_agents_newest_run_only() -> None:
+    told: dict[str, str] = {}
+    first = list(watch.news("la", kinds("Training"), told, NOW))
+    assert [line.split()[1] for line in first] == ["la/la", "mdep/la", "tjob/la-2"]
+    assert first[1] == "12:00:00 mdep/la Progressing: holding at 10 %"
+    assert list(watch.news("la", kinds("Training"), told, NOW)) == []
+    assert list(watch.news("la", kinds("Evaluating"), told, NOW)) == ["12:00:00 tjob/la-2 Evaluating: 2 ranks"]
+
+
+def test_the_screen_never_grows_beyond_the_terminal() -> None:
+    story = deque(f"line {number} {'x' * 200}" for number in range(50))
+    shown = watch.screen("la", kinds("Training"), story, NOW, os.terminal_size((60, 12)))
+    lines = shown.splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 60
+    assert lines[-1].startswith("line 49")
+
+
+def test_a_report_has_gains_with_intervals_refusals_take_backs_and_what_waits() -> None:
+    old = {**FIGURES, "mean": 400.0, "ciLow": 390.0, "ciHigh": 410.0}
+    jobs = [ended(1, "Validated", evaluation=FIGURES, baseline=old), ended(2, "Failed"), ended(3, "Failed", hours=200)]
+    pin = {"revision": "bad0bad0", "message": "return 9.5 vs 480", "at": (NOW - timedelta(hours=2)).isoformat()}
+    rollouts = [
+        body("ModelDeployment", "la", phase="Paused", verdict="waits for approval", blockedRevisions=[pin]),
+        body("ModelDeployment", "lb", phase="Healthy", promotedAt=NOW.isoformat(), verdict="promoted"),
+    ]
+    found = report.report("ns", None, jobs, rollouts, NOW - timedelta(days=7), NOW)
+    assert [item["run"] for item in found["runs"]] == ["la-1", "la-2"]
+    text = report.markdown(found)
+    assert "1 of 2 runs were proven, 1 models came to serve everybody, 1 were taken back, 1 wait for a person." in text
+    assert "held-out return 480.0 [470.0, 490.0], 80.0 more than 400.0 [390.0, 410.0] before" in text
+    assert "**la-2**: Failed because" in text
+    assert "**la** bad0bad0: return 9.5 vs 480" in text
+    assert "(`kubectl learnloop approve la`)" in text
+
+
+class Pipeline:
+    """A cluster in which the run that was asked for ends at the third look."""
+
+    namespace = "ns"
+
+    def __init__(self, phase: str) -> None:
+        self.looks, self.phase, self.asked = 0, phase, False
+
+    def user(self) -> str:
+        return "ci"
+
+    def get(self, plural: str, name: str) -> dict[str, Any]:
+        return body("LearningAgent", name, trainings=6 + self.asked)
+
+    def annotate(self, plural: str, name: str, values: Any) -> None:
+        self.asked = True
+
+    def find(self, plural: str, name: str) -> dict[str, Any] | None:
+        assert name == "la-7", "the run that was asked for, and no older one"
+        self.looks += 1
+        gates = [{"name": "minReturn", "passed": self.phase == "Validated", "message": "3 < 400 & no"}]
+        done = ended(7, self.phase, gates=gates, artifact={"uri": "learnloop://ns/1"})
+        return done if self.looks > 2 else body("TrainingJob", "la-7", phase="Training")
+
+
+@pytest.mark.parametrize("phase", ["Validated", "Failed"])
+def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
+    phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrain, "POLL_SECONDS", 0.01)
+    file = tmp_path / "junit.xml"
+    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(file))
+    if phase == "Validated":
+        assert retrain.run(Pipeline(phase), options).startswith("la-7 Validated: ")  # type: ignore[arg-type]
+    else:
+        with pytest.raises(CommandError, match="la-7 Failed: Failed because"):
+            retrain.run(Pipeline(phase), options)  # type: ignore[arg-type]
+    suite = ElementTree.parse(file).getroot()
+    assert [case.get("name") for case in suite] == ["run", "minReturn"]
+    assert suite.get("failures") == ("0" if phase == "Validated" else "1")
+
+
+def test_a_run_that_does_not_end_in_time_fails_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrain, "POLL_SECONDS", 0.01)
+    options = Namespace(name="la", wait=True, timeout=0.0, junit=None)
+    with pytest.raises(CommandError, match="la-7 has not ended in time"):
+        retrain.run(Pipeline("Validated"), options)  # type: ignore[arg-type]
+    with pytest.raises(CommandError, match="--junit goes with --wait"):
+        retrain.run(Pipeline("Validated"), Namespace(name="la", wait=False, timeout=0.0, junit="x"))  # type: ignore[arg-type]
+
+
+def test_the_verbs_can_be_called() -> None:
+    assert {"watch", "report", "retrain"} <= {verb.NAME for verb in VERBS}
