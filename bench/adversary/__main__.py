@@ -1,4 +1,4 @@
-"""`python -m bench.adversary [STATEMENTS [FRAMES [BODIES [REQUESTS [SOCKETS]]]]]`: attacks by class, on real servers.
+"""`python -m bench.adversary [STATEMENTS [FRAMES [BODIES [REQUESTS [SOCKETS [SPECS]]]]]]`: attacks, on real servers.
 
 - tenants: SQL and HTTP across namespaces (bench.pipeline.tenancy): reads, writes, forged rows, forged tokens.
 - broker: NATS frames from a grammar by a tenant's connection, with replies, headers and dedupe ids of others.
@@ -7,8 +7,10 @@
 - sockets: silent and dripping connections beside a neighbour.
 - floods: one namespace asks as fast as it can beside a neighbour.
 
-PostgreSQL, NATS and the data plane as processes, the policy server on a socket. Escalation by custom resources
-takes an API server: tests/api/access/test_authors.py tries every field of PodOptions. The last line is one JSON
+- escalation: custom resources with every field of PodOptions, through what the operator renders.
+
+PostgreSQL, NATS and the data plane as processes, the policy server on a socket. The admission policy, which refuses the
+same earlier, takes an API server: tests/api/access/test_authors.py. The last line is one JSON
 object; `breaches` must be 0 and `rss_peak_over_idle_mib` at most 200.
 """
 
@@ -21,7 +23,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from bench.adversary import broker_frames, floods, hostile_bodies, policy_servers, slow_sockets
+from bench.adversary import broker_frames, escalation, floods, hostile_bodies, policy_servers, slow_sockets
 from bench.adversary.found import Found
 from bench.adversary.world import World, standing
 from bench.arguments import numbers
@@ -61,10 +63,13 @@ async def at_the_servers(world: World, frames: int, bodies: int, requests: int, 
 
 def main(arguments: list[str]) -> int:
     """0 when everything was held off."""
-    asked = numbers(__doc__, arguments, statements=1_000_000, frames=10_000, bodies=10_000, requests=5000, sockets=400)
+    asked = numbers(
+        __doc__, arguments, statements=1_000_000, frames=10_000, bodies=10_000, requests=5000, sockets=400, specs=2000
+    )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as text, standing(Path(text)) as world:
         found = asyncio.run(at_the_servers(world, asked.frames, asked.bodies, asked.requests, asked.sockets))
+    found["escalation"] = escalation.attack(asked.specs, SEED)
     found["tenants"] = tenants(asked.statements, min(10_000, asked.statements))
     breaches = [f"{name}: {text}" for name, one in found.items() for text in one.breaches]
     for text in breaches[:50]:

@@ -59,3 +59,12 @@ def test_what_was_there_before_is_compared_field_by_field(render: Render) -> Non
     for now, before in (("pods", "before"), ("secrets", "known"), ("models", "modelsBefore")):
         old = set(re.findall(r"oldObject\.\?(spec[.?A-Za-z]+)", said[before]))
         assert old == set(re.findall(r"\bobject\.\?(spec[.?A-Za-z]+)", said[now]))
+
+
+def test_the_policy_asks_about_every_field_of_a_pod(render: Render) -> None:
+    policy = render({"authors": {"askRights": "always", "free": []}}).one(
+        "ValidatingAdmissionPolicy", "learnloop-system-learnloop-authors"
+    )
+    said = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
+    named = set(re.findall(r"'(\w+)'", said["fields"].split("]")[0]))
+    assert named == set(PodOptions.model_json_schema(by_alias=True)["properties"])

@@ -1,0 +1,165 @@
+"""Escalation by custom resources: hostile PodOptions, every field, through what the operator makes of them.
+
+The admission policy is left out, as on a cluster that has none: here the operator itself must hold. Every pod that it
+would apply is read again by rules of this file.
+"""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.adversary.found import Found
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.memory_service.agent_budgets import tell
+from learnloop_operator.core.memory_service.decide import decide as decide_memory
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
+from learnloop_operator.core.plan import Manifest, Plan
+from learnloop_operator.core.rollout.decide import decide as decide_rollout
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from testing.training.training_builders import plan as training_plan
+from testing.training.training_builders import spec as training_spec
+from testing.training.training_builders import world as training_world
+
+RULES = PodRules(images=("registry.example.com/",), service_accounts=("trainer",))
+OURS = "ours:1"
+OURS_ALL = (OURS, Settings().trainer_image)
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TOKEN = {"serviceAccountToken": {"path": "t", "audience": "https://kubernetes.default.svc"}}
+FIELDS: dict[str, list[Any]] = {
+    "image": ["evil/miner:1", "registry.example.com.evil/x:1", "registry.example.com/own:1"],
+    "imagePullPolicy": ["Always"],
+    "imagePullSecrets": [[{"name": "others"}]],
+    "resources": [{"limits": {"cpu": "1"}}],
+    "env": [
+        [{"name": "A", "valueFrom": {"fileKeyRef": {"path": "p", "volumeName": "v", "key": "k"}}}],
+        [{"name": "LEARNLOOP_DATA_URL", "value": "http://evil"}],
+        [{"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+    ],
+    "nodeSelector": [{"node-role.kubernetes.io/control-plane": ""}],
+    "tolerations": [[{"operator": "Exists"}]],
+    "affinity": [{"nodeAffinity": {}}],
+    "priorityClassName": ["system-node-critical"],
+    "serviceAccountName": ["admin", "default", "trainer"],
+    "volumes": [
+        [{"name": "h", "hostPath": {"path": "/"}}],
+        [{"name": "t", "projected": {"sources": [TOKEN]}}],
+        [{"name": "n", "nfs": {"server": "10.0.0.1", "path": "/"}}],
+        [{"name": "e", "emptyDir": {}, "hostPath": {"path": "/etc"}}],
+        [{"name": "ok", "emptyDir": {}}],
+    ],
+    "volumeMounts": [[{"name": "h", "mountPath": "/var/run/secrets/learnloop.dev"}]],
+    "schedulerName": ["evil"],
+    "topologySpreadConstraints": [[{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]],
+    "resourceClaims": [[{"name": "gpu", "resourceClaimName": "others"}]],
+    "labels": [{"app.kubernetes.io/component": "operator"}],
+    "annotations": [{"prometheus.io/port": "22"}],
+}
+
+
+def attack(tries: int, seed: int) -> Found:
+    """So many hostile specs, each field of PodOptions among them."""
+    rng, found = random.Random(seed), Found()
+    made = 0
+    for number in range(tries):
+        # First each value alone, then several together.
+        alone = [{field: value} for field, values in FIELDS.items() for value in values]
+        options = alone[number] if number < len(alone) else _several(rng)
+        for kind, plan in _plans(options):
+            found.tried += 1
+            for pod in _pods(plan):
+                made += 1
+                found.breaches += [f"{kind} with {options}: {flaw}" for flaw in flaws(pod)]
+    found.figures = {"pods": made, "fields": len(FIELDS)}
+    return found
+
+
+def flaws(pod: Manifest) -> Iterator[str]:
+    """What a pod has that its author must not get."""
+    for container in pod["containers"]:
+        image = container["image"]
+        if image not in OURS_ALL and not image.startswith("registry.example.com/"):
+            yield f"image {image}"
+        if container["securityContext"].get("allowPrivilegeEscalation") is not False:
+            yield "may escalate its privileges"
+        for variable in container["env"]:
+            if "fileKeyRef" in variable.get("valueFrom", {}):
+                yield f"env {variable['name']}"
+            if (
+                container["name"] != "postgres"
+                and variable["name"] == "LEARNLOOP_DATA_URL"
+                and "evil" in variable.get("value", "")
+            ):
+                yield "our own variable is taken over"
+    for volume in pod["volumes"]:
+        for kind in volume.keys() & {"hostPath", "nfs"}:
+            yield f"volume {kind}"
+        for source in volume.get("projected", {}).get("sources", ()):
+            if source.get("serviceAccountToken", {}).get("audience", "learnloop") != "learnloop":
+                yield "a token of another audience"
+    if pod.get("serviceAccountName") in ("admin", "default"):
+        yield f"ServiceAccount {pod['serviceAccountName']}"
+    if pod["securityContext"].get("runAsNonRoot") is not True or pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}:
+        yield "is not restricted"
+
+
+def _several(rng: random.Random) -> dict[str, Any]:
+    return {field: rng.choice(FIELDS[field]) for field in rng.sample(sorted(FIELDS), rng.randrange(2, 6))}
+
+
+def _plans(options: dict[str, Any]) -> Iterator[tuple[str, Plan]]:
+    yield "TrainingJob", training_plan(training_world(spec=training_spec(pod=options), pod_rules=RULES))
+    yield "MemoryService", decide_memory(_memory({"storage": {"size": "1Gi"}, "pod": options}))
+    yield "MemoryService.storage", decide_memory(_memory({"storage": {"size": "1Gi", "pod": options}}))
+    yield "ModelDeployment", decide_rollout(_deployment(options))
+
+
+def _memory(spec: dict[str, Any]) -> MemoryServiceSnapshot:
+    return MemoryServiceSnapshot(
+        now=NOW,
+        object=_object("MemoryService"),
+        spec=MemoryServiceSpec.model_validate(spec),
+        images=(OURS, OURS),
+        pull_policy="IfNotPresent",
+        budgets=tell("ns", {}),
+        data_url="http://data",
+        tls=True,
+        pod_rules=RULES,
+        fresh_password="p" * 32,
+        fresh_audit_key="k" * 44,
+    )
+
+
+def _deployment(options: dict[str, Any]) -> Snapshot:
+    body = {"model": {"uri": "uniform://discrete/2?observations=4"}, "serving": {"pod": options}}
+    spec = ModelDeploymentSpec.model_validate(body)
+    return Snapshot(
+        now=NOW,
+        object=_object("ModelDeployment"),
+        spec=spec,
+        before=ModelDeploymentStatus(),
+        desired=resolve(spec, None, "ns", RULES),
+        defaults=Defaults(OURS, "http://data", pods=RULES),
+    )
+
+
+def _object(kind: str) -> Manifest:
+    metadata = {"name": "x", "namespace": "ns", "uid": "u", "generation": 1}
+    return {"apiVersion": "learnloop.dev/v1alpha1", "kind": kind, "metadata": metadata}
+
+
+def _pods(plan: Plan) -> Iterator[Manifest]:
+    """Pod specs anywhere in what would be applied."""
+    waiting: list[Any] = [item for item in plan.apply if item["kind"] != "ConfigMap"]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("containers"), list):
+                yield {"volumes": [], **part}
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
