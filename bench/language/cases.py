@@ -7,7 +7,7 @@ from bench.language.tiny_runs import Case
 
 BARS = {"rloo": (0.25, 40.0), "grpo": (0.25, 40.0), "ppo-lm": (0.25, 40.0), "dpo": (0.10, 30.0)}
 """By algorithm: least gain in sampled success, and most processor seconds."""
-PAIRS = {"pairs": "episodes", "rollouts": 512, "batch_pairs": 16}
+PAIRS = {"pairs": "episodes", "rollouts": 1024, "group_size": 4, "batch_pairs": 16}
 
 CASES = {
     "rloo-lora": Case("rloo", "lora", 14, {"learning_rate": 3e-3}),
@@ -16,5 +16,5 @@ CASES = {
     "grpo-full": Case("grpo", "full", 14, {"learning_rate": 5e-4}),
     "ppo-lora": Case("ppo-lm", "lora", 14, {"learning_rate": 1e-3}),
     "ppo-full": Case("ppo-lm", "full", 14, {"learning_rate": 3e-4}),
-    "dpo-lora": Case("dpo", "lora", 30, {**PAIRS, "learning_rate": 1e-3}),
+    "dpo-lora": Case("dpo", "lora", 26, {**PAIRS, "learning_rate": 7e-4}),
 }

@@ -68,7 +68,7 @@ class TinyRun:
         words, world, group = AutoTokenizer.from_pretrained(base), ToolLookup(), Alone()
         model: Any = AutoModelForCausalLM.from_pretrained(base)
         given = {"learning_rate_schedule": "constant", **case.parameters}
-        chosen: Any = traits.parameters(weights=case.weights, **given)  # type: ignore[arg-type]
+        chosen: Any = traits.parameters(weights=case.weights, **given)
         whole = case.weights == "full"
         self.network = LanguageNetwork(
             model,
