@@ -17,24 +17,19 @@ Deviations, all deliberate:
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from learnloop_api.kinds.training.offline_algorithms import CqlParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.logged_transitions import LogLearner
 from learnloop_trainer.algorithms.traits import Traits, register
-from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
-UPDATES = 32  # per call of `iterate`
 
 
 def init(parameters: CqlParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
@@ -68,31 +63,21 @@ def slope(
     out.scatter_add_(1, action, values.gather(1, action).sub_(goal).sub_(conservatism))
 
 
-class Cql:
+class Cql(LogLearner):
     """Conservative Q-learning on this rank's part of every batch."""
+
+    UPDATES = 32
 
     def __init__(
         self, parameters: CqlParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        self.target = self.network.vector.clone()
+        """A fresh learner at step 0."""
+        network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        super().__init__(parameters, environment, occasion, network, {}, network)
+        self.parameters = parameters
         layers = range(len(parameters.hidden) + 1)
-        self._online = Stack(self.network, ["q"], ACTIVATION, layers)
-        self._target = Stack(self.network, ["q"], ACTIVATION, layers, vector=self.target)
-        self._log = LoggedTransitions(occasion, parameters.batch_size)
-        self.step = 0
-
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        self._log.fetch(self.network.vector.device)
-        with torch.inference_mode():
-            for _ in range(UPDATES):
-                self._update(self._log.batch(self.network.updates))
-                self.step += self.parameters.batch_size
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
-        return observation, []
+        self._online = Stack(network, ["q"], ACTIVATION, layers)
+        self._target = Stack(network, ["q"], ACTIVATION, layers, vector=self.target)
 
     def gradient(self, batch: Transitions, count: int) -> None:
         """Put the gradient of `loss / count` in the network's flat gradient. Within torch.inference_mode."""
@@ -107,30 +92,9 @@ class Cql:
         incoming.div_(count)
         self._online.backward(size)
 
-    def _update(self, batch: Transitions) -> None:
-        network, parameters = self.network, self.parameters
-        self.gradient(batch, parameters.batch_size)
-        self.occasion.group.add_up(network.gradient)
-        rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
-        network.adam(rate, parameters.max_gradient_norm, clear=False)  # the next gradient replaces this one
-        self.target.lerp_(network.vector, parameters.target_rate)
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        rest: Arrays = {"target": self.target.cpu().numpy().copy(), "step": np.asarray([self.step], dtype=np.int64)}
-        return self.network.state() | rest | self._log.state()
-
-    def own(self) -> Arrays:
-        """See Learner.own: there is nothing."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step = int(shared["step"][0])
-        self._log.restore(shared, self.network.vector.device)
+    def _learn(self, batch: Transitions) -> None:
+        self.gradient(batch, self.parameters.batch_size)
+        self._apply(self.network)
 
 
 register(

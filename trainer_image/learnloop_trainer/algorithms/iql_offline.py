@@ -20,24 +20,20 @@ Deviations, all deliberate:
 - The last step of an episode that was cut off is left out: nobody logged what came then.
 """
 
-import numpy as np
 import torch
 
 from learnloop_api.kinds.training.offline_algorithms import IqlOfflineParameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.logged_transitions import LogLearner
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
-from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Network, dense, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION, CRITIC_ACTIVATION = "tanh", "relu"
-UPDATES = 16  # per call of `iterate`
 CRITICS = ["critic0", "critic1"]
 EDGE = 0.99
 MOST_WEIGHT = 100.0
@@ -122,34 +118,24 @@ class Update:
         self._policy.backward(size)
 
 
-class IqlOffline:
+class IqlOffline(LogLearner):
     """Implicit Q-learning on this rank's part of every batch."""
+
+    UPDATES = 16
 
     def __init__(
         self, parameters: IqlOfflineParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        """A fresh learner at step 0."""
         bounds = environment.bounds
-        self.head, choices = fitting(environment), environment.actions if bounds is None else bounds.choices
+        head, choices = fitting(environment), environment.actions if bounds is None else bounds.choices
         width = choices if bounds is None else environment.actions + (choices - 1 if choices else 0)
-        networks = init(parameters, environment.observations, self.head, width, occasion.seed, device)
-        self.network, self.value, self.critics = networks
-        self.target = self.critics.vector.clone()
-        self._update = Update(networks, self.target, self.head, parameters, choices)
-        self._log = LoggedTransitions(occasion, parameters.batch_size)
-        self.step = 0
-
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        self._log.fetch(self.network.vector.device)
-        with torch.inference_mode():
-            for _ in range(UPDATES):
-                self._learn(self._log.batch(self.network.updates))
-                self.step += self.parameters.batch_size
-        total = self.network.vector.sum() + self.value.vector.sum() + self.critics.vector.sum()
-        require_finite(self.step, loss=total.cpu().numpy())
-        return observation, []
+        networks = init(parameters, environment.observations, head, width, occasion.seed, device)
+        policy, self.value, self.critics = networks
+        beside = {"value": self.value, "critics": self.critics}
+        super().__init__(parameters, environment, occasion, policy, beside, self.critics)
+        self.parameters = parameters
+        self._update = Update(networks, self.target, head, parameters, choices)
 
     def _learn(self, batch: Transitions) -> None:
         parameters, count = self.parameters, self.parameters.batch_size
@@ -162,41 +148,12 @@ class IqlOffline:
         self._apply(self.network)
         self._update.by_critics(batch, then, count)
         self._apply(self.critics)
-        self.target.lerp_(self.critics.vector, parameters.target_rate)
 
     def _deviation(self, advantage: torch.Tensor, count: int) -> torch.Tensor:
         """Collective: the standard deviation over all ranks' parts of the batch."""
         sums = torch.stack((advantage.sum(), advantage.square().sum())).div_(count)
         self.occasion.group.add_up(sums)
         return (sums[1] - sums[0].square()).clamp_(min=1e-12).sqrt_()
-
-    def _apply(self, network: Network) -> None:
-        self.occasion.group.add_up(network.gradient)
-        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
-        network.adam(rate, self.parameters.max_gradient_norm, clear=False)  # the next gradient replaces this one
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        rest: Arrays = {"target": self.target.cpu().numpy().copy(), "step": np.asarray([self.step], dtype=np.int64)}
-        state = self.network.state() | rest | self._log.state()
-        for name, network in (("value", self.value), ("critics", self.critics)):
-            state |= {f"{name}:{key}": array for key, array in network.state().items()}
-        return state
-
-    def own(self) -> Arrays:
-        """See Learner.own: there is nothing."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        for name, network in (("value", self.value), ("critics", self.critics)):
-            prefix = f"{name}:"
-            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step = int(shared["step"][0])
-        self._log.restore(shared, self.network.vector.device)
 
 
 register(

@@ -1,17 +1,24 @@
 """Batches of transitions from a log: all that some learners have, and what others mix their own with."""
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.training.offline_algorithms import Offline
 from learnloop_api.kinds.training.optimiser import RemembersLog
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
-from learnloop_trainer.algorithms.base import Arrays, Occasion
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.recordings.transitions import windows
 from learnloop_trainer.replay import Transitions
@@ -77,6 +84,79 @@ class LoggedTransitions:
         recording = Recording.of(state)
         if recording is not None:
             self.take(recording, device)
+
+
+class LogLearner:
+    """A learner whose every update is a batch of a log; this rank has its part of each."""
+
+    UPDATES: ClassVar[int]
+    """Per call of `iterate`."""
+
+    def __init__(
+        self,
+        parameters: Offline,
+        environment: VectorEnvironment,
+        occasion: Occasion,
+        network: Network,
+        beside: Mapping[str, Network],
+        judged: Network,
+    ) -> None:
+        """At step 0; the recording is fetched by the first `iterate`, or restored.
+
+        `network`: what is exported. `beside`: others by name. `judged`: the one of them all that a target follows.
+        """
+        self.occasion, self.environment, self.network = occasion, environment, network
+        self.target = judged.vector.clone()
+        self._shared, self._beside, self._judged = parameters, dict(beside), judged
+        self._log = LoggedTransitions(occasion, parameters.batch_size)
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
+        self._log.fetch(self.network.vector.device)
+        with torch.inference_mode():
+            for _ in range(self.UPDATES):
+                self._learn(self._log.batch(self.network.updates))
+                self.target.lerp_(self._judged.vector, self._shared.target_rate)
+                self.step += self._shared.batch_size
+        total = self.network.vector.sum()
+        for network in self._beside.values():
+            total = total + network.vector.sum()
+        require_finite(self.step, loss=total.cpu().numpy())
+        return observation, []
+
+    def _learn(self, batch: Transitions) -> None:
+        """Collective: one update of every network."""
+        raise NotImplementedError
+
+    def _apply(self, network: Network) -> None:
+        """Collective: a step along the gradients of all ranks, which the next ones replace."""
+        self.occasion.group.add_up(network.gradient)
+        rate = step_size(self._shared, self._shared.learning_rate, self.step / self.occasion.total_steps)
+        network.adam(rate, self._shared.max_gradient_norm, clear=False)
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        rest: Arrays = {"target": self.target.cpu().numpy().copy(), "step": np.asarray([self.step], dtype=np.int64)}
+        state = self.network.state() | rest | self._log.state()
+        for name, network in self._beside.items():
+            state |= {f"{name}:{key}": array for key, array in network.state().items()}
+        return state
+
+    def own(self) -> Arrays:
+        """See Learner.own: there is nothing."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        for name, network in self._beside.items():
+            prefix = f"{name}:"
+            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
+        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
+        self.step = int(shared["step"][0])
+        self._log.restore(shared, self.network.vector.device)
 
 
 class Memory:
