@@ -17,6 +17,8 @@ TAIL = 200
 LEAST = 51
 NEWEST, BLOCK, STRIDE = 10, 40, 10
 DROP_BAR, SPREAD_BAR, DECLINE_BAR = 4.45, 4.6, 5.0
+TIED_BAR, FEW_VALUES = 5.3, 0.75
+"""Where fewer than three of four returns differ (successes, a limit that most reach), ranks are far from normal."""
 LATE = 50
 """Newest returns whose spread is compared with that of those before."""
 LEARNING_BAR = 2.0
@@ -56,9 +58,10 @@ def sudden_drop(tail: Sequence[float]) -> Finding | None:
     newest, before = tail[-NEWEST:], tail[:-NEWEST]
     starts = range(len(before) - BLOCK, -1, -STRIDE)
     worst = min(((rank_sum(newest, before[at : at + BLOCK]), at) for at in starts), default=(0.0, 0))
-    if worst[0] > -DROP_BAR:
-        return None
     good = before[worst[1] : worst[1] + BLOCK]
+    tied = len({*newest, *good}) < FEW_VALUES * (NEWEST + BLOCK)
+    if worst[0] > -(TIED_BAR if tied else DROP_BAR):
+        return None
     ago = len(tail) - worst[1]
     return Finding(
         "SuddenDrop",

@@ -75,6 +75,12 @@ def test_too_few_returns_say_nothing() -> None:
     assert watch([]).returns == 0
 
 
+def test_a_few_episodes_that_end_early_are_no_drop_where_most_reach_the_limit() -> None:
+    unlucky = [500.0] * 189 + [400.0] + [500.0, 100.0, 100.0, 500.0, 100.0, 100.0, 500.0, 100.0, 100.0, 500.0]
+    assert watch(unlucky).findings == ()
+    assert [item.anomaly for item in watch([500.0] * 190 + [100.0] * 10).findings] == ["SuddenDrop"]
+
+
 def test_equal_returns_are_quiet() -> None:
     assert watch([7.0] * 300).findings == ()
 
