@@ -108,3 +108,32 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
     assert manifest.experience is not None
     assert (manifest.experience.agent, manifest.experience.episodes) == ("la", 1)
     assert manifest.experience.trajectory_ids == ["t"]
+
+
+@pytest.mark.parametrize(("algorithm", "field"), [("cql", "cql"), ("iql-offline", "iqlOffline")])
+def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(
+    launch: Launch,
+    small: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    ports: tuple[int, int],
+    algorithm: str,
+    field: str,
+) -> None:
+    store = tmp_path / "store"
+    (store / "trajectories").mkdir(parents=True)
+    recorded("CartPole-v1", store / "trajectories" / "la.jsonl")
+    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
+    order = small("dqn", 4096, data=data)
+    del order["spec"]["dqn"]
+    order["spec"] |= {"algorithm": algorithm, field: {"hidden": [16], "batchSize": 32, "environments": 2}}
+    both = [start() for start in ranks(launch, order, store, ports[0])]
+    results = [rank.ended() for rank in both]
+    assert [code for code, _ in results] == [0, 0], results
+    saved = DirectoryStore(store, "small-1").checkpoint()
+    assert saved is not None
+    together = part(unpack(saved.body)[0], "shared")
+    alone = begin(Order.model_validate(order), Alone(), torch.device("cpu"), DirectoryStore(store, "another"))
+    while alone.learner.step < 4096:
+        alone.observation, _ = alone.learner.iterate(alone.observation)
+    for name, array in alone.learner.network.arrays().items():
+        assert np.allclose(array, together[name], atol=2e-2), name
