@@ -6,15 +6,17 @@ and the receiver's name.
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import event_of
-from learnloop_dataplane.notifications.receivers import Receivers
-from learnloop_dataplane.notifications.sending import NotTaken, Sender
+from learnloop_dataplane.notifications.receivers import NotTaken, Receivers
 from learnloop_dataplane.postgres.database import Database
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.notifications.sending import Sender
 
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
 """Seconds until a message is tried again: five, then twice as long each time."""
@@ -53,7 +55,7 @@ class Notifications:
 
     def __init__(self, db: Database, receivers: Receivers, metrics: Metrics) -> None:
         self._db, self._receivers, self._metrics = db, receivers, metrics
-        self._sender = Sender(receivers)
+        self._sender: Sender | None = None
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
         """Writes what receivers are told of an event, within the transaction that writes the event."""
@@ -92,7 +94,7 @@ class Notifications:
             if receiver is None:
                 raise NotTaken("no receiver has this name any more", final=True)
             async with asyncio.timeout(TRY_SECONDS):
-                await self._sender.send(receiver, notice)
+                await self._speaker().send(receiver, notice)
         except (NotTaken, TimeoutError) as error:
             final, why = getattr(error, "final", False), str(error) or f"no end after {TRY_SECONDS} s"
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20))
@@ -107,4 +109,13 @@ class Notifications:
 
     async def close(self) -> None:
         """Ends its connections."""
-        await self._sender.close()
+        if self._sender is not None:
+            await self._sender.close()
+
+    def _speaker(self) -> "Sender":
+        """Made for the first message: most installations tell nobody, and need no HTTP client for it."""
+        if self._sender is None:
+            from learnloop_dataplane.notifications.sending import Sender
+
+            self._sender = Sender(self._receivers)
+        return self._sender

@@ -13,6 +13,14 @@ MOST_RECEIVERS, MOST_SECRET_BYTES = 50, 8192
 Address = Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
 
 
+class NotTaken(Exception):
+    """The receiver has not taken it. `final`: it never will."""
+
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+
+
 class Mail(BaseModel):
     """How e-mail is handed over (RFC 5321)."""
 

@@ -14,19 +14,11 @@ import orjson
 
 from learnloop_dataplane.notifications import messages
 from learnloop_dataplane.notifications.addresses import Refused, resolved
-from learnloop_dataplane.notifications.receivers import Mail, Receiver, Receivers
+from learnloop_dataplane.notifications.receivers import Mail, NotTaken, Receiver, Receivers
 
 SECONDS = 10.0
 SAID = 200
 JSON = "application/json"
-
-
-class NotTaken(Exception):
-    """The receiver has not taken it. `final`: it never will."""
-
-    def __init__(self, why: str, *, final: bool = False) -> None:
-        super().__init__(why)
-        self.final = final
 
 
 class Sender:

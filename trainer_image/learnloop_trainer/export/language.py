@@ -73,7 +73,7 @@ def put_into(model: Any, trained: Trained, scale: float | None = None) -> None:
                 _copy(parts[name], np.asarray(array), name)
             return
         assert scale is not None  # an adapter has one
-        for name in trained.arrays:
+        for name in sorted(trained.arrays):
             stem, found, _ = name.removeprefix(lora.PREFIX).partition(".lora_B.")
             if not found:
                 continue

@@ -81,9 +81,9 @@ class Rollout(Resource):
 
     profile: Literal["cautious", "standard", "fast", "shadow-first", "experiment", "auto"] | None = Field(
         default=None,
-        description="A ready-made way in place of steps. cautious: 10, 25, 50, 100 over four hours; standard: the same "
-        "over half an hour; fast: 25, 100; shadow-first: standard after a shadow step; experiment: against stable "
-        "until one is proven best; auto: cautious within a week of a take-back, fast after three promotions in a row, "
+        description="A ready-made way in place of steps. cautious: 10, 25, 50, 100 over four hours. standard: the same "
+        "over half an hour. fast: 25, 100. shadow-first: standard after a shadow step. experiment: against stable "
+        "until one is proven best. auto: cautious within a week of a take-back, fast after three promotions in a row, "
         "else standard. status.profile says which and why.",
     )
     steps: list[RolloutStep] = Field(

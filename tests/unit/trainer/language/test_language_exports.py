@@ -62,7 +62,8 @@ def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> N
     assert torch.equal(said(fresh), said(tiny))
 
 
-def test_a_file_of_another_kind_is_refused(tiny: Any) -> None:
+def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
+    from learnloop_trainer.language.from_scratch import model
     from learnloop_trainer.store.array_container import pack
 
     with pytest.raises(ValueError, match="no language model that learnloop trained"):
@@ -71,7 +72,7 @@ def test_a_file_of_another_kind_is_refused(tiny: Any) -> None:
     found = read(body)
     strange = {name.replace("layers.1", "layers.7"): array for name, array in found.arrays.items()}
     with pytest.raises(ValueError, match=r"layers\.7.*is of another model"):
-        put_into(tiny, type(found)(strange, found.facts), 1.0)
+        put_into(model(len(words), seed=3, stop=words.eos_token_id), type(found)(strange, found.facts), 1.0)
 
 
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen2ForCausalLM"])

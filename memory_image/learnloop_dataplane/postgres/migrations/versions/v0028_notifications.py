@@ -1,5 +1,7 @@
 """What receivers are still to be told, and what they were told of late."""
 
+from datetime import datetime
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -9,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 
-def _time(name: str, default: str | None = None) -> sa.Column[str]:
+def _time(name: str, default: str | None = None) -> sa.Column[datetime]:
     server_default = sa.text(default) if default else None
     return sa.Column(name, sa.DateTime(timezone=True), server_default=server_default, nullable=default is None)
 
