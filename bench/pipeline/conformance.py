@@ -35,6 +35,8 @@ BEYOND_SCHEMA = (
     "PUT /api/v1/rewards/policies/{name}/revisions/{revision}",
     "POST /api/v1/rewards/dry-run",
     "POST /api/v1/training/start",
+    "POST /api/v1/preferences",
+    "PUT /api/v1/models/{deployment}/gates/{job}/report",
 )
 
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_api.telemetry.json_logs import set_up
-from learnloop_api.tls.issued import NotIssued, own_context
+from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.http.head_deadlines import protocol
 from learnloop_dataplane.api.http.peer_connections import limited

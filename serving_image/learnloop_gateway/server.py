@@ -11,7 +11,7 @@ import uvloop
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import with_scheme
-from learnloop_api.tls.issued import NotIssued, own_context
+from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_gateway.answering import Answering
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms

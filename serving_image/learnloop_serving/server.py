@@ -16,7 +16,7 @@ import uvloop
 
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
-from learnloop_api.tls.issued import NotIssued, own_context
+from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.arms.server_seal import Seal, follow_key

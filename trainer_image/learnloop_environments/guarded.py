@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, Step, VectorEnvironment
-from learnloop_environments.endings import abandon
 from learnloop_environments.errors import ConfigError, EnvironmentFailed, TrainerError
+from learnloop_environments.termination_message import abandon
 from learnloop_environments.wrappers import Wrapper
 
 VARIABLE = "LEARNLOOP_ENVIRONMENT_SECONDS"

@@ -8,8 +8,8 @@ import os
 import sys
 import traceback
 
-from learnloop_environments.endings import testify
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
+from learnloop_environments.termination_message import testify
 from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated
 from learnloop_trainer.training_order import read_order, read_place

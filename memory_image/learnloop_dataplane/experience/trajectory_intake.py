@@ -73,10 +73,7 @@ class TrajectoryIntake:
         message_id = tenants_id(namespace, subject, f"{namespace}/{shielded.trajectory_id}")
         try:
             ack = await bus.publish(subject, redacted(shielded), message_id)
-        except Unavailable:
-            self._metrics.not_collected(namespace, "unavailable")
-            raise
-        except NoRoom:
+        except NoRoom:  # it is an Unavailable, too
             # Full of others' episodes, of which there is no end: this one need not wait behind them.
             try:
                 room.admit(namespace)
@@ -84,6 +81,9 @@ class TrajectoryIntake:
                 self._metrics.not_collected(namespace, "no_room")
                 raise
             return await self._store(namespace, shielded)
+        except Unavailable:
+            self._metrics.not_collected(namespace, "unavailable")
+            raise
         return Accepted(duplicate=bool(ack.duplicate), stored=True)
 
     async def _store(self, namespace: str, trajectory: Trajectory) -> Accepted:

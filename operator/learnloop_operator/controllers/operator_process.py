@@ -10,7 +10,7 @@ from typing import Any
 import kopf
 
 from learnloop_api.tls.contexts import authorities
-from learnloop_api.tls.issued import own_context
+from learnloop_api.tls.pod_certificate import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.certificates.told import keeper_of
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles

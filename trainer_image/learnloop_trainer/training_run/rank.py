@@ -9,8 +9,8 @@ import torch
 from learnloop_api import names
 from learnloop_api.wire.training import Manifest
 from learnloop_environments import own_code
-from learnloop_environments.endings import on_abandon
 from learnloop_environments.errors import TrainerError
+from learnloop_environments.termination_message import on_abandon
 from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
 from learnloop_trainer.distributed.torch_group import Peers
