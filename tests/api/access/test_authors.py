@@ -26,9 +26,12 @@ VALUES: dict[str, Any] = {
     "labels": {"app": "somebody-elses"},
     "nodeSelector": {"kubernetes.io/hostname": "control-plane"},
     "priorityClassName": "system-node-critical",
+    "resourceClaims": [{"name": "gpu", "resourceClaimName": "others"}],
     "resources": {"limits": {"cpu": "1"}},
+    "schedulerName": "own",
     "serviceAccountName": "admin",
     "tolerations": [{"operator": "Exists"}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
     "volumeMounts": [{"name": "v", "mountPath": "/v"}],
     "volumes": [{"name": "v", "secret": {"secretName": "payroll"}}],
 }

@@ -20,7 +20,8 @@ from learnloop_operator.adapters.kube.http_transport import KubeHttp
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = "learnloop-system"
 # Kinds of other projects, which this API server does not know.
-FOREIGN = ("gateway.networking.k8s.io/", "argoproj.io/")
+FLUX = ("source.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/")
+FOREIGN = ("gateway.networking.k8s.io/", "argoproj.io/", *FLUX)
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 
 Kubectl = Callable[..., str]
