@@ -110,7 +110,9 @@ class Agent:
         artifact = status.get("artifact") or {}
         served, why = None, _why(status)
         if status["phase"] == "Validated":
-            promoted = until(f"the end of {job}'s rollout", lambda: self._settled(artifact["uri"]), ROLLOUT_SECONDS)
+            promoted = until(
+                f"the end of {job}'s rollout", lambda: self._settled(before.uri, artifact["uri"]), ROLLOUT_SECONDS
+            )
             why = str(self._deployment().get("verdict") or why)
             if isinstance(promoted, Stable):
                 served = self._users.enough(self.name, promoted.revision, self._since)
@@ -127,16 +129,18 @@ class Agent:
             self._narrator.on_change(job, f"{job} {status.get('phase')}: {status['progress']}")
         return status if status.get("phase") in ("Validated", "Failed") else None
 
-    def _settled(self, uri: str) -> Stable | str | None:
-        """What serves when it is this model; a word when it was taken back or another one overtook it."""
+    def _settled(self, before: str, uri: str) -> Stable | str | None:
+        """What serves when it is this model; a word when it was taken back, or a later one serves in its place."""
         status = self._deployment()
         if status.get("verdict"):
             self._narrator.on_change(self.name, f"{self.name}: {status['verdict']}")
         found = self.stable()
         if found is not None and found.uri == uri and not status.get("canary"):
             return found
-        blocked = status.get("blockedRevision") or {}
-        return "taken back" if blocked.get("uri") == uri else None
+        blocked, canary = status.get("blockedRevision") or {}, status.get("canary") or {}
+        if blocked.get("uri") == uri:
+            return "taken back"
+        return "overtaken" if found is not None and found.uri not in (before, uri, canary.get("uri")) else None
 
 
 def _why(status: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Rules for returns of any sign and scale: what they say depends on the order of the returns alone.
 
-The bars were set by simulation, so that of 1,000 quiet runs of 1,000 episodes, looked at after every ten, at most 1 %
-raise an alarm (`make bench-watch` measures it anew).
+The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are looked at after every ten;
+`make bench-watch` measures how many there are.
 """
 
 from collections.abc import Sequence
