@@ -22,7 +22,7 @@ def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **chan
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{store}")
     spec = {
         "algorithm": algorithm,
-        "totalSteps": 20_000,
+        "totalSteps": 60_000,
         "data": {"spaces": SPACES, "learningAgentRef": {"name": "la"}},
         "export": {"behaviour": {"kind": "sampled", "temperature": 0.1}} if algorithm == "cql" else {},
         **changes,
