@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
 	@python3 hack/demo
 
-test: lint unit rollouts service ranks learn api e2e ## every check there is, in 45 minutes
+test: lint unit rollouts service ranks learn api e2e ## every check there is, in an hour
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date, the documentation
 	ruff check .
@@ -35,25 +35,25 @@ reference: $(VENV)/.ready ## write the generated pages of docs/reference
 dashboards: $(VENV)/.ready ## write the dashboards of the chart
 	$(PYTHON) hack/dashboards write
 
-unit: ## the unit tests: no cluster, no server, under a minute
+unit: ## the unit tests: no cluster, no server, two minutes
 	hack/unit
 
-rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, one minute
+rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minutes
 	pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
 
-service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, five minutes
+service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, six minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
 	pytest tests/ranks
 
-learn: $(VENV)/.ready ## each algorithm learns a small task, two minutes
+learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu
 
-api: $(VENV)/.ready ## against real etcds and kube-apiservers, nine minutes
+api: $(VENV)/.ready ## against real etcds and kube-apiservers, eleven minutes
 	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
