@@ -78,7 +78,7 @@ def token_volume() -> dict[str, Any]:
 
 
 def restricted(container: dict[str, Any]) -> dict[str, Any]:
-    """A further container of a pod, as restricted as the main one."""
+    """A container of a pod under the *restricted* standard, with a read-only root."""
     return {
         **container,
         "securityContext": CONTAINER_SECURITY,
@@ -92,16 +92,16 @@ def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]
     if token:
         mounts.append({"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
     resources = options.resources.to_kube() if options.resources else dict(main.resources)
-    result: dict[str, Any] = {
-        "name": main.name,
-        "image": options.image or main.image,
-        "imagePullPolicy": options.image_pull_policy or main.pull_policy,
-        "env": env_list(main.env, options),
-        "securityContext": CONTAINER_SECURITY,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [*mounts, *main.mounts, *(options.volume_mounts or ())],
-        **main.probes,
-    }
+    result = restricted(
+        {
+            "name": main.name,
+            "image": options.image or main.image,
+            "imagePullPolicy": options.image_pull_policy or main.pull_policy,
+            "env": env_list(main.env, options),
+            "volumeMounts": [*mounts, *main.mounts, *(options.volume_mounts or ())],
+            **main.probes,
+        }
+    )
     if main.command:
         result["command"] = list(main.command)
     if main.args:
