@@ -1,5 +1,6 @@
 """Batches of transitions from a log: all that some learners have, and what others mix their own with."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
@@ -86,7 +87,7 @@ class LoggedTransitions:
             self.take(recording, device)
 
 
-class LogLearner:
+class LogLearner(ABC):
     """A learner whose every update is a batch of a log; this rank has its part of each."""
 
     UPDATES: ClassVar[int]
@@ -125,9 +126,9 @@ class LogLearner:
         require_finite(self.step, loss=total.cpu().numpy())
         return observation, []
 
+    @abstractmethod
     def _learn(self, batch: Transitions) -> None:
         """Collective: one update of every network."""
-        raise NotImplementedError
 
     def _apply(self, network: Network) -> None:
         """Collective: a step along the gradients of all ranks, which the next ones replace."""

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from abc import ABC, abstractmethod
 from types import FrameType
 from typing import Generic, TypeVar
 
@@ -52,7 +53,7 @@ def newest(store: Store) -> bytes | None:
     return saved.body if saved else None
 
 
-class PacedSession(Generic[T]):
+class PacedSession(ABC, Generic[T]):
     """A training loop with its checkpoints; a kind of training says what a state is."""
 
     def __init__(
@@ -66,21 +67,21 @@ class PacedSession(Generic[T]):
         self._pause, self._strain = 0.0, 1.0  # seconds the last checkpoint held training up, per processor second of it
         self._chief = group.place.rank == 0
 
+    @abstractmethod
     def _packed(self, training: T) -> bytes | None:
         """Collective: the state of all ranks, on rank 0; None elsewhere."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _step(self, training: T) -> int:
         """How far it is, of totalSteps."""
-        raise NotImplementedError
 
     def _over(self, training: T) -> bool:
         """Is there nothing more to learn?"""
         return self._step(training) >= self._order.spec.total_steps
 
+    @abstractmethod
     def _iterate(self, training: T) -> None:
         """One round."""
-        raise NotImplementedError
 
     def _train(self, training: T, told: str) -> None:
         """Until it is over; returns when the final checkpoint is handed to the saver."""

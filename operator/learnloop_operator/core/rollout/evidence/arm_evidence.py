@@ -129,7 +129,7 @@ def lost(pods: int, whose: str) -> Missing | None:
         return None
     text = (
         f"Prometheus has no samples from when this comparison began of {pods} pod{'' if pods == 1 else 's'} of {whose} "
-        "that ran then: it was restarted without its data, did not scrape, or keeps less than the rollout lasts; "
+        "that ran then. It was restarted without its data, did not scrape, or keeps less than the rollout lasts; "
         "`kubectl learnloop restart` compares anew"
     )
     return Missing(reasons.EVIDENCE_GAP, text)
