@@ -4,7 +4,10 @@ import argparse
 
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.steering.rollout_order import look
+from learnloop_operator.cli.pipelines.junit import write_junit
+from learnloop_operator.cli.pipelines.options import check, waiting_options
+from learnloop_operator.cli.pipelines.rollout_end import wait_for_end
+from learnloop_operator.cli.steering.rollout_order import RolloutOrder, look
 
 NAME = "promote"
 HELP = "promote a canary without the evidence of its remaining steps, or an experiment's winner that waits for it"
@@ -14,21 +17,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, and which of its arms."""
     parser.add_argument("name", help="a ModelDeployment")
     parser.add_argument("--revision", help="the arm to promote; left out, the canary or the winner")
+    waiting_options(parser, "it serves everybody or was taken back: exit status 0 or 1", "rollout, gates and metrics")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
     """Name the revision; refused by the operator while a check is breached. Of a model that waits for the end of a
-    guard it is the guard that ends, for it has no canary yet."""
+    guard it is the guard that ends, for it has no canary yet. With --wait it says each new verdict.
+
+    Raises:
+        CommandError: there is nothing to promote; with --wait: it was refused, taken back, or has not ended in time.
+    """
+    check(options)
     rollout = look(cluster, options.name)
     stable = (rollout.status.get("stable") or {}).get("revision")
     if options.revision and options.revision == stable and not rollout.canary:
         return f"{stable} is stable already"
     waiting = rollout.waiting()
     if waiting and options.revision in (None, waiting):
-        rollout.order(NAME, waiting)
-        return (
-            f"asked to begin {waiting} now, as a canary; `kubectl learnloop why {options.name}` says what became of it"
-        )
+        return _ordered(rollout, waiting, f"asked to begin {waiting} now, as a canary", options)
     candidate = (None if rollout.canary else rollout.winner()) or rollout.trial()["revision"]
     revision = options.revision or candidate
     if revision != candidate:
@@ -37,5 +43,16 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         )
     if rollout.held and rollout.held["verb"] == "pause":
         raise rollout.refusal("is on hold: `kubectl learnloop resume` first")
-    rollout.order(NAME, revision)
-    return f"asked to promote {revision}; `kubectl learnloop why {options.name}` says what became of it"
+    return _ordered(rollout, revision, f"asked to promote {revision}", options)
+
+
+def _ordered(rollout: RolloutOrder, revision: str, asked: str, options: argparse.Namespace) -> str:
+    value = rollout.order(NAME, revision)
+    if not options.wait:
+        return f"{asked}; `kubectl learnloop why {options.name}` says what became of it"
+    end = wait_for_end(rollout.cluster, options.name, revision, value, options.timeout)
+    if options.junit:
+        write_junit(options.junit, options.name, end.cases)
+    if not end.promoted:
+        raise CommandError(end.sentence)
+    return end.sentence

@@ -67,7 +67,7 @@ class Objects:
 
 
 def options(name: str | None = "x", **more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**({"name": name, "arm": None} | more))
+    return argparse.Namespace(**({"name": name, "arm": None, "wait": False, "junit": None, "timeout": 1.0} | more))
 
 
 def rollout(**fields: Any) -> Objects:
