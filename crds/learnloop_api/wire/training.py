@@ -5,14 +5,14 @@ The data plane makes `agent.rl.training.status.v1.<namespace>.<job>` of them; se
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
-from learnloop_api.wire.training_figures import LONGEST_NAME, known
+from learnloop_api.wire.training_figures import LONGEST_NAME, NAME_PATTERN, known
 
 MOST_FIGURES = 96
 
@@ -23,7 +23,13 @@ def _figure(name: str) -> str:
     return name
 
 
-FigureName = Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_figure)]
+# The validator says what to send; a pattern would only be quoted. Clients read the pattern in the schema.
+FigureName = Annotated[
+    str,
+    Field(max_length=LONGEST_NAME),
+    AfterValidator(_figure),
+    WithJsonSchema({"type": "string", "maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}),
+]
 LEAST_PAIRS = 6
 """Fewer episodes show nothing at 95 %: of equal policies one wins 5 of 5 in 3 % of all cases."""
 
@@ -93,6 +99,7 @@ class RunProgress(WireModel):
     figures: dict[FigureName, float] = Field(
         default_factory=dict,
         max_length=MOST_FIGURES,
+        json_schema_extra={"additionalProperties": False},
         description="what the learner and its process tell of themselves: loss, entropy, kl_divergence, gradient_norm, "
         "cpu_utilization and others; those that do not apply are left out",
     )

@@ -1,5 +1,6 @@
 """What a learner and its process tell of themselves: one list of names for heartbeats, curves and Prometheus."""
 
+import re
 from collections.abc import Mapping
 
 FIGURES: Mapping[str, str] = {
@@ -33,8 +34,10 @@ LEARNED = ("samples_to_convergence", "convergence")
 LONGEST_NAME = 32
 
 
+NAME_PATTERN = f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}([0-9]|[12][0-9]|3[01]))$"
+"""What `known` accepts, in the words of JSON Schema; action numbers end below MOST_ACTIONS."""
+
+
 def known(name: str) -> bool:
     """Is this one of the figures that a heartbeat may carry?"""
-    number = name.removeprefix(ACTION_SHARE)
-    action = number != name and number.isascii() and number.isdigit() and int(number) < MOST_ACTIONS
-    return action or name in FIGURES or name in RESOURCES or name in LEARNED
+    return re.fullmatch(NAME_PATTERN, name) is not None
