@@ -18,29 +18,14 @@ import orjson
 
 from learnloop_dataplane.ranking.betting import Bets
 from learnloop_dataplane.ranking.columns import Floats
+from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
-RATE = 0.05
-PULL = 0.002  # towards the static weights: what no feedback speaks about stays as it was
-BET = 0.3  # on labels
-PROOF = math.log(100.0)
-FEWEST = 30
-LONGEST = 3.0  # of a step's gradient
-MOST = 3.0  # of a weight, in absolute value
-UNKNOWN = 0.5  # standard deviation of what a weight may be, around the static one, before any reward
-EFFECT = 0.1  # of one memory whose score is higher by one, in standard deviations of the reward
-FORGOTTEN = 0.001  # of what rewards taught about the weights, with each reward
-RECENT = 50  # rewards say what is usual
-WIDTH = 2.0  # standard deviations from the usual reward count as much as any more
-ROUNDING = 1e-6  # of rewards that are all alike: what differs by less is no difference
-OUTDATED = 0.005  # of what rewards taught about what to expect of an answer, with each reward
-MOST_EXPECTED = 0.7
-
 _N = len(SIGNALS)
-MEANING = 2  # of the signals: raised when they, or the static weights, come to mean something else
+SIGNALS_VERSION = 2  # raised when the signals, or the static weights, come to mean something else
 _LOWER = np.tril_indices(_N)
-_PRIOR = np.eye(_N) * UNKNOWN**2
-_GUESS = np.eye(_N + 1) * 0.2
+_PRIOR = np.eye(_N) * SETTINGS.prior_deviation**2
+_GUESS = np.eye(_N + 1) * SETTINGS.prior_expectation_variance
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,7 @@ class Ranker:
     doubted: tuple[float, ...] = tuple(_GUESS[np.tril_indices(_N + 1)].tolist())
     covariance: tuple[float, ...] = tuple(_PRIOR[_LOWER].tolist())
     bets: Bets = field(default_factory=Bets)
-    meaning: int = MEANING
+    meaning: int = SIGNALS_VERSION
 
     def vector(self) -> Floats:
         """The weights recall uses: its own when it has proved itself, the static ones until then."""
@@ -92,7 +77,7 @@ class Ranker:
         A state with another number of signals is an older release's and starts over, and so does one that learned when
         the signals meant something else.
         """
-        if not state or len(state.get("weights", ())) != _N or state.get("meaning") != MEANING:
+        if not state or len(state.get("weights", ())) != _N or state.get("meaning") != SIGNALS_VERSION:
             return cls()
         known: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in state.items()
@@ -128,7 +113,7 @@ def learn_from_labels(ranker: Ranker, shown: Shown, helpful: Sequence[int]) -> R
         for other in rest:
             apart = shown.features[index] - shown.features[other]
             step += apart / (1.0 + math.exp(min(float(weights @ apart), 50.0)))
-    stake = BET * max(-1.0, min(1.0, better))
+    stake = SETTINGS.label_stake * max(-1.0, min(1.0, better))
     return _moved(_judged(ranker, math.log1p(stake), math.log1p(-stake)), step / max(len(helpful) * len(rest), 1))
 
 
@@ -163,9 +148,9 @@ def gain(shown: Shown, weights: Sequence[float] | Floats, helpful: Sequence[int]
 def _usual(ranker: Ranker, reward: float) -> tuple[Ranker, float]:
     """How unusual the reward is, from -1 to 1, and what is usual from now on."""
     n = ranker.rewards
-    share, off = max(1.0 / (n + 1), 1.0 / RECENT), reward - ranker.mean
-    deviation = max(math.sqrt(ranker.variance), ROUNDING * max(1.0, abs(ranker.mean)))
-    surprise = max(-1.0, min(1.0, off / (WIDTH * deviation))) if n else 0.0
+    share, off = max(1.0 / (n + 1), 1.0 / SETTINGS.usual_rewards), reward - ranker.mean
+    deviation = max(math.sqrt(ranker.variance), SETTINGS.rounding * max(1.0, abs(ranker.mean)))
+    surprise = max(-1.0, min(1.0, off / (SETTINGS.widest_surprise * deviation))) if n else 0.0
     variance = (1.0 - share) * (ranker.variance + share * off * off)
     mean = ranker.mean + share * off
     return replace(ranker, feedbacks=ranker.feedbacks + 1, rewards=n + 1, mean=mean, variance=variance), surprise
@@ -176,8 +161,8 @@ def _expected(ranker: Ranker, recalls: Sequence[Shown], surprise: float) -> tupl
     means = [shown.propensities @ shown.features / max(shown.k, 1) for shown in recalls]
     signals = np.append(np.mean(means, axis=0), 1.0)
     old = np.array(ranker.expected)
-    expected = max(-MOST_EXPECTED, min(MOST_EXPECTED, float(old @ signals)))
-    believed = _relaxed(old, np.zeros(_N + 1), _square(ranker.doubted), _GUESS, OUTDATED)
+    expected = max(-SETTINGS.largest_expectation, min(SETTINGS.largest_expectation, float(old @ signals)))
+    believed = _relaxed(old, np.zeros(_N + 1), _square(ranker.doubted), _GUESS, SETTINGS.expectation_forgotten)
     coefficients, covariance = _updated(*believed, signals, surprise)
     ranker = replace(ranker, expected=_short(coefficients), doubted=_short(covariance[np.tril_indices(_N + 1)]))
     return ranker, max(-1.0, min(1.0, surprise - expected))
@@ -226,9 +211,11 @@ def _chosen(shown: Shown, weights: Sequence[float] | Floats) -> Floats:
 def _filtered(ranker: Ranker, recalls: Sequence[Shown], explored: Sequence[Floats], advantage: float) -> Ranker:
     """The weights after one more observation of what they explain; both they and the certainty drift back slowly."""
     pairs = zip(recalls, explored, strict=True)
-    seen: Floats = EFFECT * np.mean([coin @ shown.features for shown, coin in pairs], axis=0)
-    believed = _relaxed(np.array(ranker.weights), weight_vector(STATIC), _square(ranker.covariance), _PRIOR, FORGOTTEN)
-    weights, covariance = _updated(*believed, seen, WIDTH * advantage)
+    seen: Floats = SETTINGS.effect * np.mean([coin @ shown.features for shown, coin in pairs], axis=0)
+    believed = _relaxed(
+        np.array(ranker.weights), weight_vector(STATIC), _square(ranker.covariance), _PRIOR, SETTINGS.weights_forgotten
+    )
+    weights, covariance = _updated(*believed, seen, SETTINGS.widest_surprise * advantage)
     return replace(ranker, weights=_bounded(weights), covariance=_short(covariance[_LOWER]))
 
 
@@ -248,24 +235,36 @@ def _judged(ranker: Ranker, better: float, worse: float) -> Ranker:
     """Adds the logs of what the two bets brought, on it and against it, and draws the conclusion."""
     if not ranker.active:
         evidence = ranker.evidence + better
-        return replace(ranker, evidence=evidence, active=evidence >= PROOF and ranker.feedbacks >= FEWEST, doubt=0.0)
+        return replace(
+            ranker,
+            evidence=evidence,
+            active=evidence >= SETTINGS.proof and ranker.feedbacks >= SETTINGS.least_feedbacks,
+            doubt=0.0,
+        )
     doubt = max(0.0, ranker.doubt + worse)
-    if doubt >= PROOF:
+    if doubt >= SETTINGS.proof:
         # Proved worse since it is in use: back into the shadow, where it has to prove itself from nothing.
-        return replace(ranker, active=False, evidence=0.0, doubt=0.0, rewards=min(ranker.rewards, RECENT))
+        return replace(
+            ranker, active=False, evidence=0.0, doubt=0.0, rewards=min(ranker.rewards, SETTINGS.usual_rewards)
+        )
     return replace(ranker, evidence=ranker.evidence + better, doubt=doubt)
 
 
 def _moved(ranker: Ranker, step: Floats) -> Ranker:
     length = float(np.linalg.norm(step))
-    if length > LONGEST:
-        step = step * (LONGEST / length)
+    if length > SETTINGS.longest_gradient:
+        step = step * (SETTINGS.longest_gradient / length)
     weights = np.array(ranker.weights)
-    return replace(ranker, weights=_bounded(weights + RATE * step - PULL * (weights - weight_vector(STATIC))))
+    return replace(
+        ranker,
+        weights=_bounded(
+            weights + SETTINGS.label_rate * step - SETTINGS.pull_to_static * (weights - weight_vector(STATIC))
+        ),
+    )
 
 
 def _bounded(weights: Floats) -> tuple[float, ...]:
-    return tuple(np.clip(weights, -MOST, MOST).tolist())
+    return tuple(np.clip(weights, -SETTINGS.largest_weight, SETTINGS.largest_weight).tolist())
 
 
 def _short(values: Floats) -> tuple[float, ...]:

@@ -12,8 +12,9 @@ from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import Busy, hold
-from learnloop_dataplane.ranking.learned_ranker import PROOF, Ranker, Shown, learn_from_labels, learn_from_reward
+from learnloop_dataplane.ranking.learned_ranker import Ranker, Shown, learn_from_labels, learn_from_reward
 from learnloop_dataplane.ranking.outcome_credit import credits, utility
+from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS
 from learnloop_dataplane.recall.recall_log import RecallLog
 
@@ -106,7 +107,7 @@ class Feedback:
         async with self._db.tenant(namespace) as connection:
             state = await connection.fetchval(_STATE, namespace, agent)
         ranker = Ranker.from_state(orjson.loads(state) if state else None)
-        return _described(agent, ranker) | {"evidence": round(ranker.evidence, 4), "needed": round(PROOF, 4)}
+        return _described(agent, ranker) | {"evidence": round(ranker.evidence, 4), "needed": round(SETTINGS.proof, 4)}
 
     async def run(self, namespace: str) -> int:
         """Gives each rewarded episode's reward to its recalls; returns how many episodes that were.

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from learnloop_dataplane.ranking.exploration import LABELLED, PATIENCE, TRYING, WATCHING, explore
 from learnloop_dataplane.ranking.learned_ranker import (
-    MEANING,
-    MOST,
+    SIGNALS_VERSION,
     Ranker,
     Shown,
     gain,
@@ -21,6 +20,7 @@ from learnloop_dataplane.ranking.learned_ranker import (
     learn_from_reward,
 )
 from learnloop_dataplane.ranking.outcome_credit import credits, utility
+from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
 
@@ -158,7 +158,7 @@ def test_whatever_the_rewards_are_a_bet_has_nothing_to_gain_from_the_coin(reward
         after, advantage = learn_from_reward(ranker, [Shown(features[rows], 10, ranked_chances[rows])], last)
         assert abs(advantage) <= 1.0
         assert all(np.isfinite(after.weights))
-        assert max(map(abs, after.weights)) <= MOST
+        assert max(map(abs, after.weights)) <= SETTINGS.largest_weight
         expected += chance * np.exp(after.evidence - ranker.evidence)
     assert expected == pytest.approx(1.0)
 
@@ -178,7 +178,7 @@ def test_the_recalls_of_one_episode_are_one_bet() -> None:
 def test_what_was_learned_when_the_signals_meant_something_else_is_forgotten() -> None:
     learned = live(Ranker(), np.random.default_rng(3), 20, lambda shown, _: shown.mean())[-1]
     assert Ranker.from_state(asdict(learned)) == learned
-    assert Ranker.from_state(asdict(learned) | {"meaning": MEANING - 1}) == Ranker()
+    assert Ranker.from_state(asdict(learned) | {"meaning": SIGNALS_VERSION - 1}) == Ranker()
     before = {name: value for name, value in asdict(learned).items() if name != "meaning"}
     assert Ranker.from_state(before) == Ranker()
 
