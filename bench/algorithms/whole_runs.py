@@ -14,7 +14,8 @@ from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 
 EPISODES = 200
-CLIMBING = {"curriculum": {}}  # all levels, each with its own threshold, to the hardest: what a user gets
+CLIMBING: dict[str, Any] = {"curriculum": {}}
+"""All levels, each with its own threshold, to the hardest: what a user gets."""
 
 
 def proven_return(

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.export import language as exports
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.batches import batches
 from learnloop_trainer.language.chat import Chat
@@ -118,8 +118,8 @@ def main() -> None:
         network.vector.copy_(torch.randn(len(network.vector), generator=torch.Generator().manual_seed(1)) * 0.05)
         config = json.loads((folder / "config.json").read_text())
         arrays = lora.arrays(network.adapters)
-        body = exports.gguf_adapter(arrays, config, ALPHA)
-        wrong = exports.gguf_adapter(arrays, {**config, "num_attention_heads": 1, "num_key_value_heads": 1}, ALPHA)
+        body = gguf_adapter(arrays, config, ALPHA)
+        wrong = gguf_adapter(arrays, {**config, "num_attention_heads": 1, "num_key_value_heads": 1}, ALPHA)
         assert body is not None
         assert wrong is not None
         prompts = [chat.opening(world.begin(Split.HELD_OUT, 0, number).opening) for number in range(TURNS)]

@@ -121,7 +121,9 @@ def numpy_floor(agents: Sequence[Agent]) -> Ask:
 
 async def serially(ask: Ask, agents: Sequence[Agent], questions: int) -> Found:
     """One question at a time, every agent by turns."""
-    took, recall, large = [], [], []
+    took: list[float] = []
+    recall: list[float] = []
+    large: list[float] = []
     for number in range(questions):
         agent = number % len(agents)
         question = number // len(agents) % len(agents[agent].questions)

@@ -64,7 +64,8 @@ class Needs:
         importance = np.clip(0.35 + 0.1 * np.log1p(need) + 0.15 * rng.standard_normal(MEMORIES), 0, 1)
         helped = rng.binomial(used, 0.6)
         hurt = rng.binomial(used - helped, 0.25)
-        return cls(need, rng.poisson(need).astype(float), age, idle, importance, used, helped, hurt)
+        uses = (used.astype(float), helped.astype(float), hurt.astype(float))
+        return cls(need, rng.poisson(need).astype(float), age, idle, importance, *uses)
 
     def shares(self, stays: Any) -> tuple[float, float, float]:
         """What these indices keep of the oracle's and of the clairvoyant's, and what the newest half keeps."""

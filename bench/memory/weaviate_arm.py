@@ -187,7 +187,7 @@ async def _served(
 def _asked(agent: Agent, ids: Sequence[str], number: int) -> Asked:
     score = agent.matrix @ agent.asked[number]
     bar = score[agent.nearest(number)[-1]] - TIES
-    right = frozenset(UUID(ids[place]) for place in np.flatnonzero(score >= bar))
+    right = frozenset(UUID(ids[int(place)]) for place in np.flatnonzero(score >= bar))
     text = agent.questions[number]
     return Asked(
         agent.name, Query(text, text.split(), agent.asked[number], HashingEmbedder().name, None, ALL_TYPES), right

@@ -42,8 +42,9 @@ async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 @kopf.on.create(*WHERE)
 @kopf.on.update(*WHERE)
-async def reconcile(body: kopf.Body, patch: kopf.Patch, namespace: str, name: str, **_: Any) -> None:
+async def reconcile(body: kopf.Body, patch: kopf.Patch, namespace: str | None, name: str, **_: Any) -> None:
     """The children, then the status."""
+    assert namespace is not None
     live = {"apiVersion": names.API_VERSION, "kind": MODEL_DEPLOYMENT.kind, **dict(body)}
     labels = f"{names.LABEL_DEPLOYMENT}={name}"
     deployments, table = await asyncio.gather(

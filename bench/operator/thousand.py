@@ -6,7 +6,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -47,7 +47,7 @@ def say(text: str) -> None:
 
 
 async def measure(
-    side: str, kubeconfig: Path, size: Size, beside: Callable[[], Awaitable[None]] | None = None
+    side: str, kubeconfig: Path, size: Size, beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> dict[str, Any]:
     """All figures of one side on an empty API server; `beside` is done while the operator idles."""
     async with Api(kubeconfig) as api, Observer(api, [MODEL_DEPLOYMENT]) as observer, data_plane() as url:

@@ -147,7 +147,11 @@ async def dead_letters(url: str) -> int:
 async def warehoused(url: str) -> dict[str, int]:
     """Episodes of the warehouse, as a query counts them, and how many different ones they are."""
     warehouse = ClickHouse(url, days=365, timeout=60)
-    everything = {"since": datetime(2000, 1, 1, tzinfo=UTC), "until": datetime(2100, 1, 1, tzinfo=UTC), "before": ""}
+    everything: dict[str, Any] = {
+        "since": datetime(2000, 1, 1, tzinfo=UTC),
+        "until": datetime(2100, 1, 1, tzinfo=UTC),
+        "before": "",
+    }
     page = await warehouse.page("default", ["trajectory_id"], agents=None, size=10**7, **everything)
     await warehouse.close()
     return {"rows": len(page), "episodes": len({row["trajectory_id"] for row in page})}

@@ -8,13 +8,13 @@ import schemathesis
 STORING = ("POST /api/v1/memory/store", "POST /api/v1/memory/store/batch")
 
 
-@schemathesis.serializer("application/x-ndjson")  # type: ignore[untyped-decorator]
+@schemathesis.serializer("application/x-ndjson")
 def lines(_: Any, value: Any) -> bytes:
     """Text as it is; what is no text, as the text of it."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
-@schemathesis.hook  # type: ignore[untyped-decorator]
+@schemathesis.hook
 def before_call(_: Any, case: Any, __: Any) -> None:
     """Of a body that is meant to be good: times are of this era in UTC too, and a memory ends after it begins."""
     if case.meta is None or case.meta.generation.mode != schemathesis.GenerationMode.POSITIVE:

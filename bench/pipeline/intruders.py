@@ -78,13 +78,14 @@ async def attack(
     rng, counted, cluster = random.Random(seed), Counter[str](), house.cluster
     later = int(time.time()) + 36_000  # the attack may take long
     honest = [cluster.token(name, exp=later) for name in ATTACKERS]
+    claim: dict[str, Any] = {"kubernetes.io": {"namespace": VICTIM}}
     bad = [
         Cluster().token(VICTIM, exp=later),
         cluster.token(VICTIM, exp=1),
         cluster.token(VICTIM, aud=["other"], exp=later),
         cluster.token("red", sub=f"system:serviceaccount:{VICTIM}:default", exp=later),
-        cluster.token("red", exp=later, **{"kubernetes.io": {"namespace": VICTIM}}),
-        jwt.encode({"kubernetes.io": {"namespace": VICTIM}}, "k" * 32, algorithm="HS256", headers={"kid": "k1"}),
+        cluster.token("red", exp=later, **claim),
+        jwt.encode(claim, "k" * 32, algorithm="HS256", headers={"kid": "k1"}),
         "nonsense",
     ]
     for _ in range(requests):

@@ -57,7 +57,7 @@ def _iban(rng: random.Random) -> str:
 
 
 def _grouped(rng: random.Random, compact: str) -> str:
-    separator = rng.choice(("", *SEPARATORS))
+    separator: str = rng.choice(("", *SEPARATORS))
     return separator.join(compact[i : i + 4] for i in range(0, len(compact), 4))
 
 

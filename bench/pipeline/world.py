@@ -53,12 +53,13 @@ class Postgres:
         while _state(process) not in "TtZ":
             time.sleep(0.001)
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        for one in (process, *map(int, children)):
+        family = (process, *map(int, children))
+        for one in family:
             try:
                 os.kill(one, signal.SIGKILL)
             except ProcessLookupError:  # it has just ended
                 continue
-        while any(Path(f"/proc/{one}").exists() and not _zombie(one) for one in (process, *children)):
+        while any(Path(f"/proc/{one}").exists() and not _zombie(one) for one in family):
             time.sleep(0.01)
 
     def start(self) -> None:

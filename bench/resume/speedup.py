@@ -39,7 +39,7 @@ def seconds(spec: dict[str, Any], ranks: int, threads: int, directory: Path) -> 
 
 def speedups(rounds: int, root: Path) -> dict[str, dict[str, Any]]:
     """Median and range over the rounds, above 1 where it is faster than one rank with one thread."""
-    report = {}
+    report: dict[str, dict[str, Any]] = {}
     for name, spec in RUNS.items():
         ways = [ONE, TWO, THREADED] if name == "large" else [ONE, TWO]  # the trainer gives small nets one thread
         took: dict[str, list[float]] = {way: [] for way in ways}

@@ -64,4 +64,5 @@ def canaries_of_table(config_map: Any) -> int | None:
     text = (config_map.get("data") or {}).get("routing.json")
     if text is None or not config_map["metadata"]["name"].endswith("-routing"):
         return None
-    return sum(arm["role"] == "canary" for arm in json.loads(text)["arms"])
+    arms: list[dict[str, Any]] = json.loads(text)["arms"]
+    return sum(1 for arm in arms if arm["role"] == "canary")

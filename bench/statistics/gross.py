@@ -42,7 +42,9 @@ def false_rollbacks(rollouts: int, seconds: int, per_second: int, seed: int) -> 
     for _ in range(BOUNDS):
         alarms = Alarms(rollouts)
         for moment in range(1, seconds + 1):
-            alarms.hear(np.full(rollouts, float(per_second)), source.binomial(per_second, BAR, rollouts), moment)
+            alarms.hear(
+                np.full(rollouts, float(per_second)), source.binomial(per_second, BAR, rollouts).astype(float), moment
+            )
             fired |= alarms.evidence >= NEEDED
     return float(fired.mean())
 
@@ -56,7 +58,8 @@ def requests_until_right(rollouts: int, good_seconds: int, per_second: int, shar
     needed, asked = np.full(rollouts, np.inf), 0
     while np.isinf(needed).any():
         asked += 1
-        alarms.hear(np.ones(rollouts), source.binomial(1, share, rollouts), good_seconds + 1 + asked // per_second)
+        failed = source.binomial(1, share, rollouts).astype(float)
+        alarms.hear(np.ones(rollouts), failed, good_seconds + 1 + asked // per_second)
         needed[np.isinf(needed) & (alarms.evidence >= NEEDED)] = asked
     return needed
 

@@ -1,6 +1,6 @@
 """learnloop's trainer beside Stable-Baselines3, TorchRL and rlox; the last line printed is one JSON object.
 
-usage: compare.py PYTHON_OF_THE_PRODUCT PYTHON_OF_THE_PEERS
+usage: python -m bench.trainer.compare PYTHON_OF_THE_PRODUCT PYTHON_OF_THE_PEERS
 
 The sides take turns (see lanes.py). Ratios are formed pair by pair; reported are their medians, the smallest and the
 largest. `steps_ratio` compares wall time, `steps_ratio_cpu_time` the CPU time of the processes.
@@ -19,9 +19,9 @@ import subprocess
 import sys
 from typing import Any
 
-from lanes import Lanes, Outcome, Round
-from statistics_of import quality, ratios
-from tasks import ROLLOUT, SOLVE, WORK, Task
+from bench.trainer.lanes import Lanes, Outcome, Round
+from bench.trainer.statistics_of import quality, ratios
+from bench.trainer.tasks import ROLLOUT, SOLVE, WORK, Task
 
 PROGRAMS = {"ours": "ours.py", "sb3": "sb3.py", "rlox": "rlox_ppo.py"}
 # Its time is spent in matrix products, the peer's in Python: beside another lane the two would not suffer alike.

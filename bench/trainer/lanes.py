@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statistics_of import iqm
-from tasks import Task
+from bench.trainer.statistics_of import iqm
+from bench.trainer.tasks import Task
 
 HERE = Path(__file__).resolve().parent
 BEGAN = time.monotonic()

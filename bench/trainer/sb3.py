@@ -16,12 +16,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "dqn": DQN, "sac": SAC}
 
 
-class Solved(BaseCallback):
+class Solved(BaseCallback):  # type: ignore[misc]  # the peers' packages are in an environment of their own
     """Notes the moment the newest `window` training episodes have the wanted mean return."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         super().__init__()
-        self.task, self.seconds, self.began = task, None, 0.0
+        self.task, self.began = task, 0.0
+        self.seconds: float | None = None
         self.recent: list[float] = []
 
     def _on_training_start(self) -> None:

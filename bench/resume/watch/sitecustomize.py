@@ -10,6 +10,10 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 NOTE = struct.Struct("<dqq")
 BEGUN, ITERATED, CAPTURED = range(3)
@@ -18,39 +22,42 @@ BEGUN, ITERATED, CAPTURED = range(3)
 class _Watch(importlib.abc.MetaPathFinder):
     """Wraps learnloop_trainer.training_run.session once it is loaded."""
 
-    def find_spec(self, name, path, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module's own, with its loader wrapped."""
         if name != "learnloop_trainer.training_run.session":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
         load = spec.loader.exec_module
 
-        def loaded(module):  # type: ignore[no-untyped-def]
+        def loaded(module: ModuleType) -> None:
             load(module)
             _wrap(module)
 
-        spec.loader.exec_module = loaded
+        spec.loader.exec_module = loaded  # type: ignore[method-assign]
         return spec
 
 
-def _wrap(module):  # type: ignore[no-untyped-def]
+def _wrap(module: Any) -> None:
     handle = os.open(os.environ["LEARNLOOP_BENCH_NOTES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def note(step, what):  # type: ignore[no-untyped-def]
+    def note(step: int, what: int) -> None:
         os.write(handle, NOTE.pack(time.time(), step, what))
 
     resume, iterate, save = module.resume, module.Session._iterate, module.Session._save
 
-    def resumed(*args):  # type: ignore[no-untyped-def]
+    def resumed(*args: Any) -> Any:
         training = resume(*args)
         note(training.learner.step, BEGUN)
         return training
 
-    def iterated(session, training):  # type: ignore[no-untyped-def]
+    def iterated(session: Any, training: Any) -> None:
         iterate(session, training)
         note(training.learner.step, ITERATED)
 
-    def saved(session, training):  # type: ignore[no-untyped-def]
+    def saved(session: Any, training: Any) -> None:
         note(training.learner.step, CAPTURED)
         save(session, training)
 
