@@ -105,10 +105,12 @@ def test_an_unknown_algorithm_is_refused_by_name(launch: Launch, small: Small, t
 def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stays(
     launch: Launch, small: Small, tmp_path: Path
 ) -> None:
-    rank = launch(small("dqn", STEPS, **OFTEN))
+    # Ten times as long: on a fast machine the run would end before the next heartbeat.
+    rank = launch(small("dqn", 10 * STEPS, **OFTEN))
     pointer = tmp_path / "store/runs/small-1/checkpoint.json"
     rank.wait_until(pointer.exists)
-    resource.prlimit(rank.process.pid, resource.RLIMIT_FSIZE, (2048, 2048))
+    # Heartbeats are below it with all their figures and returns, checkpoints with their replay far above.
+    resource.prlimit(rank.process.pid, resource.RLIMIT_FSIZE, (32_768, 32_768))
     rank.wait_for("was not saved, training goes on")
     step = json.loads(pointer.read_text())[0]["step"]
     heartbeat = tmp_path / "store/runs/small-1/heartbeat.json"
@@ -116,7 +118,7 @@ def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stay
     rank.process.kill()
     rank.ended()
     assert not [path for path in pointer.parent.iterdir() if path.name.startswith(".")], "no half file is left"
-    again = launch(small("dqn", STEPS, **OFTEN))
+    again = launch(small("dqn", 10 * STEPS, **OFTEN))
     again.wait_for("resuming at step")
     assert f"resuming at step {step}" in again.output()
 
