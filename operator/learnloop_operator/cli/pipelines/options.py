@@ -5,8 +5,6 @@ import math
 
 from learnloop_operator.cli.errors import CommandError
 
-POLL_SECONDS = 5.0
-
 
 def waiting_options(parser: argparse.ArgumentParser, until: str, cases: str) -> None:
     """Add the three. `until`: what `--wait` waits for; `cases`: what the test cases are."""

@@ -1,14 +1,13 @@
 """Waiting for what becomes of one revision: it serves everybody, was taken back, or the order was refused."""
 
-import sys
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.pipelines.junit import Case
-from learnloop_operator.cli.pipelines.options import POLL_SECONDS
+from learnloop_operator.cli.pipelines.polling import poll
+from learnloop_operator.cli.steering.rollout_order import playing_arms
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 
@@ -26,33 +25,30 @@ def wait_for_end(cluster: Cluster, name: str, revision: str, value: str, timeout
     Raises:
         CommandError: the rollout has not ended after `timeout` seconds, or the object was deleted.
     """
-    until, said, tried = time.monotonic() + timeout, "", False
-    while True:
+    tried = False
+
+    def look() -> tuple[RolloutEnd | None, str]:
+        nonlocal tried
         body = cluster.find("modeldeployments", name)
         if body is None:
             raise CommandError(f"ModelDeployment {name!r} was deleted before the rollout of {revision} had ended")
-        tried = tried or revision in on_trial(status_of(body))
-        if found := end_of(status_of(body), revision, value, tried):
-            return found
-        verdict = str(status_of(body).get("verdict") or "")
-        if verdict != said:
-            said = verdict
-            print(f"{name} {status_of(body).get('phase', '')}: {verdict}", file=sys.stderr, flush=True)
-        left = until - time.monotonic()
-        if left <= 0:
-            raise CommandError(
-                f"the rollout of {revision} in {name!r} has not ended in {timeout:g} s; give --timeout more seconds. "
-                f"`kubectl learnloop why {name}` says where it stands"
-            )
-        time.sleep(min(POLL_SECONDS, left))
+        status = status_of(body)
+        tried = tried or revision in on_trial(status)
+        sentence = f"{name} {status.get('phase', '')}: {status.get('verdict') or ''}"
+        return end_of(status, revision, value, tried), sentence
+
+    end = poll(look, timeout)
+    if end is None:
+        raise CommandError(
+            f"the rollout of {revision} in {name!r} has not ended in {timeout:g} s; give --timeout more seconds. "
+            f"`kubectl learnloop why {name}` says where it stands"
+        )
+    return end
 
 
 def on_trial(status: Object) -> set[str]:
     """Revisions of the canary and of the arms that play in an experiment, or have won it and wait."""
-    found = status.get("experiment") or {}
-    playing = () if found.get("phase") == "Finished" else found.get("arms") or ()
-    arms = {arm["revision"] for arm in playing if arm["name"] != "stable" and arm["standing"] == "playing"}
-    return arms | {arm["revision"] for arm in (status.get("canary"),) if arm}
+    return {*playing_arms(status).values(), *(arm["revision"] for arm in (status.get("canary"),) if arm)}
 
 
 def end_of(status: Object, revision: str, value: str, tried: bool) -> RolloutEnd | None:

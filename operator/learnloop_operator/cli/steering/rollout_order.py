@@ -72,12 +72,7 @@ class RolloutOrder:
         Raises:
             CommandError: there is none of that name.
         """
-        found = self.status.get("experiment") or {}
-        playing = {
-            arm["name"]: str(arm["revision"])
-            for arm in found.get("arms") or ()
-            if arm["name"] != "stable" and arm["standing"] == "playing" and found.get("phase") != "Finished"
-        }
+        playing = playing_arms(self.status)
         if name not in playing:
             named = ", ".join(sorted(playing)) or "none"
             raise CommandError(f"--arm {name!r} plays in no experiment of ModelDeployment {self.name!r}: {named} does")
@@ -99,6 +94,17 @@ class RolloutOrder:
         value = signed(self.cluster, what)
         self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): value})
         return value
+
+
+def playing_arms(status: Object) -> dict[str, str]:
+    """Revisions, by name, of the challengers that play in the experiment under way, or wait for its promotion."""
+    found = status.get("experiment") or {}
+    if found.get("phase") == "Finished":
+        return {}
+    arms = found.get("arms") or ()
+    return {
+        arm["name"]: str(arm["revision"]) for arm in arms if arm["name"] != "stable" and arm["standing"] == "playing"
+    }
 
 
 def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> RolloutOrder:

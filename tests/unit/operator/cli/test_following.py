@@ -106,7 +106,7 @@ class Pipeline:
 def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
     phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.options.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
     file = tmp_path / "junit.xml"
     options = Namespace(name="la", wait=True, timeout=30.0, junit=str(file))
     if phase == "Validated":
@@ -120,9 +120,9 @@ def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
 
 
 def test_a_run_that_does_not_end_in_time_fails_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.options.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
     options = Namespace(name="la", wait=True, timeout=0.0, junit=None)
-    with pytest.raises(CommandError, match="la-7 has not ended in time"):
+    with pytest.raises(CommandError, match="la-7 has not ended in 0"):
         retrain.run(Pipeline("Validated"), options)  # type: ignore[arg-type]
     with pytest.raises(CommandError, match="--junit goes with --wait"):
         retrain.run(Pipeline("Validated"), Namespace(name="la", wait=False, timeout=0.0, junit="x"))  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ FOUND = {
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.rollout_end.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.001)
 
 
 class Rollout:

@@ -1,13 +1,12 @@
 """`kubectl learnloop retrain AGENT --wait`: train in a pipeline, and fail it where the gates do."""
 
 import argparse
-import sys
-import time
 
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.pipelines import options as waiting
 from learnloop_operator.cli.pipelines.junit import Case, write_junit
+from learnloop_operator.cli.pipelines.polling import poll
 from learnloop_operator.cli.text.aligned_rows import condition
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.cli.verbs import train
@@ -34,7 +33,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     asked = train.run(cluster, options)
     if not options.wait:
         return asked
-    job = _ended(cluster, options.name, before, time.monotonic() + options.timeout)
+    job = _ended(cluster, options.name, before, options.timeout)
     if options.junit:
         write_junit(options.junit, job["metadata"]["name"], cases(job))
     sentence = f"{job['metadata']['name']} {status_of(job)['phase']}: {condition(job, 'Ready').get('message', '')}"
@@ -43,21 +42,24 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     return sentence
 
 
-def _ended(cluster: Cluster, agent: str, before: int, until: float) -> Object:
+def _ended(cluster: Cluster, agent: str, before: int, timeout: float) -> Object:
     """The first run after number `before` that begins, when it has ended."""
-    said = ""
-    while time.monotonic() < until:
+
+    def look() -> tuple[Object | None, str]:
         number = int(status_of(cluster.get("learningagents", agent)).get("trainings") or 0)
         job = cluster.find("trainingjobs", f"{agent}-{before + 1}") if number > before else None
-        if job is not None:
-            phase = str(status_of(job).get("phase") or "Pending")
-            if phase in ENDED and status_of(job).get("finishedAt"):
-                return job
-            if phase != said:
-                said = phase
-                print(f"{job['metadata']['name']} {phase}", file=sys.stderr, flush=True)
-        time.sleep(min(waiting.POLL_SECONDS, max(0.0, until - time.monotonic())))
-    raise CommandError(f"{agent}-{before + 1} has not ended in time; give --timeout more seconds, or look at it")
+        if job is None:
+            return None, ""
+        phase = str(status_of(job).get("phase") or "Pending")
+        ended = phase in ENDED and status_of(job).get("finishedAt")
+        return job if ended else None, f"{job['metadata']['name']} {phase}"
+
+    job = poll(look, timeout)
+    if job is None:
+        raise CommandError(
+            f"{agent}-{before + 1} has not ended in {timeout:g} s; give --timeout more seconds, or look at it"
+        )
+    return job
 
 
 def cases(job: Object) -> list[Case]:
