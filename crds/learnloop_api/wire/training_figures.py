@@ -32,10 +32,10 @@ MOST_ACTIONS = 32
 LEARNED = ("samples_to_convergence", "convergence")
 """Of the whole curve of returns, as far as it goes."""
 LONGEST_NAME = 32
-
-
-NAME_PATTERN = f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}([0-9]|[12][0-9]|3[01]))$"
-"""What `known` accepts, in the words of JSON Schema; action numbers end below MOST_ACTIONS."""
+NAME_PATTERN = (
+    f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}({'|'.join(map(str, range(MOST_ACTIONS)))}))$"
+)
+"""What `known` accepts, in the words of JSON Schema."""
 
 
 def known(name: str) -> bool:
