@@ -49,7 +49,7 @@ def verb_annotation(verb: str) -> str:
 # Ports of the pods learnloop runs.
 PORT_SERVING = 8080
 PORT_DATA = 8080
-PORT_PROBES = 8081  # of the data plane and of MemoryServices: probes and metrics, which no tenant asks for
+PORT_PROBES = 8081  # probes and metrics of all servers: no flood of callers takes them away
 
 # A projected service-account token with this audience proves the caller's namespace to the data plane.
 TOKEN_AUDIENCE = "learnloop"
@@ -61,6 +61,7 @@ TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
 CA_CONFIG_MAP = "learnloop-ca"
 CA_KEY = "ca.crt"
 CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
+ANNOTATION_PORT = "prometheus.io/port"  # where the pod serves its metrics
 ANNOTATION_SCHEME = "prometheus.io/scheme"  # https: the pod serves its metrics, and all else, by TLS
 ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # a file of authorities that are trusted beside the system's; default: CA_FILE
 ENV_TLS_CERTIFICATE = "LEARNLOOP_TLS_CERTIFICATE"  # a server's chain, and its key; absent: plain HTTP
@@ -84,6 +85,7 @@ ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"
 ENV_NATS_URL = "LEARNLOOP_NATS_URL"
 ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data plane; absent: no pseudonyms
 ENV_POD_NAME = "POD_NAME"
+ENV_PROBES_PORT = "LEARNLOOP_PROBES_PORT"  # of probes and metrics; absent: beside everything
 
 # What the policy servers of a ModelDeployment know one another's episodes and copies by.
 EPISODE_KEY = "key"

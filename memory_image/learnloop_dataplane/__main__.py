@@ -15,12 +15,13 @@ import uvloop
 from fastapi import FastAPI
 from uvicorn.config import LOGGING_CONFIG
 
+from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.http.head_deadlines import protocol
 from learnloop_dataplane.api.http.peer_connections import limited
-from learnloop_dataplane.api.probes_app import CONNECTIONS, Beside, probes_app
+from learnloop_dataplane.api.probes_app import probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
@@ -64,18 +65,13 @@ def main(arguments: list[str]) -> int:
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
     """Serves tenants, and beside them, in the same event loop, who asks how this process is."""
     ours = uvicorn.Server(_listening(app, config, config.port, tls, limit_concurrency=1000))
-    beside: asyncio.Task[None] | None = None
+    of_their_own: uvicorn.Config | None = None
     if config.probes_port is not None:
         probes = probes_app(app.state.data_plane)
         of_their_own = _listening(
             probes, config, config.probes_port, tls, limit_concurrency=CONNECTIONS, lifespan="off"
         )
-        beside = asyncio.create_task(Beside(of_their_own).serve())
-    try:
-        await ours.serve()
-    finally:
-        if beside is not None:
-            beside.cancel()
+    await serve_both(ours, of_their_own)
     return 0 if ours.started else STARTUP_FAILED
 
 

@@ -8,8 +8,11 @@ import sys
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from learnloop_api import names
+from learnloop_api.http_server.head_deadlines import HeadDeadlines
+from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.contexts import with_scheme
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_gateway.answering import Answering
@@ -32,6 +35,7 @@ from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, f
 from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
+from learnloop_serving.probes import probes_config
 from learnloop_serving.server import DrainingServer, leave_sentence
 from learnloop_serving.settings import ConfigurationError, termination_log
 
@@ -103,7 +107,8 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
         answering = Answering(settings, tokens, drawn, sessions, recording, language)
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
-    server = DrainingServer(_config(settings, gateway, tls), gateway)
+    app = build_app(gateway)
+    server = DrainingServer(_config(settings, app, tls), gateway)
     follow = (
         follow_file(own.routing_file, routing) if own.routing_file else ConfigMapWatch(own, routing, metrics).follow()
     )
@@ -111,7 +116,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     if own.episode_key_file is not None:
         beside.append(asyncio.create_task(follow_key(own.episode_key_file, seal)))
     try:
-        await server.serve()
+        await serve_both(server, probes_config(app, own, tls))
     finally:
         for task in beside:
             task.cancel()
@@ -121,13 +126,13 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     return 0
 
 
-def _config(settings: GatewaySettings, gateway: Gateway, tls: ssl.SSLContext | None) -> uvicorn.Config:
+def _config(settings: GatewaySettings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
-        build_app(gateway),
+        app,
         host=settings.serving.host,
         port=settings.serving.port,
         loop="uvloop",
-        http="httptools",
+        http=HeadDeadlines,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -13,9 +13,12 @@ from typing import Protocol
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
+from learnloop_api.http_server.head_deadlines import HeadDeadlines
+from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
@@ -24,10 +27,12 @@ from learnloop_serving.episodes import Episodes
 from learnloop_serving.loader import load_policy
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import measure
+from learnloop_serving.probes import probes_config
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
 
 log = logging.getLogger(__name__)
 MAX_SENTENCE = 2048
+CONNECTIONS = 2048
 
 
 class Drains(Protocol):
@@ -73,7 +78,8 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     routing = RoutingState(settings.model_deployment, metrics)
     episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
-    server = DrainingServer(_config(settings, arm, tls), arm)
+    app = build_app(arm)
+    server = DrainingServer(_config(settings, app, tls), arm)
     if settings.routing_file is not None:
         follower = asyncio.create_task(follow_file(settings.routing_file, routing))
     else:
@@ -83,7 +89,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     if settings.episode_key_file is not None:
         beside.append(asyncio.create_task(follow_key(settings.episode_key_file, seal)))
     try:
-        await server.serve()
+        await serve_both(server, probes_config(app, settings, tls))
     finally:
         for task in (follower, loading, *beside):
             task.cancel()
@@ -92,13 +98,13 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     return 1 if isinstance(outcomes[1], Exception) else 0
 
 
-def _config(settings: Settings, arm: Arm, tls: ssl.SSLContext | None) -> uvicorn.Config:
+def _config(settings: Settings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
-        build_app(arm),
+        app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=HeadDeadlines,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -107,7 +113,7 @@ def _config(settings: Settings, arm: Arm, tls: ssl.SSLContext | None) -> uvicorn
         date_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
-        limit_concurrency=2048,
+        limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=16_384,
         ssl_context_factory=(lambda *_: tls) if tls else None,
     )

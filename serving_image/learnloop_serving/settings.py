@@ -40,6 +40,8 @@ class Settings:
     service_account: Path
     host: str = "0.0.0.0"
     port: int = names.PORT_SERVING
+    probes_port: int | None = None
+    """Of probes and metrics; None: they are served beside everything."""
     caller_keys: KeySource | None = None
     """Where the keys are that callers' tokens are verified by; None: everybody is served."""
     caller_namespaces: frozenset[str] = frozenset()
@@ -126,6 +128,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         service_account=SERVICE_ACCOUNT,
         host=env.get("LEARNLOOP_HOST", "0.0.0.0"),
         port=int(_number(env, "LEARNLOOP_PORT", names.PORT_SERVING, 0, 65535)),
+        probes_port=int(_number(env, names.ENV_PROBES_PORT, 0, 1, 65535)) if env.get(names.ENV_PROBES_PORT) else None,
         caller_keys=_caller_keys(env, kubernetes_url),
         caller_namespaces=_caller_namespaces(env, namespace),
         drain_seconds=_number(env, "LEARNLOOP_DRAIN_SECONDS", 3.0, 0, 300),

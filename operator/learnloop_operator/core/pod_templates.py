@@ -60,7 +60,7 @@ def http_get(path: str, *, tls: bool, port: str = "http") -> dict[str, Any]:
 def scraped(port: int, *, tls: bool) -> dict[str, str]:
     """Annotations by which Prometheus, and the fast lane, find a pod's metrics."""
     scheme = {names.ANNOTATION_SCHEME: "https"} if tls else {}
-    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), **scheme}
+    return {"prometheus.io/scrape": "true", names.ANNOTATION_PORT: str(port), **scheme}
 
 
 def service_names(namespace: str, *services: str) -> str:

@@ -174,7 +174,7 @@ def _pod_of(cluster: Cluster, revision: str, routing: Any) -> LiveServer:
     """A real policy server as the only pod of an arm."""
     source = random.Random(f"{os.getpid()} {revision}")
     address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
-    server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_SERVING, host=address).start()
+    server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_PROBES, host=address).start()
     server.route(routing)
     cluster.pod(revision, address)
     return server

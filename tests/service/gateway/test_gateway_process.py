@@ -54,6 +54,7 @@ class World:
         }
         self.fallback = stack.enter_context(ScriptedServer(folder / "base"))
         self.ports = {revision: stack.enter_context(held_port()) for revision in (STABLE, CANARY)}
+        self.probes = {revision: stack.enter_context(held_port()) for revision in (STABLE, CANARY)}
         self.folder = folder
         self.weigh(50, 1)
         kinds = {STABLE: "llama.cpp", CANARY: "vllm"}
@@ -67,6 +68,7 @@ class World:
                 routing=folder / "routing.json",
                 data_url=self.data.url,
                 fallback={"kind": "openai", "url": self.fallback.url, "model": "small"},
+                LEARNLOOP_PROBES_PORT=str(self.probes[revision]),
             )
             for revision in (STABLE, CANARY)
         }
@@ -217,7 +219,9 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_r
         model="cart", messages=[{"role": "user", "content": "hi"}], stream=True
     ) as stream:
         assert "".join(piece.choices[0].delta.content or "" for piece in stream) == "I stand in"
-    assert "learnloop_language_fallbacks_total" in httpx.get(f"{gateway.url}/metrics").text
+    probes = f"http://127.0.0.1:{world.probes[STABLE]}"
+    assert "learnloop_language_fallbacks_total" in httpx.get(f"{probes}/metrics").text
+    assert [httpx.get(probes + path).status_code for path in ("/healthz", "/readyz", "/v1/models")] == [200, 200, 404]
     assert gateway.stop() == 0
     assert world.gateways[CANARY].stop() == 0
     assert [one for one in world.trajectories() if one.started_at > since] == []

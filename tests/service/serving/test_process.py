@@ -2,14 +2,18 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
+from learnloop_api import names
+from learnloop_serving.server import CONNECTIONS
 from testing.servers.policy_servers import STABLE, clean_environment, table, write_policy
 from testing.servers.ports import held_port
 
@@ -69,6 +73,26 @@ def _wait_ready(client: httpx.Client) -> None:
             pass
         time.sleep(0.03)
     raise AssertionError("the server did not become ready")
+
+
+def test_a_flood_of_sockets_takes_no_probe_away(tmp_path: Path) -> None:
+    digest = write_policy(tmp_path / "m.onnx")
+    with held_port() as port, held_port() as probes, ExitStack() as stack:
+        ports = {"LEARNLOOP_PORT": str(port), names.ENV_PROBES_PORT: str(probes)}
+        env = environment(tmp_path, (tmp_path / "m.onnx").as_uri(), digest, **ports)
+        process = subprocess.Popen([sys.executable, "-m", "learnloop_serving"], env=env, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait, 120)
+        stack.callback(process.kill)
+        asked = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{probes}", timeout=60))
+        _wait_ready(asked)
+        assert "learnloop_" in asked.get("/metrics").text
+        assert asked.post("/v1/episodes", json={}).status_code == 404, "nobody acts by way of the probes"
+        assert httpx.post(f"http://127.0.0.1:{port}/v1/episodes", json={}).status_code == 200
+        for _ in range(CONNECTIONS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 503
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert asked.get(path).status_code == 200
 
 
 def test_a_model_that_cannot_be_loaded_leaves_one_sentence_and_exit_status_1(tmp_path: Path) -> None:

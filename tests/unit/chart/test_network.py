@@ -18,7 +18,7 @@ POLICY_SERVER = Party(
     "a policy server",
     "team-a",
     {"app.kubernetes.io/part-of": "learnloop", "app.kubernetes.io/component": "policy-server"},
-    {"http": 8080},
+    {"http": 8080, "metrics": 8081},
 )
 URL = re.compile(r"(?:https?|nats|tls|postgresql)://(?:[^@/\s]*@)?learnloop-([a-z]+)\.learnloop-system\.svc:(\d+)")
 
@@ -88,8 +88,9 @@ def test_agents_reach_the_data_plane_and_nothing_else(release: Release, network:
 
 
 def test_policy_servers_are_scraped_by_prometheus_and_the_operator_only(release: Release, network: Network) -> None:
-    reach = {name for name, pod in parties(release).items() if network.allows(pod, POLICY_SERVER, 8080)}
-    assert reach == {"operator", "prometheus"}
+    for port in (8080, 8081):
+        reach = {name for name, pod in parties(release).items() if network.allows(pod, POLICY_SERVER, port)}
+        assert reach == {"operator", "prometheus"}
 
 
 def test_who_has_a_token_reaches_the_api_server_and_nobody_else_does(release: Release, network: Network) -> None:

@@ -217,7 +217,7 @@ class FastLane(Resource):
             "every second. Take the arm back at once when it breaks a bound beyond doubt. Bounds are "
             "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
             "return with returnRange, latency). It never promotes. Needs a way from the operator to the "
-            "pods' port 8080; the condition FastLane says whether it is there. Above 250 pods on trial "
+            "pods' port 8081; the condition FastLane says whether it is there. Above 250 pods on trial "
             "the condition also says how often they are read. Without it Prometheus alone decides."
         ),
     )

@@ -72,12 +72,16 @@ class Target:
     address: str
     tls: bool = False
     """It serves by TLS: its own annotation says so, as Prometheus reads it."""
+    older: bool = False
+    """It is an earlier release's, which serves its metrics beside everything else: its own annotation says so."""
 
 
 def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     """The ready pods, in order of their names; at most AT_ONCE."""
     found = [
-        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
+        Target(
+            str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]), _older(pod["metadata"])
+        )
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
     ]
@@ -123,7 +127,8 @@ class CounterReader:
 
     async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_SERVING}/metrics"
+        port = names.PORT_SERVING if pod.older else names.PORT_PROBES
+        url = f"{'https' if pod.tls else 'http'}://{host}:{port}/metrics"
         # An address is no name: the certificate must be one of the pod's own namespace.
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
         session = self._ready()
@@ -208,6 +213,11 @@ def _number(text: str, *, infinite: bool = False) -> float:
 
 def _by_tls(metadata: Mapping[str, Any]) -> bool:
     return (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEME) == "https"
+
+
+def _older(metadata: Mapping[str, Any]) -> bool:
+    """Chooses one of two ports: no annotation sends the operator to a third."""
+    return (metadata.get("annotations") or {}).get(names.ANNOTATION_PORT) == str(names.PORT_SERVING)
 
 
 def _ready(status: Mapping[str, Any]) -> bool:

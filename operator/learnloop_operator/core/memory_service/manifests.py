@@ -117,7 +117,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     env: dict[str, Any] = {
         "LEARNLOOP_DSN": {"secretKeyRef": source},
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
-        "LEARNLOOP_PROBES_PORT": str(names.PORT_PROBES),
+        names.ENV_PROBES_PORT: str(names.PORT_PROBES),
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
         "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
         "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},

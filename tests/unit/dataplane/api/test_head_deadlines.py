@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import uvicorn
 
+from learnloop_api.http_server import head_deadlines
 from learnloop_api.tuning_switches import VARIABLE
-from learnloop_dataplane.api.http import head_deadlines
+from learnloop_dataplane.api.http.head_deadlines import protocol
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -20,8 +21,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 async def port(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[int]:
     monkeypatch.setattr(head_deadlines, "HEAD_SECONDS", 0.5)
     monkeypatch.setenv(VARIABLE, request.param)
-    protocol = head_deadlines.protocol()
-    config = uvicorn.Config(hello, host="127.0.0.1", port=0, http=protocol, lifespan="off", log_level="error")
+    config = uvicorn.Config(hello, host="127.0.0.1", port=0, http=protocol(), lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -109,6 +110,14 @@ def test_only_ready_pods_that_stay_are_asked() -> None:
     assert len(targets([pod(f"p{index}") for index in range(100)])) == 64
 
 
+@pytest.mark.parametrize(("said", "older"), [("8080", True), ("8081", False), ("22", False)])
+def test_a_pods_annotation_chooses_between_two_ports_and_no_other(said: str, older: bool) -> None:
+    asked: dict[str, Any] = pod("a")
+    asked["metadata"]["annotations"] = {"prometheus.io/port": said}
+    (target,) = targets([asked])
+    assert target.older is older
+
+
 class Stranger:
     """A pod that answers whatever a test wants."""
 
@@ -134,7 +143,7 @@ async def stranger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stranger]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    monkeypatch.setattr(counter_reader.names, "PORT_SERVING", runner.addresses[0][1])
+    monkeypatch.setattr(counter_reader.names, "PORT_PROBES", runner.addresses[0][1])
     yield found
     await runner.cleanup()
 
@@ -167,7 +176,7 @@ class Hole:
 @pytest.fixture
 async def hole(stranger: Stranger) -> AsyncIterator[Hole]:
     found = Hole(*(f"127.0.1.{index}" for index in range(1, 121)))
-    listening = await asyncio.start_server(found.swallow, [pod.address for pod in found.pods], names.PORT_SERVING)
+    listening = await asyncio.start_server(found.swallow, [pod.address for pod in found.pods], names.PORT_PROBES)
     yield found
     found.over.set()
     listening.close()

@@ -134,7 +134,7 @@ def test_the_condition_tells_whether_the_pods_can_be_read() -> None:
     plan = decide(snapshot(degraded))
     assert lane(plan) == ("False", "PodsUnreachable")
     sentence = next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane")
-    assert "on port 8080: let it through, if a NetworkPolicy keeps it out; Prometheus alone" in sentence
+    assert "on port 8081: let it through, if a NetworkPolicy keeps it out; Prometheus alone" in sentence
     some = replace(watched(), health=FastLaneHealth(UNREACHABLE, 1, 2))
     plan = decide(snapshot(some))
     assert lane(plan) == ("True", "ReadingSome")

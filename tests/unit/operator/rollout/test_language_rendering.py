@@ -51,9 +51,9 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
     gateway, server = found["containers"]
     assert gateway["command"] == ["python", "-m", "learnloop_gateway"]
     assert gateway["image"] == "serving:1"
-    assert gateway["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert gateway["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
     env = environment(gateway)
-    assert json.loads(env["LEARNLOOP_UPSTREAM"]) == {"kind": "vllm", "url": "http://127.0.0.1:8081", "model": "arm"}
+    assert json.loads(env["LEARNLOOP_UPSTREAM"]) == {"kind": "vllm", "url": "http://127.0.0.1:8082", "model": "arm"}
     assert json.loads(env["LEARNLOOP_LANGUAGE_MODEL"])["base"]["sha256"] == BASE
     assert env["LEARNLOOP_TOKENISER_FOLDER"] == "/var/run/models/base"
     assert env["LEARNLOOP_CALLERS"] == "token"
@@ -69,6 +69,8 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
         mount = next(item for item in container["volumeMounts"] if item["name"] == "learnloop-base-model")
         assert (mount["subPath"], mount["readOnly"]) == ("llama", True)
     assert manifest(seen, "NetworkPolicy")["spec"]["ingress"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    ports = [port["containerPort"] for port in gateway["ports"]]
+    assert ports == [8080, 8081], "the model server's is another: they share the pod's address"
 
 
 def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:

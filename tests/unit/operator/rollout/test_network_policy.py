@@ -24,15 +24,17 @@ def test_one_policy_lets_in_the_namespace_and_the_peers_of_the_installation() ->
     selected = policy["spec"]["podSelector"]["matchLabels"]
     labels = manifest(served(Callers()), "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert selected.items() <= labels.items()
-    (rule,) = policy["spec"]["ingress"]
+    rule, probes = policy["spec"]["ingress"]
     web = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}}
     assert rule == {"from": [{"podSelector": {}}, web, OURS], "ports": [{"port": 8080, "protocol": "TCP"}]}
+    assert probes == {"from": [OURS], "ports": [{"port": 8081, "protocol": "TCP"}]}
 
 
 def test_a_gateways_namespace_is_let_in() -> None:
     routing = {"mode": "gateway", "gateway": {"name": "edge", "namespace": "gateways"}}
     policy = manifest(served(Callers("token", (), ()), routing=routing), "NetworkPolicy")
     peers = policy["spec"]["ingress"][0]["from"]
+    assert len(policy["spec"]["ingress"]) == 1, "a rule that names no peer would let in everybody"
     assert peers[1:] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gateways"}}}]
 
 

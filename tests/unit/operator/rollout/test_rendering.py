@@ -47,7 +47,7 @@ def test_an_arms_pod_is_restricted_probed_scraped_and_knows_its_model() -> None:
     deployment = manifest(snapshot(), "Deployment")
     assert deployment["metadata"]["name"] == f"md-{revision}"
     template = deployment["spec"]["template"]
-    assert template["metadata"]["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
+    assert template["metadata"]["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8081"}
     assert template["metadata"]["labels"][names.LABEL_REVISION] == revision
     pod = template["spec"]
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("md-policy", True)
@@ -56,7 +56,10 @@ def test_an_arms_pod_is_restricted_probed_scraped_and_knows_its_model() -> None:
     assert env["LEARNLOOP_REVISION"] == revision
     assert env["LEARNLOOP_MODEL_SHA256"] == SHA
     assert env["LEARNLOOP_ROUTING_CONFIGMAP"] == "md-routing"
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert env["LEARNLOOP_PROBES_PORT"] == "8081"
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 8081}]
+    for probe, path in (("startup", "/healthz"), ("liveness", "/healthz"), ("readiness", "/readyz")):
+        assert container[f"{probe}Probe"]["httpGet"] == {"path": path, "port": "metrics"}, "no flood takes it away"
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 

@@ -26,7 +26,8 @@ TURNS_FOLDER, KEYS_FOLDER = "/var/lib/learnloop/turns", "/var/run/secrets/model-
 BASE_VOLUME, ARM_VOLUME, TURNS_VOLUME = "learnloop-base-model", "learnloop-arm", "learnloop-turns"
 SHARED_MEMORY = "learnloop-shared-memory"
 SERVED = "arm"
-PORT = 8081
+PORT = 8082
+"""Of the model server; the gateway has the pod's 8080 and 8081."""
 ARGUMENTS = f"{ARM_FOLDER}/arguments"
 PROGRAMS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "serve"), "llama.cpp": ("/app/llama-server",)}
 LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'

@@ -159,7 +159,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
         main,
         options,
         labels=marks,
-        annotations=scraped(names.PORT_SERVING, tls=snapshot.scheme == "https"),
+        annotations=scraped(names.PORT_PROBES, tls=snapshot.scheme == "https"),
         api_access=True,
         service_account=policy_account(snapshot.name),
         volumes=volumes,
@@ -199,7 +199,7 @@ def _identity(arm: ArmState, options: PodOptions, spoken: Spoken | None) -> str:
 def _main(snapshot: Snapshot, arm: ArmState) -> Main:
     def probe(path: str, period: int, failures: int) -> Manifest:
         return {
-            "httpGet": http_get(path, tls=snapshot.scheme == "https"),
+            "httpGet": http_get(path, tls=snapshot.scheme == "https", port="metrics"),
             "periodSeconds": period,
             "timeoutSeconds": 3,
             "failureThreshold": failures,
@@ -212,6 +212,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
         "LEARNLOOP_MODEL_SHA256": arm.model.sha256 or "",
         "LEARNLOOP_ROUTING_MODE": snapshot.spec.routing.mode,
         "LEARNLOOP_ROUTING_CONFIGMAP": routing_config_map(snapshot.name),
+        names.ENV_PROBES_PORT: str(names.PORT_PROBES),
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
@@ -229,7 +230,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
         image=snapshot.defaults.image,
         pull_policy=snapshot.defaults.image_pull_policy,
         env=env,
-        ports={"http": names.PORT_SERVING},
+        ports={"http": names.PORT_SERVING, "metrics": names.PORT_PROBES},
         # A server that is still fetching its model is not dead: startup has two minutes before liveness counts.
         probes={
             "startupProbe": probe("/healthz", 2, 60),

@@ -14,7 +14,8 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
     """One NetworkPolicy for all arms; none where the installation wants none.
 
     The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
-    chart, among them the operator and Prometheus.
+    chart, among them the operator and Prometheus. The port of probes and metrics is for these peers alone: Kubernetes
+    lets a node's kubelet in whatever a policy says, and arms of one namespace have no reason to ask.
     """
     callers = snapshot.defaults.callers
     if callers.peers is None:
@@ -27,7 +28,9 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
         for name in sorted(others - {snapshot.namespace})
     ]
     selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
-    ports = [{"port": names.PORT_SERVING, "protocol": "TCP"}]
+    ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
+    if callers.peers:  # a rule without peers would let everybody in
+        ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
     policy = child(
         snapshot.object,
         api_version="networking.k8s.io/v1",
@@ -37,7 +40,7 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
         spec={
             "podSelector": {"matchLabels": selector},
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [*peers, *callers.peers], "ports": ports}],
+            "ingress": ingress,
         },
     )
     return (policy,)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_api.names import PORT_SERVING
+from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, breach
@@ -19,7 +19,7 @@ READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disable
 _ALONE = "Prometheus alone takes a bad canary back"
 _SENTENCES = {
     UNREACHABLE: (
-        f"pods of the arm on trial do not answer the operator on port {PORT_SERVING}: let it through, if a "
+        f"pods of the arm on trial do not answer the operator on port {PORT_PROBES}: let it through, if a "
         f"NetworkPolicy keeps it out; {_ALONE}"
     ),
     UNUSABLE: f"pods of the arm on trial answer without the counters of their revision: is their image older? {_ALONE}",

@@ -1,0 +1,44 @@
+"""What the port of probes answers, and who is hung up on at all ports of a server."""
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from learnloop_api.http_server.head_deadlines import HeadDeadlines
+from learnloop_gateway import server as gateway
+from learnloop_serving import server
+from learnloop_serving.probes import ProbesOnly, probes_config
+from testing.servers.policy_servers import settings
+
+
+async def everything(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"answered"})
+
+
+def test_probes_and_metrics_are_answered_and_nothing_else() -> None:
+    client = TestClient(ProbesOnly(everything))
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client.get(path).text == "answered"
+        assert client.post(path).status_code == 404
+    for path in ("/v1/episodes", "/openapi.json", "/healthz/", "//metrics"):
+        assert client.get(path).status_code == 404, path
+        assert client.post(path).status_code == 404, path
+
+
+@pytest.mark.parametrize("said", ["0", "65536", "many"])
+def test_a_port_that_cannot_be_is_refused_by_its_name(said: str) -> None:
+    with pytest.raises(server.ConfigurationError, match=f"LEARNLOOP_PROBES_PORT: '{said}' is not valid"):
+        settings(LEARNLOOP_PROBES_PORT=said)
+
+
+def test_every_port_hangs_up_on_who_never_ends_a_requests_head() -> None:
+    own = settings(LEARNLOOP_PROBES_PORT="8081")
+    probes = probes_config(everything, own, None)
+    assert probes is not None
+    assert probes.port == 8081
+    spoken = gateway.GatewaySettings(own, None, None)  # type: ignore[arg-type]
+    for config in (probes, server._config(own, everything, None), gateway._config(spoken, everything, None)):
+        assert config.http is HeadDeadlines
+    assert probes_config(everything, settings(), None) is None
