@@ -45,7 +45,7 @@ PLAYED: dict[str, tuple[str, dict[str, Any], int, float]] = {
 """Those whose bar is low show that their code runs on the device; tests/learning compares what they learn."""
 GOALS = [{"parameter": f"goal_{axis}", "low": -0.5, "high": 0.5} for axis in "xy"]
 """A family of tasks, which maml learns to learn."""
-LOGGED = ("bc", "vtrace", "cql", "iql-offline")
+LOGGED = ("bc", "vtrace", "cql", "cql-sac", "iql-offline")
 
 
 def order_of(
@@ -97,9 +97,10 @@ def test_one_that_learns_from_a_log_does_so_on_the_device(
     launch: Launch, small: Small, tmp_path: Path, device: str, algorithm: str
 ) -> None:
     (tmp_path / "store" / "trajectories").mkdir(parents=True)
-    recorded("CartPole-v1", tmp_path / "store" / "trajectories" / "la.jsonl")
+    world = "PointGoals-v1" if algorithm == "cql-sac" else "CartPole-v1"
+    recorded(world, tmp_path / "store" / "trajectories" / "la.jsonl")
     logged = {"learningAgentRef": {"name": "la"}}
-    code, said = launch(order_of(small, algorithm, "CartPole-v1", 4096, None, **logged)).ended(500)
+    code, said = launch(order_of(small, algorithm, world, 4096, None, **logged)).ended(500)
     assert code == 0, said
     assert f"thread(s), {device}, torch" in said
     assert manifest(tmp_path / "store").parity.passed

@@ -35,6 +35,7 @@ BESIDE_ANOTHER = {  # what is compared with a simpler one learns its task there
     "vtrace": "test_offline.py",
     "bc": "test_offline.py",
     "cql": "test_offline.py",
+    "cql-sac": "test_offline.py",
     "iql-offline": "test_offline.py",
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.training.algorithm_blocks import field_name
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
@@ -144,7 +145,7 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
         "seed": seed,
         "totalSteps": 1_000_000,
         "export": {"behaviour": {"kind": "greedy"}},
-        algorithm.replace("-o", "O"): {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
+        field_name(algorithm): {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
         "data": {"environment": "CartPole-v1"},
     }
     order = Order.model_validate({"job": "log-4", "spec": spec})
@@ -155,15 +156,24 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
     assert manifest.evaluation.ci_low > 4 * behaviour
 
 
-def test_from_numbers_drawn_blindly_implicit_q_learning_learns_where_the_goal_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+OF_NUMBERS: dict[str, tuple[int, dict[str, float]]] = {
+    "iql-offline": (500_000, {}),
+    "cql-sac": (100_000, {"conservatism": 0.5, "batchSize": 64, "targetRate": 0.02}),
+}
+
+
+@pytest.mark.parametrize("algorithm", OF_NUMBERS)
+def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
+    steps, parameters = OF_NUMBERS[algorithm]
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = draw(tmp_path / "log.jsonl", 500)
     spec = {
-        "algorithm": "iql-offline",
-        "totalSteps": 500_000,
-        "iqlOffline": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]},
+        "algorithm": algorithm,
+        "totalSteps": steps,
+        field_name(algorithm): {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]}
+        | parameters,
         "data": {"environment": "PointGoals-v1"},
     }
     order = Order.model_validate({"job": "log-5", "spec": spec})

@@ -57,8 +57,8 @@ class TrainingData(LoggedData):
     environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
         default=None,
         description="Environment name known to the trainer image, e.g. CartPole-v1, or module:EntryPoint. Left out, "
-        "there is none: the run learns from logged experience alone, by bc, vtrace, cql or iql-offline, and is proven "
-        "by off-policy evaluation.",
+        "there is none: the run learns from logged experience alone, by bc, vtrace, cql, cql-sac or iql-offline, and "
+        "is proven by off-policy evaluation.",
     )
     spaces: Annotated[str, Field(max_length=2048, pattern=COARSE)] | None = Field(
         default=None,
@@ -92,7 +92,7 @@ class TrainingData(LoggedData):
     learning_agent_ref: LocalRef | None = Field(
         default=None,
         description="Agent whose recorded observations verify the exported policy, and from whose logged episodes bc, "
-        "vtrace, cql, iql-offline, dqn, sac and the algorithms for language models learn.",
+        "vtrace, cql, cql-sac, iql-offline, dqn, sac and the algorithms for language models learn.",
     )
     language_model: LanguageModel | None = Field(
         default=None, description="What sft, dpo, rloo, grpo and ppo-lm train; no other algorithm does."

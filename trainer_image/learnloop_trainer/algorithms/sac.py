@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import SacParameters
+from learnloop_api.kinds.training.offline_algorithms import CqlSacParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
@@ -41,6 +42,7 @@ from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
 
+Entropic = SacParameters | CqlSacParameters
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`
 LOG_DEVIATION = (-20.0, 2.0)
@@ -49,9 +51,7 @@ UNCLIPPED = math.inf
 DENSITY_OFFSET = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)  # the constants in log pi, for each number
 
 
-def init(
-    parameters: SacParameters, observations: int, dimensions: int, seed: int, device: torch.device
-) -> list[Network]:
+def init(parameters: Entropic, observations: int, dimensions: int, seed: int, device: torch.device) -> list[Network]:
     """Fresh policy, critics and temperature."""
     sizes = [*parameters.hidden]
     actor = dense("actor", [observations, *sizes, 2 * dimensions], 0.01, seed, 0)
@@ -67,6 +67,14 @@ def act(policy: Mapping[str, Floats], observation: Observations, normal: Floats)
     return np.tanh(outputs[:, :dimensions] + np.exp(deviation) * normal)
 
 
+def log_density(before: torch.Tensor, log_deviation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Of tanh(before) [..., dimensions], where before is the mean and the deviation times the noise; [...]."""
+    # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not round to log 0
+    shrink = torch.nn.functional.softplus(before.mul(-2.0)).add_(before)
+    density = noise.square().mul_(-0.5).sub_(log_deviation).add_(shrink, alpha=2.0)
+    return density.sum(-1).sub_(noise.shape[-1] * DENSITY_OFFSET)
+
+
 class Policy:
     """The squashed Gaussian with its backward pass. Call it within torch.inference_mode."""
 
@@ -76,15 +84,19 @@ class Policy:
 
     def sample(self, noise: torch.Tensor, *observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [n, dimensions] in (-1, 1) and their log-densities [n]; several observations make one batch."""
-        mean, self._raw = self._stack.forward(*observations)[0].chunk(2, dim=1)
+        self._mean, self._raw = self._stack.forward(*observations)[0].chunk(2, dim=1)
         self._clipped = self._raw.clamp(*LOG_DEVIATION)
         self._spread = self._clipped.exp().mul_(noise)
-        before = mean + self._spread
+        before = self._mean + self._spread
         self._action = torch.tanh(before)
-        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not round to log 0
-        shrink = torch.nn.functional.softplus(before.mul(-2.0)).add_(before)
-        density = noise.square().mul_(-0.5).sub_(self._clipped).add_(shrink, alpha=2.0)
-        return self._action, density.sum(1).sub_(noise.shape[1] * DENSITY_OFFSET)
+        return self._action, log_density(before, self._clipped, noise)
+
+    def again(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Further actions [k, n, dimensions] of the first n observations sampled last, and log-densities [k, n]."""
+        size = noise.shape[1]
+        clipped = self._clipped[:size]
+        before = torch.addcmul(self._mean[:size], clipped.exp(), noise)
+        return torch.tanh(before), log_density(before, clipped, noise)
 
     def backward(self, by_action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
         """Gradient of sum(temperature * log pi + G(action)) / count by the first samples; by_action = dG/da [n, dims].
@@ -104,7 +116,7 @@ class Policy:
 class Update:
     """One update of everything from a batch."""
 
-    def __init__(self, networks: list[Network], target: torch.Tensor, parameters: SacParameters, occasion: Occasion):
+    def __init__(self, networks: list[Network], target: torch.Tensor, parameters: Entropic, occasion: Occasion):
         """`target`: the target critics' flat parameters."""
         layers = range(len(parameters.hidden) + 1)
         self._networks, self._parameters, self._occasion = networks, parameters, occasion
@@ -150,6 +162,11 @@ class Update:
         self.critics.backward(len(action), into=by_action, parameters=False, rows=rows)
         self.policy.backward(by_action.sum(0), temperature, count)
 
+    def by_temperature(self, density: torch.Tensor, dimensions: int, count: int) -> None:
+        """Gradient of the temperature's loss; the log-densities, which it spends, are of the observations' actions."""
+        wanted = -dimensions * self._parameters.target_entropy_scale
+        self._networks[2].gradient.copy_(density.add_(wanted).sum().div_(-count))
+
     def run(self, batch: Transitions, noise: torch.Tensor, count: int, done: float = 0.0) -> None:
         """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions; `done`: of the run."""
         parameters, (actor, critics, temperature) = self._parameters, self._networks
@@ -160,8 +177,7 @@ class Update:
         self._apply(critics, rate)
         self.by_policy(batch, action[0], scale, count)
         self._apply(actor, rate)
-        wanted = -noise.shape[2] * parameters.target_entropy_scale
-        temperature.gradient.copy_(density[0].add_(wanted).sum().div_(-count))
+        self.by_temperature(density[0], noise.shape[2], count)
         self._apply(temperature, rate)
         self._target.lerp_(critics.vector, parameters.target_rate)
 

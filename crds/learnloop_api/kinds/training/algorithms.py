@@ -13,7 +13,12 @@ from learnloop_api.kinds.training.language_algorithms import (
     RlooParameters,
     SftParameters,
 )
-from learnloop_api.kinds.training.offline_algorithms import CqlParameters, FromLog, IqlOfflineParameters
+from learnloop_api.kinds.training.offline_algorithms import (
+    CqlParameters,
+    CqlSacParameters,
+    FromLog,
+    IqlOfflineParameters,
+)
 from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     Curiosity,
     HierarchicalDqnParameters,
@@ -229,6 +234,7 @@ ALGORITHMS = _table(
     VtraceParameters,
     MamlParameters,
     CqlParameters,
+    CqlSacParameters,
     IqlOfflineParameters,
     SftParameters,
     DpoParameters,

@@ -59,6 +59,23 @@ class CqlParameters(Offline):
     )
 
 
+class CqlSacParameters(Offline):
+    """Conservative soft actor-critic (Kumar et al., 2020, arXiv 2006.04779): the same for continuous actions."""
+
+    algorithm: ClassVar[str] = "cql-sac"
+    summary: ClassVar[str] = "conservative soft actor-critic from recorded experience alone"
+
+    conservatism: float = Field(
+        default=5.0, ge=0, le=1000, description="Weight of holding values down beside the temporal difference (alpha)."
+    )
+    initial_temperature: float = Field(
+        default=1.0, gt=0, le=1000, description="Weight of the entropy at the start; learned from there."
+    )
+    target_entropy_scale: float = Field(
+        default=1.0, ge=0, le=100, description="The entropy wanted is minus this for each number in an action."
+    )
+
+
 class IqlOfflineParameters(Offline):
     """Implicit Q-learning (Kostrikov et al., 2021, arXiv 2110.06169): only actions of the log are ever judged."""
 

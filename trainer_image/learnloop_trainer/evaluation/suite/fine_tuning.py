@@ -1,8 +1,8 @@
 """A student that goes on from given weights in changed conditions, and the weights it ends with.
 
-Most algorithms are their own student. What learned from recorded experience has none of the changed conditions: PPO, or
-DQN where the network gives values, goes on from its weights. What was meta-learned adapts as it was made to: by its
-inner steps on few episodes, from the weights given.
+Most algorithms are their own student. What learned from recorded experience has none of the changed conditions: PPO,
+DQN or SAC, whichever has the same network, goes on from its weights. What was meta-learned adapts as it was made to: by
+its inner steps on few episodes, from the weights given.
 """
 
 from dataclasses import replace
@@ -53,7 +53,9 @@ def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Distu
 
 def _successor(recorded: str) -> str:
     """Which algorithm goes on where one has learned from recorded experience: that of the same network."""
-    return next((name for name in ("ppo", "dqn") if traits_of(name).network == traits_of(recorded).network), "ppo")
+    return next(
+        (name for name in ("ppo", "dqn", "sac") if traits_of(name).network == traits_of(recorded).network), "ppo"
+    )
 
 
 def _student(order: Order) -> Parameters:
