@@ -74,6 +74,12 @@ class OperatorMetrics:
             ["secret"],
             registry=self.registry,
         )
+        self.traced = Counter(
+            "learnloop_trace_spans",
+            "Steps of traces; result: sent, dropped (no room), failed (no collector took them)",
+            ["result"],
+            registry=self.registry,
+        )
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
 
     def _fast_lane(self) -> None:

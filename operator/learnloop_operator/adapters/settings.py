@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from learnloop_api import names
+from learnloop_api.telemetry.otlp_exporter import headers_of
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
@@ -67,6 +68,10 @@ class Settings:
     workers: int = 16
     resync_seconds: float = 300.0
     log_level: str = "INFO"
+    traces_endpoint: str = ""
+    """Address of an OpenTelemetry collector (OTLP over HTTP); empty: nothing is traced."""
+    traces_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent to the collector, such as a token (LEARNLOOP_TRACES_HEADERS, key=value,key=value)."""
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -122,6 +127,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         workers=int(_number("LEARNLOOP_WORKERS", text("workers"), 1, 256)),
         resync_seconds=_number("LEARNLOOP_RESYNC_SECONDS", text("resync_seconds"), 1, 86400),
         log_level=text("log_level").upper(),
+        traces_endpoint=_url("LEARNLOOP_TRACES_ENDPOINT", environment.get("LEARNLOOP_TRACES_ENDPOINT", "")),
+        traces_headers=_headers(environment.get("LEARNLOOP_TRACES_HEADERS", "")),
     )
 
 
@@ -189,6 +196,13 @@ def _url(variable: str, value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise SettingsError(f"{variable} is {value!r}: it must start with http:// or https://")
     return value.rstrip("/")
+
+
+def _headers(value: str) -> dict[str, str]:
+    try:
+        return headers_of(value)
+    except ValueError as error:
+        raise SettingsError(f"LEARNLOOP_TRACES_HEADERS: {error}") from None
 
 
 def _number(variable: str, value: str, low: float, high: float) -> float:

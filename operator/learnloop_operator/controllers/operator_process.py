@@ -9,6 +9,8 @@ from typing import Any
 
 import kopf
 
+from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
+from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
 from learnloop_api.tls.pod_certificate import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
@@ -21,6 +23,7 @@ from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit, on_behalf_of
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
+from learnloop_operator.adapters.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
@@ -35,6 +38,7 @@ from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.adapters.tracer import Tracer
 from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
 from learnloop_operator.controllers.background.certificate_renewal import CertificateRenewal, TrustSpreading
@@ -94,6 +98,7 @@ class Operator:
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
+        self.exporter = _exporter(settings, self.metrics)
         self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = CounterReader()
@@ -113,6 +118,7 @@ class Operator:
                 self.services.drafts,
                 self.announcer,
                 metrics=self.metrics.loop,
+                tracer=Tracer(self.exporter, JobsByArtifact(cache)) if self.exporter else None,
             ),
             self.data_plane,
             self.leadership,
@@ -184,6 +190,8 @@ class Operator:
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self.server.stop()
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.close)
         for client in (self.kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
         await self.lease_loop.run(self.lease_kube.close())
@@ -262,6 +270,18 @@ class Operator:
 
     def _unready(self) -> str | None:
         return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
+
+
+def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | None:
+    """None: nothing is traced, no thread begins, and OpenTelemetry is not imported."""
+    if not settings.traces_endpoint:
+        return None
+    return OtlpExporter(
+        settings.traces_endpoint,
+        {SERVICE_NAME: "learnloop-operator", SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace},
+        headers=settings.traces_headers,
+        counted=lambda result, count: metrics.traced.labels(result=result).inc(count),
+    )
 
 
 def _memories() -> Any:

@@ -19,3 +19,11 @@ def test_quotas_of_training_are_read_and_refused_by_field() -> None:
     assert not from_environment({}).training_quotas.limits
     with pytest.raises(SettingsError, match=r"LEARNLOOP_TRAINING_QUOTAS is .*: namespace.runs: -2: set a whole number"):
         from_environment({"LEARNLOOP_TRAINING_QUOTAS": '{"namespace": {"runs": -2}}'})
+
+
+def test_headers_of_traces_are_read_and_never_shown() -> None:
+    read = from_environment({"LEARNLOOP_TRACES_ENDPOINT": "http://c:4318/", "LEARNLOOP_TRACES_HEADERS": "a=hush"})
+    assert (read.traces_endpoint, read.traces_headers) == ("http://c:4318", {"a": "hush"})
+    assert "hush" not in repr(read)
+    with pytest.raises(SettingsError, match="LEARNLOOP_TRACES_HEADERS: part 1 is no pair"):
+        from_environment({"LEARNLOOP_TRACES_HEADERS": "secret"})

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.adapters.audit_log import AuditLog
@@ -16,6 +17,7 @@ from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, Res
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.loop_metrics import LoopMetrics
+from learnloop_operator.adapters.tracer import Tracer
 from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
@@ -46,6 +48,8 @@ class Applier:
     secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """What counts what is new; None: nobody does."""
+    tracer: Tracer | None = None
+    """Who sends the steps that have ended; None: nobody does."""
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
@@ -59,11 +63,13 @@ class Applier:
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
         manager, news = field_manager(kind), happenings(kind.kind, snapshot, plan)
+        before = snapshot.object
         if plan.status_first:
             if cached:
                 raise Stale("what is permitted before it is done takes a live look")
             snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
             self._tell(kind, snapshot, plan, news)
+            self._trace(kind, before, snapshot, plan)
         try:
             await self._children(snapshot, plan, manager, cached)
             for call in plan.calls:
@@ -79,6 +85,7 @@ class Applier:
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager, exact=cached)
             self._tell(kind, snapshot, plan, news)
+            self._trace(kind, before, snapshot, plan)
         if self.metrics is not None:
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan)
         if self.announcer is not None:
@@ -93,6 +100,10 @@ class Applier:
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
+
+    def _trace(self, kind: ResourceKind, before: Manifest, snapshot: BaseSnapshot, plan: Plan) -> None:
+        if self.tracer is not None:
+            self.tracer.saw(kind.kind, before, before.get("status") or {}, plan.status, snapshot.now)
 
     async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
         live = {ref_of(child): child for child in snapshot.children}
@@ -155,6 +166,11 @@ class Applier:
         if version != live["metadata"]["resourceVersion"]:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
         return after
+
+    def parted(self, kind: str, namespace: str, name: str) -> None:
+        """The object is gone."""
+        if self.tracer is not None:
+            self.tracer.gone(kind, namespace, name, datetime.now(UTC))
 
     async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from learnloop_api.telemetry.json_logs import about, tell, trace_id
+from learnloop_api.telemetry.json_logs import about, tell
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
@@ -30,6 +30,7 @@ from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.traces.ids import of_object
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +242,7 @@ class Runtime:
                 await self._part(controller, key)
             return "gone"
         self._gone_since.pop(key, None)
-        _tell_logs(snapshot)
+        _tell_logs(key.kind, snapshot)
         plan = controller.decide(snapshot)
         await self._applier.apply(controller.kind, snapshot, plan, cached=cached)
         self._metrics.looks.labels(kind=key.kind, source="cache" if cached else "live").inc()
@@ -268,6 +269,7 @@ class Runtime:
                 raise
             log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
         self._metrics.loop.gone(key.kind, key.namespace, key.name)
+        self._applier.parted(key.kind, key.namespace, key.name)
         self.known.discard(key)
         self._gone_since.pop(key, None)
 
@@ -278,9 +280,9 @@ class Runtime:
         self.queue.mark_later(key, delay)
 
 
-def _tell_logs(snapshot: BaseSnapshot) -> None:
-    """What the lines of this pass are about: the same trace for all passes over one object."""
-    tell(trace_id=trace_id(str(snapshot.object["metadata"].get("uid", ""))))
+def _tell_logs(kind: str, snapshot: BaseSnapshot) -> None:
+    """What the lines of this pass are about: the trace of the training or of the rollout."""
+    tell(trace_id=of_object(kind, snapshot.object))
     status = snapshot.object.get("status") or {}
     arm = status.get("canary") or status.get("stable") or {}
     if arm.get("revision"):
