@@ -1,9 +1,10 @@
 """NetworkPolicies (networking.k8s.io/v1) decided as a CNI that enforces them does, on paper.
 
-Covered: podSelector and namespaceSelector by matchLabels, named and numbered ports, rules without peers or ports. Not:
-matchExpressions, ipBlock, port ranges; a policy that has them is refused, so that nothing is decided wrongly.
+Covered: podSelector and namespaceSelector by matchLabels, ipBlock, named and numbered ports, rules without peers or
+ports. Not: matchExpressions, port ranges; a policy that has them is refused, so that nothing is decided wrongly.
 """
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ class Party:
     labels: Mapping[str, str] | None = None
     ports: Mapping[str, int] | None = None
     """Named ports of its containers."""
+    address: str = ""
+    """Of one outside of the cluster's pods."""
 
 
 class Network:
@@ -62,7 +65,20 @@ def _labels(selector: Object, labels: Mapping[str, str] | None) -> bool:
 def _peer(peers: Sequence[Object] | None, party: Party, home: str) -> bool:
     if not peers:
         return True
-    return bool(party.namespace) and any(_one(peer, party, home) for peer in peers)
+    return any(
+        _block(peer["ipBlock"], party.address) if "ipBlock" in peer else party.namespace and _one(peer, party, home)
+        for peer in peers
+    )
+
+
+def _block(block: Object, address: str) -> bool:
+    """Which pod has which address nobody knows here, so that blocks are for parties with one of their own."""
+    if not address:
+        return False
+    found = ipaddress.ip_address(address)
+    return found in ipaddress.ip_network(block["cidr"]) and not any(
+        found in ipaddress.ip_network(one) for one in block.get("except", ())
+    )
 
 
 def _one(peer: Object, party: Party, home: str) -> bool:

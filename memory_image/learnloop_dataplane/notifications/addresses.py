@@ -7,15 +7,33 @@ later leads nowhere else (DNS rebinding).
 import asyncio
 import ipaddress
 import socket
+from typing import NamedTuple
 from urllib.parse import urlsplit
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_METADATA = frozenset(
+    ipaddress.ip_address(one)
+    for one in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+)
+"""Where clouds hand their machines credentials, by the manuals of AWS, Google, Azure, Alibaba and Oracle."""
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""RFC 6052: the last four bytes are the IPv4 address that is meant."""
 
 
 class Refused(Exception):
     """No message is sent there; says why and what to set."""
 
 
-async def resolved(url: str, *, private: bool) -> tuple[str, str]:
-    """The address to connect to, and the name that the server must have a certificate for.
+class Place(NamedTuple):
+    """The address to connect to, and the name that the server must have a certificate for."""
+
+    address: str
+    name: str
+
+
+async def resolved(url: str, *, private: bool) -> Place:
+    """Where a URL leads.
 
     Raises:
         Refused: an address inside, or plain HTTP to one outside.
@@ -26,21 +44,37 @@ async def resolved(url: str, *, private: bool) -> tuple[str, str]:
     if parts.scheme != "https" and not private:
         said = "messages leave by https only; use https, or set privateAddresses: true"
         raise Refused(f"{parts.scheme}://{name}: {said}")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return await looked_up(name, parts.port or (443 if parts.scheme == "https" else 80), private=private)
+
+
+async def looked_up(name: str, port: int, *, private: bool) -> Place:
+    """Where a name leads, whatever is spoken there.
+
+    Raises:
+        Refused: it means an address inside and `private` is False, or one where no receiver can be.
+        OSError: the name is not known.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
-    inside = [address for address in addresses if not _outside(address)]
-    if inside and not private:
-        raise Refused(
-            f"{name} means {inside[0]}, which is not of the internet; "
-            "set privateAddresses: true of the receiver where that is meant"
-        )
     if not addresses:
         raise Refused(f"{name} means no address")
-    return addresses[0], name
+    for address in addresses:
+        meant = _meant(address)
+        if meant in _METADATA or meant.is_link_local or meant.is_multicast or meant.is_unspecified:
+            raise Refused(f"{name} means {address}, where no receiver can be: name another host")
+        if not meant.is_global and not private:
+            raise Refused(
+                f"{name} means {address}, which is not of the internet; "
+                "set privateAddresses: true of the receiver where that is meant"
+            )
+    return Place(addresses[0], name)
 
 
-def _outside(address: str) -> bool:
+def _meant(address: str) -> IpAddress:
+    """The address at the end of the way: that of IPv4 where an IPv6 address only carries one."""
     found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_global and not found.is_multicast
+    if isinstance(found, ipaddress.IPv4Address):
+        return found
+    if found in _NAT64:
+        return ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    return found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else found)

@@ -46,7 +46,7 @@ class Receiver(BaseModel):
     secret: str | None = Field(default=None, max_length=253, description="name of a file in the folder of secrets")
     email: Mail | None = None
     private_addresses: bool = Field(
-        default=False, alias="privateAddresses", description="it may be in the cluster, and speak plain HTTP"
+        default=False, alias="privateAddresses", description="it may be in the cluster, and speak plain HTTP or SMTP"
     )
 
     @model_validator(mode="after")

@@ -2,7 +2,6 @@
 
 import asyncio
 import smtplib
-import ssl
 import time
 from collections.abc import Mapping
 from email.message import EmailMessage
@@ -13,7 +12,8 @@ import httpx
 import orjson
 
 from learnloop_dataplane.notifications import messages
-from learnloop_dataplane.notifications.addresses import Refused, resolved
+from learnloop_dataplane.notifications.addresses import Refused, looked_up, resolved
+from learnloop_dataplane.notifications.mail_connections import connected
 from learnloop_dataplane.notifications.receivers import Mail, NotTaken, Receiver, Receivers
 
 SECONDS = 10.0
@@ -51,7 +51,7 @@ class Sender:
         said = (namespace, event, payload, link)
         if receiver.email is not None:
             message = messages.mail(receiver.email, identity, *said)
-            await asyncio.to_thread(_mail, receiver.email, secret, message)
+            await self._mail(receiver, receiver.email, secret, message)
         elif receiver.type == "webhook":
             body = orjson.dumps(messages.cloud_event(identity, namespace, event, notice["at"], payload))
             headers = messages.signed(secret, identity, int(time.time()), body)
@@ -78,19 +78,19 @@ class Sender:
             gone = answer.status_code == 410
             raise NotTaken(f"{name} answers with {answer.status_code}", final=gone)
 
+    async def _mail(self, receiver: Receiver, settings: Mail, password: str, message: EmailMessage) -> None:
+        if settings.security == "none" and not receiver.private_addresses:
+            said = "mail leaves by TLS only; use security starttls or tls, or set privateAddresses: true"
+            raise Refused(f"smtp://{settings.host}: {said}")
+        place = await looked_up(settings.host, settings.port, private=receiver.private_addresses)
+        await asyncio.to_thread(_hand_in, settings, place.address, password, message)
+
 
 _CLOUD_EVENT = "application/cloudevents+json; charset=utf-8"
 
 
-def _mail(settings: Mail, password: str, message: EmailMessage) -> None:
-    context = ssl.create_default_context()
-    if settings.security == "tls":
-        server: smtplib.SMTP = smtplib.SMTP_SSL(settings.host, settings.port, timeout=SECONDS, context=context)
-    else:
-        server = smtplib.SMTP(settings.host, settings.port, timeout=SECONDS)
-    with server:
-        if settings.security == "starttls":
-            server.starttls(context=context)
+def _hand_in(settings: Mail, address: str, password: str, message: EmailMessage) -> None:
+    with connected(settings, address, SECONDS) as server:
         if settings.username:
             server.login(settings.username, password)
         server.send_message(message)

@@ -45,7 +45,9 @@ def receivers(directory: Path, recorder: Recorder, smtp: Smtp | None = None) -> 
     ]
     if smtp is not None:
         mail = {"host": "127.0.0.1", "port": smtp.port, "security": "none", "sender": "a@example.org"}
-        found.append({"name": "mail", "type": "email", "email": {**mail, "to": ["b@example.org"]}})
+        mail |= {"to": ["b@example.org"]}
+        found.append({"name": "mail", "type": "email", "email": mail, "privateAddresses": True})
+        found.append({"name": "strange-mail", "type": "email", "email": mail | {"security": "starttls"}})
     return {"notifications": json.dumps({"receivers": found}), "notifications_secrets": str(directory / "secrets")}
 
 
@@ -73,12 +75,14 @@ async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_
             async with api.db.tenant("team-a") as connection:
                 rows = await connection.fetch("SELECT receiver, delivered_at, problem FROM notifications")
             open_ = {row["receiver"] for row in rows if row["delivered_at"] is None}
-            return open_ == {"inside"}
+            return open_ == {"inside", "strange-mail"}
 
         await eventually(all_taken)
         async with api.db.tenant("team-a") as connection:
-            why = await connection.fetchval("SELECT problem FROM notifications WHERE receiver = 'inside' LIMIT 1")
-        assert "privateAddresses: true" in why, "no message goes inside unless that is meant"
+            asked = "SELECT problem FROM notifications WHERE receiver = $1 LIMIT 1"
+            why = {name: await connection.fetchval(asked, name) for name in ("inside", "strange-mail")}
+        for said in why.values():
+            assert "privateAddresses: true" in said, "no message goes inside unless that is meant"
     assert recorder.bodies("/inside") == []
     assert len(recorder.bodies("/slack")) == 1, "it wants take-backs only"
     assert len(smtp.mails) == 2

@@ -1,5 +1,6 @@
 """What is said to receivers, how it is signed, and where no message goes."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -12,7 +13,8 @@ import pytest
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import addresses, messages
 from learnloop_dataplane.notifications.addresses import Refused, resolved
-from learnloop_dataplane.notifications.receivers import Mail, Receivers
+from learnloop_dataplane.notifications.receivers import Mail, NotTaken, Receivers
+from learnloop_dataplane.notifications.sending import Sender
 
 TAKEN: dict[str, Any] = {
     "event": "taken_back",
@@ -64,12 +66,11 @@ def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
     [
         "https://127.0.0.1/x",
         "https://10.1.2.3/x",
-        "https://169.254.169.254/latest/meta-data",
         "https://[::1]/x",
         "https://[::ffff:10.0.0.1]/x",
         "https://[fd00::1]/x",
-        "https://0.0.0.0/x",
-        "https://224.0.0.1/x",
+        "https://[64:ff9b::a01:203]/x",
+        "https://[2002:a01:203::1]/x",
         "http://93.184.216.34/x",
     ],
 )
@@ -77,6 +78,39 @@ async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url:
     with pytest.raises(Refused, match="privateAddresses: true"):
         await resolved(url, private=False)
     await resolved(url, private=True)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["169.254.169.254", "0.0.0.0", "224.0.0.1", "100.100.100.200", "[fe80::1]", "[fd00:ec2::254]", "[::]"]
+    + ["[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "168.63.129.16"],
+)
+async def test_no_message_goes_where_clouds_keep_credentials_whatever_is_meant(host: str) -> None:
+    for private in (True, False):
+        with pytest.raises(Refused, match="where no receiver can be"):
+            await resolved(f"https://{host}/latest/meta-data", private=private)
+
+
+@pytest.mark.parametrize("addresses_of_it", [("93.184.216.34", "10.0.0.1"), ("10.0.0.1", "93.184.216.34")])
+async def test_a_name_with_one_address_inside_is_refused(
+    monkeypatch: pytest.MonkeyPatch, addresses_of_it: tuple[str, ...]
+) -> None:
+    async def answered(*_: Any, **__: Any) -> list[Any]:
+        return [(2, 1, 6, "", (address, 443)) for address in addresses_of_it]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answered)
+    with pytest.raises(Refused, match=r"ci\.example\.org means 10\.0\.0\.1"):
+        await resolved("https://ci.example.org/x", private=False)
+
+
+async def test_mail_goes_inside_or_in_plain_text_only_where_that_is_meant(tmp_path: Path) -> None:
+    mail = {"host": "127.0.0.1", "sender": "a@example.org", "to": ["b@example.org"]}
+    for security, said in (("none", "mail leaves by TLS only"), ("starttls", "not of the internet")):
+        given = {"name": "mail", "type": "email", "email": {**mail, "security": security}}
+        receivers = Receivers(json.dumps({"receivers": [given]}), str(tmp_path))
+        notice = {"message_id": "1", "namespace": "ns", "event": "model.deployed", "name": "m", "payload": TAKEN}
+        with pytest.raises(NotTaken, match=said):
+            await Sender(receivers).send(receivers.all["mail"], notice)
 
 
 async def test_the_connection_goes_to_the_address_that_was_looked_at() -> None:

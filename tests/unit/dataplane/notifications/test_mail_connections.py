@@ -1,0 +1,68 @@
+"""Mail goes to the address that was looked up, and the certificate is of the name that was meant."""
+
+import contextlib
+import socketserver
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.tls.certificates import make_authority
+from learnloop_dataplane.notifications.mail_connections import connected
+from learnloop_dataplane.notifications.receivers import Mail
+from testing.certificates import LIFE, Folder
+from testing.servers.smtp_server import Smtp
+
+NOWHERE = "mail.invalid"
+"""RFC 2606: no resolver knows it."""
+
+
+def settings(port: int, security: str) -> Mail:
+    given = {"host": NOWHERE, "port": port, "security": security, "sender": "a@example.org", "to": ["b@example.org"]}
+    return Mail.model_validate(given)
+
+
+def test_nothing_is_looked_up_again() -> None:
+    with contextlib.closing(connected(settings(Smtp().port, "none"), "127.0.0.1", 30.0)) as server:
+        assert server.noop()[0] == 250
+
+
+class _Greeting(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.wfile.write(b"220 test\r\n")
+            self.rfile.readline()
+            self.wfile.write(b"250 yes\r\n")
+            self.rfile.readline()
+
+
+@contextlib.contextmanager
+def by_tls(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A server with a certificate of `name`, by an authority that this process trusts."""
+    authority = make_authority("test", datetime.now(UTC), LIFE)
+    files = Folder(folder).trust(authority).show(authority, name)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.bundle))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Greeting) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield int(server.server_address[1])
+        server.shutdown()
+
+
+def test_the_certificate_is_compared_with_the_name_and_not_with_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with by_tls(tmp_path, NOWHERE, monkeypatch) as port:
+        server = connected(settings(port, "tls"), "127.0.0.1", 30.0)
+        assert server.noop()[0] == 250
+        server.close()
+    another = by_tls(tmp_path, "another.invalid", monkeypatch)
+    with another as port, pytest.raises(ssl.SSLCertVerificationError, match=NOWHERE):
+        connected(settings(port, "tls"), "127.0.0.1", 30.0)
