@@ -13,7 +13,7 @@ from testing.simulation.rollout_cluster import BAD, BETTER, Cluster
 
 TELLING = ("phase", "step", "stepStartedAt", "rolloutStartedAt", "promotedAt", "weight", "blockedRevisions")
 
-LIVES = 0.3
+LIVES = 0.15
 """Seconds that the leader after a killed one has at least, before it is killed in turn."""
 
 

@@ -7,7 +7,19 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.rollouts.experiment import STABLE_FLOOR, ExperimentStep
+from learnloop_api.kinds.rollouts.gates import Duration
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck
+
+
+class StepApproval(Resource):
+    """How long a step waits for a person, and what then."""
+
+    within: Duration = Field(default="48h", description="From when everything but the approval is there.")
+    otherwise: Literal["hold", "takeBack"] = Field(
+        default="takeBack",
+        description="takeBack: the canary is taken back, as for a step that was rejected. hold: it goes on waiting, "
+        "with the condition Stalled and one warning.",
+    )
 
 
 class RolloutStep(Resource):
@@ -23,6 +35,11 @@ class RolloutStep(Resource):
             "!has(self.experiment) || !has(self.shadow)",
             "a step is a shadow step or an experiment: put one after the other",
             ".experiment",
+        ),
+        Rule(
+            "!has(self.approval) || self.pause",
+            "approval says how long a pause waits: set pause to true, or leave approval out",
+            ".approval",
         ),
         Rule(
             f"!has(self.experiment)"
@@ -55,6 +72,9 @@ class RolloutStep(Resource):
     pause: bool = Field(
         default=False,
         description="Wait here for learnloop.dev/approve: <revision>/<step>, as `kubectl learnloop approve` sets it.",
+    )
+    approval: StepApproval | None = Field(
+        default=None, description="How long the pause waits, and what then; left out, for as long as it takes."
     )
 
 

@@ -25,7 +25,12 @@ from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.rollback import roll_back
-from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import approval, wait, wait_for_time_and_people
+from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import (
+    approval,
+    wait,
+    wait_for_a_person,
+    wait_for_time_and_people,
+)
 from learnloop_operator.core.times import seconds_since, stamp
 
 
@@ -199,8 +204,7 @@ def _chosen(
     choice = ", ".join(f"{player.model.revision} ({player.name})" for player in trial.challengers())
     text = f"{sentence}; waiting for the annotation {ANNOTATION_APPROVE}: one of {choice}, or for learnloop.dev/reject"
     state = replace(state, experiment=replace(trial, message=text))
-    interval = float(snapshot.spec.analysis.interval_seconds)
-    return replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+    return wait_for_a_person(snapshot, state, snapshot.spec.rollout.steps[step], text)
 
 
 def _take_over(snapshot: Snapshot, state: State, canary: ArmState, step: int, best: Player, sentence: str) -> NextState:

@@ -1,16 +1,21 @@
 """What a step waits for when its evidence is there: its time, and a person."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
+from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.model.four_eyes import one_pair
-from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation, unanswered
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.times import seconds_since
+from learnloop_operator.core.rollout.steps.rollback import roll_back
+from learnloop_operator.core.times import parse, seconds_since, stamp
+
+_WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
 
 
 def wait_for_time_and_people(
@@ -25,8 +30,46 @@ def wait_for_time_and_people(
         )
     if wanted.pause and approval(snapshot, state, revision, step) is None:
         text = f"{at}: all checks pass; waiting for the annotation {ANNOTATION_APPROVE}={revision}/{step + 1}"
-        return replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+        return wait_for_a_person(snapshot, state, wanted, text)
     return None
+
+
+def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, text: str) -> NextState:
+    """The pause, while its time lasts; then what spec says."""
+    interval, asked = float(snapshot.spec.analysis.interval_seconds), wanted.approval
+    waiting = replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+    if asked is None:
+        return waiting
+    limit, since = timedelta(seconds=seconds_of(asked.within)), waits_since(snapshot, state)
+    left = (since + limit - snapshot.now).total_seconds()
+    if left > 0:
+        then = "is taken back" if asked.otherwise == "takeBack" else "stalls"
+        said = f"{text}; without it by {stamp(since + limit)} the canary {then}"
+        return replace(waiting, sentence=said, again_after=min(interval, left))
+    why = f"nobody has approved within {asked.within}"
+    if asked.otherwise == "takeBack" and state.canary is not None:
+        return roll_back(snapshot, state, state.canary, reasons.APPROVAL_OVERDUE, why)
+    sentence = f"{text}; {why}, it holds on and takes nothing back"
+    known = any(
+        item.type == "Stalled" and item.reason == reasons.APPROVAL_OVERDUE for item in snapshot.before.conditions
+    )
+    return replace(
+        waiting,
+        reason=reasons.APPROVAL_OVERDUE,
+        sentence=sentence,
+        degraded=True,
+        events=() if known else happened(reasons.APPROVAL_OVERDUE, sentence, warning=True),
+    )
+
+
+def waits_since(snapshot: Snapshot, state: State) -> datetime:
+    """When the pause began, as the status has it. What a person has said since then begins it anew."""
+    paused = next((item for item in snapshot.before.conditions if item.type == reasons.PAUSED), None)
+    if paused is None or paused.status != "True" or paused.reason not in _WAITS:
+        return snapshot.now
+    said = [parse(decision.at) for decision in state.decisions]
+    moments = [parse(paused.last_transition_time), *said]
+    return max((moment for moment in moments if moment is not None), default=snapshot.now)
 
 
 def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> OrderAnnotation | None:
