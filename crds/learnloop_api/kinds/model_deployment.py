@@ -21,6 +21,7 @@ from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
+from learnloop_api.kinds.rollouts.anchor import AnchorFigure
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
@@ -289,6 +290,12 @@ class ModelDeploymentStatus(Status):
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="The sequential tests and dry runs of the rollout under way.",
+    )
+    anchor: list[AnchorFigure] | None = Field(
+        default=None,
+        max_length=8,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The figures that spec.analysis.anchor compares with, where it names none itself.",
     )
     experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
     gates: GatesStatus | None = Field(default=None, description="What the gates have found of the last candidate.")

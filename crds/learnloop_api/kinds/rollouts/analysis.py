@@ -6,6 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.rollouts.anchor import Anchor
 
 EPISODE_SECONDS_BUCKETS = (
     1.0,
@@ -247,6 +248,13 @@ class Analysis(Resource):
             "a rollout that nothing can stop is no canary: set dryRun: false on at least one metric",
             ".metrics",
         ),
+        Rule(
+            "!has(self.anchor) || self.anchor.metrics.all(a, self.metrics.exists(m, m.name == a.name && !m.dryRun"
+            " && m.type in ['success', 'return', 'errors', 'reward', 'feedback']))",
+            "anchor names a metric that cannot have one: name metrics of type success, return, errors, reward or "
+            "feedback that are no dry runs",
+            ".anchor",
+        ),
     )
 
     interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
@@ -270,6 +278,13 @@ class Analysis(Resource):
         ),
     )
     fast_lane: FastLane = Field(default_factory=FastLane)
+    anchor: Anchor | None = Field(
+        default=None,
+        description=(
+            "A comparison with a figure that does not move, beside those with stable. Without it a chain of models, "
+            "each a little worse than the one before, is promoted to its end."
+        ),
+    )
     episode_deadline_seconds: int = Field(
         default=600,
         ge=10,

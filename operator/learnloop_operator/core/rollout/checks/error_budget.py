@@ -1,6 +1,7 @@
 """How often each check may err: analysis.alpha, split over everything that can take a canary back."""
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
+from learnloop_operator.core.rollout.checks.anchor import anchored
 from learnloop_operator.core.rollout.metrics.registry import type_of
 
 TIMES = 3
@@ -9,12 +10,14 @@ anew."""
 
 
 def claims(analysis: Analysis) -> int:
-    """Claims of which one suffices for a rollback: every sequential test, drift check and bound that may act.
+    """Claims of which one suffices for a rollback: every sequential test, drift check, bound and anchor that
+    may act.
 
     A dry run takes nothing of the budget, nor does a bound of a query whose number of events nobody knows: it is
     compared as it stands.
     """
-    return sum([type_of(metric).claims(metric) for metric in analysis.metrics if not metric.dry_run])
+    own = sum([type_of(metric).claims(metric) for metric in analysis.metrics if not metric.dry_run])
+    return own + len(list(anchored(analysis)))
 
 
 def alpha_of_bound(analysis: Analysis, arms: int = 1) -> float:

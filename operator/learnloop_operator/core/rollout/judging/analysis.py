@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks import paired_outcomes
+from learnloop_operator.core.rollout.checks.anchor import Figures, against_anchor, taken
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text, report
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, has_ratio
@@ -62,6 +63,8 @@ class Pairing:
     """Why they are not, and never were, compared at the same time."""
     guarded: bool = False
     """Whether the subject was promoted."""
+    anchor: Figures = ()
+    """What no promotion moves."""
 
 
 def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
@@ -82,6 +85,9 @@ def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
         snapshot.spec.analysis, state.ratios, snapshot.evidence, canary.revision, state.stable.revision, state.weight
     )
     after = after if ratios == state.ratios else replace(after, ratios=ratios)
+    seen = snapshot.evidence.arms.get(state.stable.revision)
+    figures = taken(snapshot.spec.analysis, state.anchor, seen, state.stable.revision, snapshot.now)
+    after = after if figures == state.anchor else replace(after, anchor=figures)
     if not _reporting(snapshot, after):
         return after
     return _with_reports(
@@ -96,7 +102,7 @@ def observed_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmS
     """The state after the dry runs have looked at a promoted arm."""
     if snapshot.evidence.unavailable or not _reporting(snapshot, state):
         return state
-    return _with_reports(snapshot, state, _promoted_pairing(new, old), _against_old(snapshot, new, old))
+    return _with_reports(snapshot, state, _promoted_pairing(state, new, old), _against_old(snapshot, new, old))
 
 
 def young(snapshot: Snapshot, state: State) -> bool:
@@ -111,9 +117,9 @@ def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: Arm
     )
 
 
-def judge_promoted(snapshot: Snapshot, new: ArmState, old: ArmState) -> Judgement:
+def judge_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Judgement:
     """Weigh a promoted arm against what the old one has left behind."""
-    return _judge(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old))
+    return _judge(snapshot, _promoted_pairing(state, new, old), _against_old(snapshot, new, old))
 
 
 def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Pairing:
@@ -126,12 +132,21 @@ def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: 
         trials=paired_outcomes.known(snapshot.spec.analysis, state.ratios),
         now=state.weight < 100,
         apart="no step lets stable play beside the canary" if alone else "",
+        anchor=state.anchor,
     )
 
 
-def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
-    apart = "the old arm plays no more"
-    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm", now=False, apart=apart, guarded=True)
+def _promoted_pairing(state: State, new: ArmState, old: ArmState) -> Pairing:
+    return Pairing(
+        new.revision,
+        old.revision,
+        "the promoted arm",
+        "the old arm",
+        now=False,
+        apart="the old arm plays no more",
+        guarded=True,
+        anchor=state.anchor,
+    )
 
 
 def _against_stable(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Tested:
@@ -199,6 +214,7 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
     alpha = alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in acting]
+    checks += _anchored(snapshot, pairing, alpha)
     if found := _unfinished(snapshot, pairing):
         checks.append(found)
     broken = [item for item in checks if item.verdict is Verdict.BREACH]
@@ -214,6 +230,17 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
         of_both=any([item.of_both for item in held]),
         breach_reason=reasons.OUT_OF_RANGE if outside else reasons.CHECK_FAILED,
     )
+
+
+def _anchored(snapshot: Snapshot, pairing: Pairing, alpha: float) -> list[Check]:
+    """What the figures say that no promotion moves; most analyses have none."""
+    analysis, arms = snapshot.spec.analysis, snapshot.evidence.arms
+    if analysis.anchor is None:
+        return []
+    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
+    called = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
+    waits = not pairing.guarded
+    return list(against_anchor(analysis, pairing.anchor, subject, reference, alpha, **called, waits=waits))
 
 
 def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:

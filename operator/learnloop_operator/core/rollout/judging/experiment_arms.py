@@ -7,6 +7,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentGuardrail
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.checks.anchor import against_anchor
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing, Verdict, lost, number
@@ -145,4 +146,7 @@ def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
         found = check(hard, arm, None, alpha, subject_is=player.name)
         if found.verdict is Verdict.BREACH:
             said.append(found.sentence)
+    figures, called = snapshot.before.anchor or (), {"subject_is": player.name, "reference_is": "stable"}
+    anchored = against_anchor(snapshot.spec.analysis, figures, arm, None, alpha, **called, waits=False)
+    said += [found.sentence for found in anchored if found.verdict is Verdict.BREACH]
     return "; ".join(said)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
+from learnloop_api.kinds.rollouts.anchor import AnchorFigure
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
@@ -65,6 +66,8 @@ class State:
     """The experiment under way, or the last one."""
     gates: GatesStatus | None = None
     """What the gates have found of the last candidate."""
+    anchor: tuple[AnchorFigure, ...] = ()
+    """What no model may be much worse than, whatever is promoted meanwhile."""
 
     @property
     def blocked(self) -> BlockedRevision | None:
@@ -132,6 +135,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         reports=evidence_codec.load_reports(status.evidence or ()),
         experiment=load_experiment(status.experiment),
         gates=status.gates,
+        anchor=tuple(status.anchor or ()),
     )
 
 

@@ -9,6 +9,7 @@ from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatu
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.checks.anchor import kept as kept_anchor
 from learnloop_operator.core.rollout.checks.dry_run_metrics import remark
 from learnloop_operator.core.rollout.judging import fast_lane_breaches
 from learnloop_operator.core.rollout.judging.arm_capacity import replicas, world
@@ -60,6 +61,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         hand=state.hand,
         last_stable=state.last_stable,
         decisions=list(state.decisions) or None,
+        anchor=list(kept_anchor(snapshot.spec.analysis, state.anchor)) or None,
         evidence=save(
             state.trials,
             state.ratios,

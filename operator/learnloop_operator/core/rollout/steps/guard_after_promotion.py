@@ -30,7 +30,7 @@ def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Ne
     if why := gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     state = observed_promoted(snapshot, state, new, old)
-    verdict = judge_promoted(snapshot, new, old)
+    verdict = judge_promoted(snapshot, state, new, old)
     if verdict.breach:
         return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds
