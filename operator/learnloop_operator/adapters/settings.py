@@ -12,6 +12,7 @@ from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
+from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.tuning.switches import SWITCHES
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -57,6 +58,8 @@ class Settings:
     serving_caller_namespaces: tuple[str, ...] = ()
     serving_peers: tuple[Mapping[str, Any], ...] | None = None
     """NetworkPolicyPeers beside the own namespace (LEARNLOOP_SERVING_PEERS, a JSON list); unset: no NetworkPolicy."""
+    workload_network: WorkloadNetwork | None = None
+    """What training, actors and MemoryServices may call (LEARNLOOP_WORKLOAD_NETWORK); unset: no NetworkPolicies."""
     pod_rules: PodRules = DEFAULT_RULES
     """What pods made for others may have (LEARNLOOP_POD_RULES, a JSON object)."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -118,6 +121,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         serving_callers=callers,
         serving_caller_namespaces=_names(environment.get("LEARNLOOP_SERVING_CALLER_NAMESPACES", "")),
         serving_peers=_peers(environment.get("LEARNLOOP_SERVING_PEERS", "")),
+        workload_network=_workload_network(environment.get("LEARNLOOP_WORKLOAD_NETWORK", "")),
         pod_rules=_pod_rules(environment.get("LEARNLOOP_POD_RULES", "")),
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
@@ -146,6 +150,34 @@ def _peers(value: str) -> tuple[Mapping[str, Any], ...] | None:
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SettingsError(f"LEARNLOOP_SERVING_PEERS is {value[:200]!r}: set a JSON list of NetworkPolicyPeers")
     return tuple(found)
+
+
+def _workload_network(value: str) -> WorkloadNetwork | None:
+    """A JSON object of `from`, `to`, `closed` and `apiServerPorts`; what is left out has its default."""
+    if not value:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        found = {"": None}
+    usual = WorkloadNetwork()
+    peers, rules = found.pop("from", []), found.pop("to", [])
+    closed, ports = found.pop("closed", usual.closed), found.pop("apiServerPorts", list(usual.api_server_ports))
+    lists = all(isinstance(item, list) for item in (peers, rules, ports))
+    if (
+        found
+        or not lists
+        or not isinstance(closed, bool)
+        or not all(isinstance(item, dict) for item in (*peers, *rules))
+        or not all(type(port) is int and 0 < port < 65536 for port in ports)
+    ):
+        raise SettingsError(
+            f"LEARNLOOP_WORKLOAD_NETWORK is {value[:200]!r}: set a JSON object of from (NetworkPolicyPeers), to "
+            f"(NetworkPolicyEgressRules), closed (true or false) and apiServerPorts (numbers)"
+        )
+    return WorkloadNetwork(tuple(peers), closed, tuple(rules), tuple(ports))
 
 
 RULES = {

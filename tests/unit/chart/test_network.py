@@ -2,11 +2,16 @@
 them is not part of the tests."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from learnloop_operator.adapters.settings import Settings, from_environment
+from learnloop_operator.core.training.attempts import launch
+from learnloop_operator.core.training.backends.choice import Backends
 from testing.network_policies import Network, Party
+from testing.training.training_builders import DEFAULTS, resource, spec, world
 
 from .conftest import Release, Render
 
@@ -183,3 +188,28 @@ def test_a_receiver_inside_is_reached_where_it_is_named_and_without_receivers_no
         assert not network.allows(parties(release)["data"], at("10.1.2.4"), port)
         assert not network.allows(parties(release)["data"], at("93.184.215.14"), 443)
         assert network.allows(parties(release)["data"], at("192.0.2.10"), 6443)
+
+
+def workloads(release: Release) -> Settings:
+    (container,) = release.pods()["Deployment/learnloop-operator"]["spec"]["containers"]
+    return from_environment({one["name"]: one["value"] for one in container["env"] if "value" in one})
+
+
+def test_what_the_operator_makes_fits_the_releases_own_policies(release: Release, network: Network) -> None:
+    settings = workloads(release)
+    assert settings.workload_network is not None
+    seen = world(object=resource(), spec=spec())
+    defaults = replace(DEFAULTS, data_url=settings.data_url, network=settings.workload_network)
+    made = launch(seen, Backends(defaults=defaults), 0, "").apply
+    both = Network([*release.of("NetworkPolicy"), *(item for item in made if item["kind"] == "NetworkPolicy")])
+    rank = Party("a rank", "ns", {"learnloop.dev/training-job": "t", "app.kubernetes.io/component": "trainer"})
+    pods = parties(release)
+    reach = {(name, port) for name, pod in pods.items() for port in (pod.ports or {}).values()}
+    assert {(name, port) for name, port in reach if both.allows(rank, pods[name], port)} == {("data", 8080)}
+    assert not any(both.allows(pod, rank, 23456) for pod in pods.values())
+    assert settings.workload_network.api_server_ports == (443, 6443, 8443, 16443)
+
+
+@pytest.mark.parametrize("off", [{"enabled": False}, {"workloads": {"enabled": False}}])
+def test_the_operator_makes_none_where_none_are_wanted(render: Render, off: dict[str, Any]) -> None:
+    assert workloads(render({"networkPolicy": off})).workload_network is None

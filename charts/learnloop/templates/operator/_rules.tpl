@@ -55,7 +55,7 @@
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, create, patch, delete]
-# Who reaches a ModelDeployment's policy servers.
+# Who reaches policy servers, ranks, actors and MemoryServices, and whom they call.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]

@@ -51,6 +51,7 @@ class LearningAgentController:
             settings.image_pull_policy,
             settings.tls,
             settings.pod_rules,
+            settings.workload_network,
         )
 
     @property

@@ -56,6 +56,7 @@ class MemoryServiceController:
             data_url=settings.data_url,
             tls=settings.tls,
             pod_rules=settings.pod_rules,
+            network=settings.workload_network,
         )
         server, front, database, back = await asyncio.gather(
             self._child(DEPLOYMENT, namespace, world.server_name),

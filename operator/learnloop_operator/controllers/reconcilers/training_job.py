@@ -44,6 +44,7 @@ class TrainingJobController:
                 pull_policy=settings.image_pull_policy,
                 data_url=settings.data_url,
                 runtime=settings.training_runtime,
+                network=settings.workload_network,
             )
         )
         self._studies = StudyReader(services)

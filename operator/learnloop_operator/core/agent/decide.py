@@ -6,6 +6,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
 from learnloop_operator.core.agent import memory_budget
+from learnloop_operator.core.agent.actor_network import actor_network
 from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.agent.narrowing import narrowed
@@ -147,13 +148,16 @@ def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...
         plain = environment.actors.model_copy(update={"pod": PodOptions()})
         return (actors(world, environment.model_copy(update={"actors": plain}), 0),) if world.actors is not None else ()
     playing = not world.spec.suspend and registered and world.deployment and world.deployment.stable
-    return (actors(world, environment, environment.actors.replicas if playing else 0),)
+    deployment = actors(world, environment, environment.actors.replicas if playing else 0)
+    return (*actor_network(world, environment), deployment)
 
 
 def _deletes(world: AgentSnapshot) -> tuple[ObjectRef, ...]:
     old = [ObjectRef(names.API_VERSION, "TrainingJob", world.namespace, name) for name in forgettable(world)]
     if world.spec.task.environment is None and world.actors is not None:
         old.append(ObjectRef("apps/v1", "Deployment", world.namespace, f"{world.name}-actor"))
+        if world.defaults.network is not None:
+            old.append(ObjectRef("networking.k8s.io/v1", "NetworkPolicy", world.namespace, f"{world.name}-actor"))
     return tuple(old)
 
 

@@ -9,6 +9,7 @@ from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
+from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.tuning.value_objects import named_value, value
 
 
@@ -60,6 +61,8 @@ class AgentDefaults:
     tls: bool = False
     pods: PodRules = PodRules()
     """What actors' pods, and those of jobs and servers, may have."""
+    network: WorkloadNetwork | None = None
+    """What actors may call; None: the installation wants no NetworkPolicy."""
 
 
 @named_value

@@ -6,6 +6,7 @@ from typing import Any
 from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.memory_service import manifests
 from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
+from learnloop_operator.core.memory_service.network import network_policies
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.memory_service.unusable_secret import Unusable, unusable_secret
 from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
@@ -26,7 +27,7 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     if stray:
         return _hold(world, allowed_pods.REASON, stray, after=None)
     missing = unusable_secret(world)
-    children: list[Manifest] = [manifests.budgets(world)]
+    children: list[Manifest] = [manifests.budgets(world), *network_policies(world)]
     if spec.storage is not None:
         if world.database is None:
             children.append(manifests.credentials(world))

@@ -19,6 +19,7 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
 
 SERVER, POSTGRES = "memory-service", "memory-postgres"
+POSTGRES_PORT = 5432
 POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
 CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
@@ -27,7 +28,7 @@ BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets
 
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
     """The Secret, made once: the password and the address that contains it."""
-    address = f"{world.database_name}.{world.namespace}.svc:5432/{DATABASE}"
+    address = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
     data = {
         PASSWORD_KEY: world.fresh_password,
         DSN_KEY: f"postgresql://{DATABASE}:{world.fresh_password}@{address}",
@@ -71,7 +72,7 @@ def budgets(world: MemoryServiceSnapshot) -> Manifest:
 
 def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, Manifest]:
     """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes."""
-    service = _service(world, world.database_name, POSTGRES, "postgres", 5432)
+    service = _service(world, world.database_name, POSTGRES, "postgres", POSTGRES_PORT)
     claim: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": storage.size}},
@@ -207,7 +208,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
             "PGDATA": "/var/lib/postgresql/data/pgdata",
         },
-        ports={"postgres": 5432},
+        ports={"postgres": POSTGRES_PORT},
         probes={
             "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
             "livenessProbe": {**check, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6},

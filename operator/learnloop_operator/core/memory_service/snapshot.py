@@ -10,6 +10,7 @@ from learnloop_operator.core.memory_service.agent_budgets import DeliveredBudget
 from learnloop_operator.core.ownership import standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.tuning.value_objects import named_value
 
 PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
@@ -32,6 +33,8 @@ class MemoryServiceSnapshot(BaseSnapshot):
     tls: bool = False
     pod_rules: PodRules = PodRules()
     """What its pods may have."""
+    network: WorkloadNetwork | None = None
+    """What its pods may call; None: the installation wants no NetworkPolicy."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     fresh_audit_key: str = ""

@@ -43,7 +43,7 @@ def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str)
         baseline_sha256=digest,
         reward_policy=reward_policy,
     )
-    manifest = backends.render(backend, request)
+    manifests = backends.render(backend, request)
     number = f"attempt {attempt + 1} of {world.spec.max_attempts}"
     message = f"{number} after: {last}" if last else f"{number}: 1 master, {world.spec.workers} workers"
     state = status(
@@ -57,7 +57,7 @@ def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str)
         lineage=origin or None,
     )
     notice = Notice("Normal", "AttemptStarted", message)
-    return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
+    return Plan(status=state, apply=manifests, events=(notice,), requeue_after=SOON)
 
 
 def begun_at(world: TrainingSnapshot) -> str | None:

@@ -71,7 +71,7 @@ def test_a_suite_calls_its_candidate_the_data_plane_and_the_dns_alone() -> None:
     system = data["to"][0]["namespaceSelector"]["matchLabels"]
     assert system == {"kubernetes.io/metadata.name": "learnloop-system"}
     assert [port["port"] for port in data["ports"]] == [8080, 8443]
-    assert {port["port"] for port in dns["ports"]} == {53}
+    assert {port["port"] for port in dns["ports"]} == {53, 5353}
 
 
 def test_an_image_of_ones_own_is_told_where_the_candidate_is_and_writes_one_file() -> None:

@@ -7,7 +7,6 @@ report in, with the token by which the data plane knows whose pod it is.
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
@@ -21,6 +20,7 @@ from learnloop_operator.core.rollout.children.manifests import COMPONENT as POLI
 from learnloop_operator.core.rollout.judging.gate_suites import suite_stray
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.workload_network import DNS, data_plane, pods, ports
 
 COMPONENT = "gate-suite"
 REPORT_VOLUME, DATA_VOLUME, CA_VOLUME = "learnloop-report", "learnloop-data", "learnloop-ca"
@@ -28,8 +28,6 @@ DATA_DIRECTORY = "/data"
 KEPT_SECONDS = 86_400
 """A Job that has ended stays so long, for people who want to read its log."""
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
-DNS_PORTS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
-_NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
 
 
 def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
@@ -83,29 +81,15 @@ def _service_account(snapshot: Snapshot) -> Manifest:
 
 def _network_policy(snapshot: Snapshot) -> Manifest:
     """Nobody calls a suite, and it calls the policy servers of its own ModelDeployment, the data plane and the DNS."""
-    address = urlsplit(snapshot.defaults.data_url)
-    parts = (address.hostname or "").split(".")
-    system = parts[1] if len(parts) > 1 and "svc" in parts[2:3] else None
-    port = address.port or (443 if address.scheme == "https" else 80)
-    data: dict[str, Any] = {"ports": [{"port": port, "protocol": "TCP"}]}
-    if system:
-        # A NetworkPolicy sees pods, and their port need not be the Service's.
-        data = {
-            "to": [{"namespaceSelector": {"matchLabels": {_NAME_OF_NAMESPACE: system}}}],
-            "ports": [{"port": number, "protocol": "TCP"} for number in sorted({port, names.PORT_DATA})],
-        }
     servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
     return _policy(
         snapshot,
         gates_account(snapshot.name),
         None,
         [
-            {
-                "to": [{"podSelector": {"matchLabels": servers}}],
-                "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}],
-            },
-            data,
-            {"ports": DNS_PORTS},
+            ports(names.PORT_SERVING, peers=[pods(servers)], key="to"),
+            data_plane(snapshot.defaults.data_url),
+            DNS,
         ],
     )
 

@@ -6,8 +6,7 @@ from learnloop_api import names
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.rollout.children.manifests import COMPONENT, Manifest, labels, policy_account
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-
-_NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
+from learnloop_operator.core.workload_network import namespace
 
 
 def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
@@ -23,10 +22,7 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
     gateway = snapshot.spec.routing.gateway
     others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
     peers: list[Any] = [{"podSelector": {}}]
-    peers += [
-        {"namespaceSelector": {"matchLabels": {_NAME_OF_NAMESPACE: name}}}
-        for name in sorted(others - {snapshot.namespace})
-    ]
+    peers += [namespace(name) for name in sorted(others - {snapshot.namespace})]
     selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
     ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
     if callers.peers:  # a rule without peers would let everybody in

@@ -5,6 +5,7 @@ from typing import Protocol
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
+from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.tuning.value_objects import named_value
 
 
@@ -17,6 +18,8 @@ class RankDefaults:
     data_url: str
     runtime: str = ""
     """ClusterTrainingRuntime that TrainJobs refer to; "": the installation has none."""
+    network: WorkloadNetwork | None = None
+    """What ranks may call; None: the installation wants no NetworkPolicy."""
 
 
 class Backend(Protocol):

@@ -13,6 +13,7 @@ from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.snapshot import RunRequest
 
+COMPONENT = "trainer"
 ANNOTATION_ATTEMPT = f"{names.GROUP}/attempt"
 ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
 GRACE_SECONDS = 30
@@ -130,4 +131,4 @@ def labels(request: RunRequest) -> dict[str, str]:
     extra = {names.LABEL_TRAINING_JOB: request.job["metadata"]["name"]}
     if request.agent:
         extra[names.LABEL_AGENT] = request.agent
-    return standard_labels("trainer", extra)
+    return standard_labels(COMPONENT, extra)

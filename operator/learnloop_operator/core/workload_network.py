@@ -1,0 +1,131 @@
+"""NetworkPolicies (networking.k8s.io/v1) of the pods that the operator makes: whom they call, and who calls them.
+
+Policies add up: who owns a namespace lets more through by a policy of their own that selects the same pods.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from learnloop_api import names
+from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.tuning.value_objects import value
+
+Rule = Mapping[str, Any]
+_NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
+_S3 = "https://s3.example.com"
+DNS: Rule = {"ports": [{"port": port, "protocol": kind} for port in (53, 5353) for kind in ("UDP", "TCP")]}
+"""Names are looked up wherever the cluster has its DNS: on port 53, or on 5353 behind its Service."""
+
+
+@value
+class WorkloadNetwork:
+    """What the installation says of training, actors and MemoryServices."""
+
+    peers: tuple[Mapping[str, Any], ...] = ()
+    """NetworkPolicyPeers that may reach MemoryServices and their metrics from elsewhere, among them Prometheus."""
+    closed: bool = True
+    """What goes out is closed too, but for what each of them is known to need."""
+    to: tuple[Rule, ...] = ()
+    """NetworkPolicyEgressRules of all of them beside their own."""
+    api_server_ports: tuple[int, ...] = (443, 6443)
+    """The API server is no pod: who asks it may reach these ports of any address."""
+
+
+def pods(labels: Mapping[str, str]) -> dict[str, Any]:
+    """A NetworkPolicyPeer: pods of the policy's own namespace."""
+    return {"podSelector": {"matchLabels": dict(labels)}}
+
+
+def namespace(name: str) -> dict[str, Any]:
+    """A NetworkPolicyPeer: all pods of a namespace."""
+    return {"namespaceSelector": {"matchLabels": {_NAME_OF_NAMESPACE: name}}}
+
+
+def data_plane(url: str) -> Rule:
+    """The way out to the data plane. A policy sees pods, and their port need not be the Service's."""
+    address = urlsplit(url)
+    parts = (address.hostname or "").split(".")
+    system = parts[1] if len(parts) > 1 and "svc" in parts[2:3] else None
+    port = _port(url)
+    if not system:
+        return {"ports": _tcp(port)}
+    return {"to": [namespace(system)], "ports": _tcp(*sorted({port, names.PORT_DATA}))}
+
+
+def address(url: str) -> tuple[Rule, ...]:
+    """The ways out to an address that an author gave: its port anywhere, and any port of the pods of the namespace that
+    it names (`mlflow`, `mlflow.mlops`), for behind a Service the port of the pods is not to be seen."""
+    parts = (urlsplit(url).hostname or "").split(".")
+    anywhere: Rule = {"ports": _tcp(_port(url))}
+    if len(parts) == 1:
+        return (anywhere, {"to": [{"podSelector": {}}]})
+    inside = len(parts) == 2 or parts[2] == "svc"
+    return (anywhere, {"to": [namespace(parts[1])]}) if inside else (anywhere,)
+
+
+def addresses(*specs: Any) -> tuple[Rule, ...]:
+    """The ways out to every URL that the specs hold, each once; S3 is asked on port 443."""
+    found = dict.fromkeys(url for spec in specs for url in _urls(spec))
+    rules: list[Rule] = []
+    for url in found:
+        rules += [rule for rule in address(url) if rule not in rules]
+    return tuple(rules)
+
+
+def _urls(tree: Any) -> Iterator[str]:
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, str):
+        scheme = tree.partition("://")[0]
+        if scheme in ("http", "https"):
+            yield tree
+        elif scheme == "s3":
+            yield _S3
+    elif isinstance(tree, Sequence):
+        for item in tree:
+            yield from _urls(item)
+
+
+def ports(*numbers: int, peers: Sequence[Mapping[str, Any]], key: str) -> Rule:
+    """A rule for TCP ports of peers; `key`: from or to."""
+    return {key: list(peers), "ports": _tcp(*numbers)}
+
+
+def policy(
+    owner: Manifest,
+    *,
+    name: str,
+    component: str,
+    selector: Mapping[str, str],
+    ingress: Sequence[Rule],
+    egress: Sequence[Rule] | None,
+) -> dict[str, Any]:
+    """The policy of one kind of pods of an owner; `egress` None: what goes out is open."""
+    return child(
+        owner,
+        api_version="networking.k8s.io/v1",
+        kind="NetworkPolicy",
+        name=name,
+        labels=standard_labels(component, {key: val for key, val in selector.items() if key.startswith(names.GROUP)}),
+        spec={
+            "podSelector": {"matchLabels": dict(selector)},
+            "policyTypes": ["Ingress"] if egress is None else ["Ingress", "Egress"],
+            "ingress": list(ingress),
+            **({} if egress is None else {"egress": list(egress)}),
+        },
+    )
+
+
+def _port(url: str) -> int:
+    parts = urlsplit(url)
+    try:
+        given = parts.port
+    except ValueError:  # what cannot be called needs no way out
+        given = None
+    return given or (443 if parts.scheme == "https" else 80)
+
+
+def _tcp(*numbers: int) -> list[dict[str, Any]]:
+    return [{"port": number, "protocol": "TCP"} for number in numbers]
