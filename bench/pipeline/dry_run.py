@@ -49,9 +49,9 @@ WITH made AS (
     SELECT $1, 't' || n, 'agent-' || n % $3, 'task-' || n % 50, 'e' || n, 'r1', now(), now(),
         now() - make_interval(secs => n), $4, 'completed', random() * 10, random() < 0.7,
         jsonb_build_object('quality', random(), 'feedback', random() * 2 - 1), '[]', '{}'
-    FROM generate_series(1, $2::int) AS n RETURNING namespace, trajectory_id)
-INSERT INTO training_transitions (namespace, trajectory_id, steps)
-SELECT namespace, trajectory_id, (
+    FROM generate_series(1, $2::int) AS n RETURNING namespace, trajectory_id, received_at)
+INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps)
+SELECT namespace, trajectory_id, received_at, (
     SELECT jsonb_agg(jsonb_build_object('observation', jsonb_build_array(random(), random(), random(), random()),
         'action', (random() * 3)::int, 'reward', 1.0, 'log_prob', -0.7, 'terminated', false, 'truncated', false,
         'exploration', false)) FROM generate_series(1, $4::int + 0 * length(trajectory_id))) FROM made

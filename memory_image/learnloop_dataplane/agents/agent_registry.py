@@ -10,6 +10,7 @@ from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 
 _REGISTER = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)
@@ -42,8 +43,8 @@ FROM (SELECT seq, policy_revision, episode_return FROM trajectories
       ORDER BY seq DESC LIMIT 400) newest
 GROUP BY 1 ORDER BY max(seq) DESC LIMIT 8
 """
-_STEPS = """
-SELECT t.seq, s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+_STEPS = f"""
+SELECT t.seq, s.steps FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 ORDER BY t.seq DESC LIMIT $4
 """
 MAX_TRAJECTORIES_READ, PAGE = 2000, 20

@@ -10,12 +10,14 @@ from learnloop_dataplane.assembly.readiness import Readiness
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.storage_quotas import StorageQuotas
 from learnloop_dataplane.tuning.memory_allocator import keep_small
 
 HEAP_SECONDS = 3600.0
 NOTIFY_SECONDS = 1.0
+PARTITION_SECONDS = 3600.0
 
 
 class DataPlane:
@@ -39,6 +41,7 @@ class DataPlane:
         shared, again = self.shared, self.shared.background.repeat
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
+        again(self._make_partitions, "partitions", pause=PARTITION_SECONDS)
         again(self._look, "rewards")
         again(self._notify, "notifications", pause=NOTIFY_SECONDS)
         again(keep_small, "heap", pause=HEAP_SECONDS)
@@ -58,6 +61,11 @@ class DataPlane:
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()
+
+    async def _make_partitions(self) -> None:
+        """Long before they are needed: two weeks of failures are borne."""
+        config = self.shared.config
+        await make_ahead(config.dsn.get_secret_value(), config.retention_days)
 
     async def _notify(self) -> None:
         """Tells receivers, in a pass of its own: one that is slow holds nothing else up."""

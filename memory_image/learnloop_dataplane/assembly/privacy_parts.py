@@ -21,7 +21,8 @@ class PrivacyParts:
         kept = (shared.users, experience.opinions, memory.recall_log, memory.large_agents)
         self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer)
         has_warehouse = shared.warehouse is not None
-        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=has_warehouse)
+        dsn, days = shared.config.dsn.get_secret_value(), shared.config.retention_days
+        self.retention = Retention(shared.db, days, dsn=dsn, warehouse=has_warehouse)
 
     def start(self) -> None:
         """Begins deleting what is older than the time of retention."""

@@ -32,7 +32,8 @@ class SharedParts:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics()
-        self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
+        days = config.retention_days
+        self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size, retention_days=days)
         self.background = Background(self.metrics, self.db.ready)
         self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
         self.blobs = open_blobs(config.artifacts)

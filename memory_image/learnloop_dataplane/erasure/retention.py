@@ -1,11 +1,18 @@
-"""Forgets what is older than the retention time, in small transactions that block nobody."""
+"""Forgets what is older than the retention time, in small transactions that block nobody.
 
+Steps of episodes go by the partition, and their episodes with them: a day leaves as a whole, when all of it is older.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_dataplane.audit.journal import note, note_memories
 from learnloop_dataplane.erasure.provenance_labels import name_people
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away
+from learnloop_dataplane.postgres.partitions import upkeep
+from learnloop_dataplane.postgres.partitions.ranges import Range, by_rows_before, due
 
 BATCH = 500
 EPISODES = "trajectories"
@@ -39,8 +46,11 @@ DELETE FROM {table} WHERE ctid = ANY(ARRAY(
 # Episodes go by their ids, after what they told was written down. One that is being erased or shipped waits.
 _OLD_EPISODES = """
 SELECT trajectory_id, episode_id, labels ->> 'user_id' AS person FROM trajectories
-WHERE {scope} AND {time} < now() - make_interval(days => $2::int) ORDER BY {time} LIMIT 500 FOR UPDATE SKIP LOCKED
+WHERE {scope} AND {time} < $2 ORDER BY {time} LIMIT 500 FOR UPDATE SKIP LOCKED
 """
+_HELD = "SELECT EXISTS(SELECT 1 FROM trajectories WHERE namespace = $1 AND NOT warehoused AND received_at < $2)"
+_LEFT = "SELECT EXISTS(SELECT 1 FROM trajectories WHERE namespace = $1 AND received_at < $2)"
+_STEPS_GO_LATER = "SELECT set_config('app.steps_go_by_partition', 'on', true)"
 _DELETE_EPISODES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _TRIM_EPISODES = f"""
 DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINARY.format(m="m")} AND created_at < (
@@ -74,27 +84,45 @@ class Retention:
     Args:
         days: how long trajectories, rewards, episode memories, recall logs,
             published events, feedback, preferences and ended memories are kept.
-        warehouse: there is one: an episode stays until it is there, however old.
+        warehouse: there is one: an episode stays until it is there, however old, and with it the others of its day.
+        dsn: of the tables' owner, who drops partitions.
     """
 
-    def __init__(self, db: Database, days: int, *, warehouse: bool = False) -> None:
+    def __init__(self, db: Database, days: int, *, dsn: str, warehouse: bool = False) -> None:
         self._db = db
         self._days = days
+        self._dsn = dsn
+        self._warehouse = warehouse
         self._old = _WITH_WAREHOUSE if warehouse else _WITHOUT
 
-    async def run(self) -> int:
+    async def run(self, now: datetime | None = None) -> int:
         """Deletes everything that is due and returns how many rows by age that were.
+
+        Args:
+            now: by which clock days of episodes are due; the present one by default.
 
         Raises:
             Unavailable: the rest is deleted next time.
+            asyncpg.PostgresError, OSError: a partition was in use too long; it is dropped next time.
         """
-        total = 0
-        for namespace in await self._db.namespaces():
+        total, moment = 0, now or datetime.now(UTC)
+        namespaces = await self._db.namespaces()
+        async with self._db.transaction() as connection:
+            parts = await upkeep.ranges(connection, upkeep.STEPS)
+        one_by_one = by_rows_before(parts, moment, self._days)
+        ended = await self._ended(namespaces, due(parts, moment, self._days))
+        for namespace in namespaces:
             for table, (time, scope) in self._old.items():
-                statement = _OLD_EPISODES if table == EPISODES else _DELETE_OLD
-                statement = statement.format(table=table, time=time, scope=scope)
-                total += await self._delete_old(namespace, table, statement)
-            total += await self._delete_old(namespace, "ended memories", _PURGE)
+                if table == EPISODES:
+                    statement = _OLD_EPISODES.format(time=time, scope=scope)
+                    if one_by_one is not None:
+                        total += await self._delete_old(namespace, table, statement, one_by_one)
+                    if ended:
+                        total += await self._delete_old(namespace, table, statement, ended[-1].upper, whole=True)
+                    continue
+                statement = _DELETE_OLD.format(table=table, time=time, scope=scope)
+                total += await self._delete_old(namespace, table, statement, self._days)
+            total += await self._delete_old(namespace, "ended memories", _PURGE, self._days)
             await self._trim(namespace)
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_FORGOTTEN, namespace)
@@ -102,23 +130,56 @@ class Retention:
                 await connection.execute(_USE_OF_NONE, namespace)
                 if await connection.fetchval(_ANY_FUTURE, namespace):
                     await connection.execute(_MAKE_PRESENT, namespace)
+        await self._drop(namespaces, ended)
         return total
 
-    async def _delete_old(self, namespace: str, what: str, statement: str) -> int:
+    async def _ended(self, namespaces: Sequence[str], parts: Sequence[Range]) -> list[Range]:
+        """Those that nobody's episode holds back; behind one that is held all others are held, too."""
+        free: list[Range] = []
+        for part in parts:
+            if self._warehouse and await self._any(namespaces, _HELD, part.upper):
+                break
+            free.append(part)
+        return free
+
+    async def _drop(self, namespaces: Sequence[str], parts: Sequence[Range]) -> None:
+        """An episode that was being written to was passed by: its day waits for the next time."""
+        names = []
+        for part in parts:
+            if await self._any(namespaces, _LEFT, part.upper):
+                break
+            names.append(part.name)
+        await upkeep.drop(self._dsn, names)
+
+    async def _any(self, namespaces: Sequence[str], question: str, moment: datetime) -> bool:
+        for namespace in namespaces:
+            async with self._db.tenant(namespace) as connection:
+                if await connection.fetchval(question, namespace, moment):
+                    return True
+        return False
+
+    async def _delete_old(
+        self, namespace: str, what: str, statement: str, limit: int | datetime, *, whole: bool = False
+    ) -> int:
+        """Batch by batch; `whole`: the partition that has the steps is dropped later."""
         total = 0
         while True:
             async with self._db.tenant(namespace) as connection:
-                count = await self._delete_batch(connection, namespace, what, statement)
+                if whole:
+                    await connection.execute(_STEPS_GO_LATER)
+                count = await self._delete_batch(connection, namespace, what, statement, limit)
                 if count:
                     await note(connection, namespace, "retention.deleted", what, {"count": count, "days": self._days})
             total += count
             if count < BATCH:
                 return total
 
-    async def _delete_batch(self, connection: Any, namespace: str, what: str, statement: str) -> int:
+    async def _delete_batch(
+        self, connection: Any, namespace: str, what: str, statement: str, limit: int | datetime
+    ) -> int:
         if what != EPISODES:
-            return int((await connection.execute(statement, namespace, self._days)).split()[-1])
-        episodes = await connection.fetch(statement, namespace, self._days)
+            return int((await connection.execute(statement, namespace, limit)).split()[-1])
+        episodes = await connection.fetch(statement, namespace, limit)
         await name_people(connection, namespace, [row for row in episodes if row["person"]])
         await connection.execute(_DELETE_EPISODES, namespace, [row["trajectory_id"] for row in episodes])
         return len(episodes)

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 MOST = 20
@@ -28,7 +29,7 @@ SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.
     (SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
         WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $13
             AND c.reward_policy_revision = $14)::text AS scores
-FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
     AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
     AND ($7::text[] IS NULL OR t.task = ANY($7)) AND ($8::text[] IS NULL OR t.policy_revision = ANY($8))

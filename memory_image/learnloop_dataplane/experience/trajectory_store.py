@@ -32,11 +32,11 @@ FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text
     $9::timestamptz[], $10::int[], $11::text[], $12::float8[], $13::bool[], $14::jsonb[], $15::jsonb[], $16::jsonb[])
     AS t(trajectory_id, agent_id, task, episode_id, model_deployment, policy_revision, started_at, ended_at, steps,
          status, episode_return, success, outcome_values, retrieval_ids, labels)
-ON CONFLICT DO NOTHING RETURNING trajectory_id
+ON CONFLICT DO NOTHING RETURNING trajectory_id, received_at
 """
 _INSERT_STEPS = """
-INSERT INTO training_transitions (namespace, trajectory_id, steps, last_observation)
-SELECT $1, * FROM unnest($2::text[], $3::jsonb[], $4::jsonb[])
+INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps, last_observation)
+SELECT $1, * FROM unnest($2::text[], $3::timestamptz[], $4::jsonb[], $5::jsonb[])
 """
 _INSERT_RESULTS = """
 INSERT INTO task_results (namespace, trajectory_id, task_type, result)
@@ -125,17 +125,17 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
         await connection.execute(_SEE_AGENTS, namespace, agents)
         counted = {r["name"]: r["first_episodes"] for r in await connection.fetch(_READ_AGENTS, namespace, agents)}
         arrays = [list(column) for column in zip(*(row.columns for row in ordered), strict=True)]
-        new = {r["trajectory_id"] for r in await connection.fetch(_INSERT, namespace, *arrays)}
+        new = {r["trajectory_id"]: r["received_at"] for r in await connection.fetch(_INSERT, namespace, *arrays)}
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
-            ids, steps = [row.trajectory_id for row in fresh], [row.steps for row in fresh]
-            await connection.execute(_INSERT_STEPS, namespace, ids, steps, [row.last_observation for row in fresh])
+            kept = [(row.trajectory_id, new[row.trajectory_id], row.steps, row.last_observation) for row in fresh]
+            await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
             told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
             if told:
                 columns = [list(column) for column in zip(*told, strict=True)]
                 await connection.execute(_INSERT_RESULTS, namespace, *columns)
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
-    return Stored(new, unwanted)
+    return Stored(set(new), unwanted)
 
 
 def _totals(rows: Sequence[Row], counted: dict[str, int]) -> tuple[list[str], list[int], list[int], list[float]]:

@@ -12,6 +12,7 @@ from pgvector.asyncpg import register_vector
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.kept_connections import ACQUIRE_SECONDS, Statements
+from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
 from learnloop_dataplane.postgres.schema_facts import HEAD, SERVICE_ROLE, SETTING
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,9 @@ KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
 class Database:
     """PostgreSQL, migrated and pooled. `start` returns at once and keeps trying until the database answers."""
 
-    def __init__(self, dsn: str, *, pool_size: int = 10) -> None:
+    def __init__(self, dsn: str, *, pool_size: int = 10, retention_days: int = 30) -> None:
         self._dsn = dsn
+        self._retention_days = retention_days
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._statements: Statements | None = None
@@ -135,7 +137,7 @@ class Database:
         while True:
             try:
                 await _upgrade(self._dsn)
-                self._pool = await asyncpg.create_pool(
+                pool = await asyncpg.create_pool(
                     self._dsn,
                     min_size=2,
                     max_size=self._size,
@@ -151,6 +153,12 @@ class Database:
                         "plan_cache_mode": "force_generic_plan",
                     },
                 )
+                try:  # before anybody writes: what finds no partition is refused for good
+                    await make_ahead(self._dsn, self._retention_days)
+                except BaseException:
+                    pool.terminate()
+                    raise
+                self._pool = pool
                 self._statements = Statements(self._pool, self._size // KEPT_SHARE)
                 self.ready.set()
                 return

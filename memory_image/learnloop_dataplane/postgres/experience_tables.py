@@ -135,19 +135,16 @@ class TrajectoryRow(SQLModel, table=True):
 
 
 class TrainingTransitions(SQLModel, table=True):
-    """The steps of one trajectory, as a JSON array of wire.Step, and what was seen after them; after redaction."""
+    """The steps of one trajectory, as a JSON array of wire.Step, and what was seen after them; after redaction.
+
+    In partitions by `received_at`, the trajectory's own: docs/decisions/0060.
+    """
 
     __tablename__ = "training_transitions"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["namespace", "trajectory_id"],
-            ["trajectories.namespace", "trajectories.trajectory_id"],
-            ondelete="CASCADE",
-            name="fk_transitions_trajectory",
-        ),
-    )
+    __table_args__ = ({"postgresql_partition_by": "RANGE (received_at)"},)
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
+    received_at: datetime = _time(key=True, default="clock_timestamp()")
     steps: list[Any] = _column(JSONB)
     last_observation: Any = _column(JSONB, null=True)
 

@@ -55,6 +55,21 @@ FORGET_TRIGGER = """
 CREATE TRIGGER forget_with_memory AFTER DELETE ON agent_memories REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """
+# The steps are in partitions: a foreign key would lock both tables whenever one comes or goes. Retention, which drops a
+# partition as soon as its episodes are gone, need not delete the same rows before.
+FORGET_WITH_EPISODE = """
+CREATE FUNCTION forget_with_episode() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF current_setting('app.steps_go_by_partition', true) = 'on' THEN RETURN NULL; END IF;
+    DELETE FROM training_transitions s USING gone t
+        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id
+        AND s.received_at BETWEEN t.received_at AND t.received_at + interval '1 minute';
+    RETURN NULL;
+END $$
+"""
+FORGET_EPISODE_TRIGGER = """
+CREATE TRIGGER forget_with_episode AFTER DELETE ON trajectories REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION forget_with_episode()
+"""
 # Copies of an agent's memories are kept in other processes; these two tell `recall.cached_agents` what to read again.
 NOTE_CHANGE = """
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -108,6 +123,8 @@ def _after_create(table: Table) -> list[str]:
     if table.name == "memory_vec":
         statements.append("ALTER TABLE memory_vec ALTER COLUMN embedding SET STORAGE PLAIN")
         statements += [NOTE_CHANGE, NOTE_CHANGE_TRIGGER, NOTE_GONE, NOTE_GONE_TRIGGER]
+    if table.name == "trajectories":
+        statements += [FORGET_WITH_EPISODE, FORGET_EPISODE_TRIGGER]
     if table.name == "agent_memories":
         statements += [FORGET_WITH_MEMORY, FORGET_TRIGGER]
     if table.name in APPEND_ONLY:

@@ -9,13 +9,13 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.rewards.reward_tables import STATE
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 
 # Steps are most of what a trajectory weighs: they are read only for policies that look at them.
-LOG = """(SELECT s.steps FROM training_transitions s
-    WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id)"""
+LOG = f"(SELECT s.steps FROM training_transitions s WHERE {STEPS_OF})"
 NO_LOG = "NULL::jsonb"
 # What evaluators made of the output under the revision that rewards the episode; and that all of them have spoken.
 SCORES = """(SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c

@@ -9,6 +9,7 @@ import orjson
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 from learnloop_dataplane.rewards.reward_hacking import Rewarded, read_signals
 from learnloop_dataplane.rewards.reward_tables import get_policy
 
@@ -17,7 +18,7 @@ FRESH_SECONDS = 60.0
 MAX_REMEMBERED = 1000
 
 # By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards.
-_NEWEST = """
+_NEWEST = f"""
 SELECT h.trajectory_id, h.components, h.reward, md5(s.steps::text) AS fingerprint,
     (t.outcome_values ->> 'feedback')::float8 AS feedback
 FROM agents a CROSS JOIN LATERAL (
@@ -25,7 +26,7 @@ FROM agents a CROSS JOIN LATERAL (
     WHERE r.namespace = a.namespace AND r.agent_id = a.name AND r.reward_policy = $2 AND r.reward_policy_revision = $3
     ORDER BY r.created_at DESC LIMIT $4) h
 JOIN trajectories t ON t.namespace = $1 AND t.trajectory_id = h.trajectory_id
-LEFT JOIN training_transitions s ON s.namespace = $1 AND s.trajectory_id = h.trajectory_id
+LEFT JOIN training_transitions s ON {STEPS_OF}
 WHERE a.namespace = $1 AND a.reward_policy = $2 AND a.reward_policy_revision = $3
 ORDER BY h.created_at DESC, h.trajectory_id LIMIT $4
 """

@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 BATCH = 1000  # of 16 kB each: 16 MB in hand
 # Somebody's insert of before the erasure may still arrive after a time-out; no statement lives longer than this.
 AGAIN_SECONDS = 60
 
-_WAITING = """
+_WAITING = f"""
 SELECT t.namespace, t.trajectory_id, t.seq, t.agent_id, t.task, t.episode_id, t.model_deployment, t.policy_revision,
     t.started_at, t.ended_at, t.received_at, t.steps, t.status, t.episode_return, t.success,
     t.outcome_values::text, t.retrieval_ids::text, t.labels::text, coalesce(t.labels ->> 'user_id', '') AS user_hash,
@@ -23,11 +24,9 @@ SELECT t.namespace, t.trajectory_id, t.seq, t.agent_id, t.task, t.episode_id, t.
     coalesce((SELECT h.components::text FROM reward_history h
         WHERE h.namespace = t.namespace AND h.trajectory_id = t.trajectory_id
         ORDER BY (h.reward_policy_revision = t.reward_policy_revision) DESC, h.created_at DESC LIMIT 1
-    ), '{}') AS components,
-    coalesce((SELECT s.steps::text FROM training_transitions s
-        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id), '[]') AS log,
-    coalesce((SELECT s.last_observation::text FROM training_transitions s
-        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id), '') AS last_observation,
+    ), '{{}}') AS components,
+    coalesce((SELECT s.steps::text FROM training_transitions s WHERE {STEPS_OF}), '[]') AS log,
+    coalesce((SELECT s.last_observation::text FROM training_transitions s WHERE {STEPS_OF}), '') AS last_observation,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS version
 FROM trajectories t
 WHERE t.namespace = $1 AND NOT t.warehoused

@@ -41,6 +41,7 @@ async def _aged(api: Api, dsn: str, namespace: str) -> None:
     async with superuser(dsn) as connection:
         for statement in (
             "UPDATE trajectories SET received_at = received_at - interval '100 days' WHERE namespace = $1",
+            "UPDATE training_transitions SET received_at = received_at - interval '100 days' WHERE namespace = $1",
             "UPDATE agent_memories SET created_at = created_at - interval '100 days'"
             " WHERE namespace = $1 AND agent_id = 'copy'",
         ):
@@ -48,7 +49,7 @@ async def _aged(api: Api, dsn: str, namespace: str) -> None:
     async with superuser(dsn) as connection:
 
         async def none_left() -> bool:
-            await Retention(api.db, days=30).run()  # passes by an episode that is being written to
+            await Retention(api.db, 30, dsn=dsn).run()  # passes by an episode that is being written to
             return not await connection.fetchval("SELECT count(*) FROM trajectories WHERE namespace = $1", namespace)
 
         assert await eventually(none_left)

@@ -34,9 +34,11 @@ def dump(dsn: str, folder: Path, keep: int = 14) -> subprocess.CompletedProcess[
     return subprocess.run(["/bin/sh", "-c", script()], env=environment, capture_output=True, text=True, timeout=120)
 
 
-def restore(dump_file: Path, dsn: str) -> None:
+def restore(dump_file: Path, server: Any, name: str) -> None:
     """As docs/how-to/restore-a-backup.md says."""
-    options = ["--clean", "--if-exists", "--no-owner", "--exit-on-error", f"--dbname={dsn}"]
+    server.psql(f"DROP DATABASE {name} WITH (FORCE);")
+    server.psql(f"CREATE DATABASE {name};")
+    options = ["--no-owner", "--exit-on-error", f"--dbname={server.get_uri(name)}"]
     subprocess.run([PROGRAMS / "pg_restore", *options, dump_file], check=True, capture_output=True, timeout=120)
 
 
@@ -70,7 +72,7 @@ async def test_a_restored_installation_verifies_and_the_erased_stay_erased(
         other.psql("CREATE DATABASE fresh;")
         fresh = str(other.get_uri("fresh"))
         await migrate(fresh)  # a new installation has started once
-        restore(made, fresh)
+        restore(made, other, "fresh")
         nats = Nats(tmp_path / "nats", port).start()
         try:
             values: dict[str, Any] = settings(fresh, artifacts, audit_key=KEY, nats_url=nats.url)

@@ -157,7 +157,7 @@ async def test_retention_leaves_pinned_episodes_and_those_a_snapshot_sees(api: A
             "UPDATE agent_memories SET source = 'episode', created_at = now() - interval '100 days'"
             " WHERE agent_id IN ('pins', 'snaps', 'neither')"
         )
-    await Retention(api.db, days=30).run()
+    await Retention(api.db, 30, dsn=dsn).run()
     ids = {agent: await texts(api, agent) for agent in ("pins", "snaps", "neither")}
     assert ids == {"pins": {"an old episode"}, "snaps": {"an old episode"}, "neither": set()}
 

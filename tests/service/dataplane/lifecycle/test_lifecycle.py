@@ -264,7 +264,7 @@ async def test_a_quarantine_that_was_released_is_still_seen_as_of_then(api: Api)
         assert await connection.fetchval(absences, UUID(identity)) == 0
 
 
-async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: Api) -> None:
+async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: Api, dsn: str) -> None:
     await store(api, "hermit", ["a rumour"])
     await post(api, "snapshots", 201, agent_id="hermit", name="with")
     await post(api, "forget", agent_id="hermit", budget=0)
@@ -276,7 +276,7 @@ async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: A
         await connection.execute(
             "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'hermit'"
         )
-    await Retention(api.db, days=30).run()
+    await Retention(api.db, 30, dsn=dsn).run()
     assert (await api.call("GET", f"{BASE}/entries?agent_id=hermit&ended=true"))["memories"] == []
 
 
@@ -350,7 +350,7 @@ async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
     await api.call("PUT", f"{BASE}/entries/{uuid4()}/pin", 404, json={"pinned": pinned})
 
 
-async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api) -> None:
+async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api, dsn: str) -> None:
     await store(api, "archive", ["ancient"])
     await post(api, "snapshots", 201, agent_id="archive", name="keep")
     await post(api, "forget", agent_id="archive", budget=0)
@@ -360,12 +360,12 @@ async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api
         await connection.execute(
             "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
         )
-    await Retention(api.db, days=30).run()
+    await Retention(api.db, 30, dsn=dsn).run()
     left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
     assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
 
 
-async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
+async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api, dsn: str) -> None:
     kept, gone = await store(api, "counted", ["stays", "goes"])
     await post(api, "delete", agent_id="counted", ids=[gone])
     async with api.db.tenant("team-a") as connection:
@@ -374,7 +374,7 @@ async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) ->
             " ON CONFLICT DO NOTHING",
             [UUID(kept), UUID(gone)],
         )
-    await Retention(api.db, days=30).run()
+    await Retention(api.db, 30, dsn=dsn).run()
     async with api.db.tenant("team-a") as connection:
         rows = await connection.fetch(
             "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]

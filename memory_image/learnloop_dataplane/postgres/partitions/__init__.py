@@ -1,0 +1,1 @@
+"""Tables that are cut by time, so that what is old goes as a whole."""

@@ -1,0 +1,105 @@
+"""Makes partitions before they are needed, and drops them when their rows are gone. It works as the tables' owner."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+
+from learnloop_dataplane.postgres.partitions.ranges import Range, missing, parse
+
+log = logging.getLogger(__name__)
+STEPS = "training_transitions"
+LOCK = 0x6C6F6F71
+"""Of replicas one changes partitions at a time; any constant will do that nobody else has."""
+LOCK_MILLISECONDS = 250
+"""How long a change waits for a table, and with it all who come later."""
+TRIES, PAUSE_SECONDS = 20, 0.5
+_COMMAND_SECONDS = 30.0
+
+_RANGES = """
+SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = to_regclass($1)
+"""
+# Whoever asks a partition by its own name gets no row: the tenants' rule stands on the table that it belongs to.
+_SEAL = "ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+# Made beside the table and attached to it, since to attach stops no reader and no writer.
+_MAKE = "CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
+_ATTACH = "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{lower}') TO ('{upper}')"
+
+
+async def make_ahead(dsn: str, retention_days: int, now: datetime | None = None) -> list[str]:
+    """Makes the partitions of the next two weeks that are not there yet; returns their names.
+
+    Args:
+        dsn: of the tables' owner; the role that the service works under may not change tables.
+
+    Raises:
+        asyncpg.PostgresError, OSError, TimeoutError: none was made.
+    """
+    moment = now or datetime.now(UTC)
+    async with _owner(dsn) as connection:
+        last = max((one.upper for one in await ranges(connection, STEPS)), default=None)
+        if last is None or not missing(STEPS, last, moment, retention_days):
+            return []
+        made: list[str] = await _briefly(connection, lambda: _make(connection, moment, retention_days))
+        return made
+
+
+async def drop(dsn: str, names: Sequence[str]) -> None:
+    """Drops partitions, one after the other, each in a moment; what another replica dropped is passed over.
+
+    Raises:
+        asyncpg.PostgresError, OSError, TimeoutError: this one and those behind it are still there.
+    """
+    if not names:
+        return
+    async with _owner(dsn) as connection:
+        for name in names:
+            await _briefly(connection, lambda name=name: connection.execute(f"DROP TABLE IF EXISTS {name}"))
+            log.info("partition %s is gone with all its rows", name)
+
+
+async def ranges(connection: Any, table: str) -> list[Range]:
+    """The table's partitions, by any role."""
+    await connection.execute("SET LOCAL TimeZone = 'UTC'" if connection.is_in_transaction() else "SET TimeZone = 'UTC'")
+    return sorted(parse(row["relname"], row["bound"]) for row in await connection.fetch(_RANGES, table))
+
+
+async def _make(connection: Any, now: datetime, retention_days: int) -> list[str]:
+    """Looks again: under the lock nobody else makes any."""
+    last = max(one.upper for one in await ranges(connection, STEPS))
+    made = missing(STEPS, last, now, retention_days)
+    for one in made:
+        assert one.lower is not None
+        await connection.execute(_MAKE.format(name=one.name, table=STEPS))
+        await connection.execute(_SEAL.format(name=one.name))
+        bounds = {"lower": one.lower.isoformat(), "upper": one.upper.isoformat()}
+        await connection.execute(_ATTACH.format(name=one.name, table=STEPS, **bounds))
+    return [one.name for one in made]
+
+
+@asynccontextmanager
+async def _owner(dsn: str) -> AsyncIterator[Any]:
+    settings = {"lock_timeout": f"{LOCK_MILLISECONDS}ms", "application_name": "learnloop-partitions"}
+    connection = await asyncpg.connect(dsn, timeout=5, command_timeout=_COMMAND_SECONDS, server_settings=settings)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _briefly(connection: Any, change: Any) -> Any:
+    """Tries again where somebody has the table: a change that waits makes all wait who come after it."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+                return await change()
+        except asyncpg.LockNotAvailableError:
+            if not tries_left:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)

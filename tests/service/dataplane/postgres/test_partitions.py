@@ -1,0 +1,164 @@
+"""Steps lie in partitions by time: old rows come along, a day goes as a whole, and nobody waits for either."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.partitions import upkeep
+
+from ..conftest import Api, eventually, new_database, running, settings, superuser, trajectory
+from .test_migrations import TRAJECTORY, Writers
+
+# As a replica of the version before writes: two statements, and no time for the steps.
+BEFORE = (
+    TRAJECTORY.replace("INSERT", "WITH made AS (INSERT", 1).rstrip()
+    + """ RETURNING namespace, trajectory_id)
+INSERT INTO training_transitions (namespace, trajectory_id, steps) SELECT namespace, trajectory_id, '[1]' FROM made
+"""
+)
+LOST = """
+SELECT count(*) FROM trajectories t WHERE NOT EXISTS (SELECT 1 FROM training_transitions s
+    WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id
+    AND s.received_at BETWEEN t.received_at AND t.received_at + interval '1 minute')
+"""
+ROWS = 6_000
+DAY = timedelta(days=1)
+
+
+async def test_rows_of_before_come_along_while_an_older_replica_goes_on_writing(postgres: Any) -> None:
+    dsn = new_database(postgres, f"parted_{os.getpid()}")
+    await migrate(dsn, "0028")
+    writers = Writers(dsn, BEFORE)
+    async with superuser(dsn) as watcher:
+        await watcher.execute("INSERT INTO tenants (namespace) VALUES ('team-a')")
+        await watcher.execute(BEFORE, "old", ROWS)
+        await watcher.execute("UPDATE trajectories SET received_at = received_at - interval '9 days'")
+        async with writers.writing():
+            await writers.more(1)
+            await migrate(dsn)
+            await writers.more(20)
+        total = ROWS + sum(writers.written)
+        assert await watcher.fetchval("SELECT count(*) FROM training_transitions") == total
+        assert await watcher.fetchval(LOST) == 0
+        one = "DELETE FROM trajectories WHERE trajectory_id IN ('old1', 'w-0-0-1')"
+        await watcher.execute(one)
+        assert await watcher.fetchval("SELECT count(*) FROM training_transitions") == total - 2, "they go together"
+
+
+async def test_replicas_that_start_together_make_each_partition_once(postgres: Any) -> None:
+    dsn = new_database(postgres, f"ahead_{os.getpid()}")
+    await migrate(dsn)
+    made = await asyncio.gather(*(upkeep.make_ahead(dsn, 30) for _ in range(3)))
+    async with superuser(dsn) as connection:
+        parts = await upkeep.ranges(connection, upkeep.STEPS)
+        assert sum(map(len, made)) == len(parts) - 1
+        assert all(one.upper == after.lower for one, after in pairwise(parts))
+        assert parts[-1].upper >= datetime.now(UTC) + 14 * DAY
+        sealed = "SELECT relrowsecurity AND relforcerowsecurity FROM pg_class WHERE relname = $1"
+        assert all([await connection.fetchval(sealed, one.name) for one in parts])
+
+
+async def _aged(dsn: str, namespace: str, days: int) -> None:
+    async with superuser(dsn) as connection:
+        for table in ("trajectories", "training_transitions"):
+            change = f"UPDATE {table} SET received_at = received_at + make_interval(days => $2) WHERE namespace = $1"
+            await connection.execute(change, namespace, days)
+
+
+async def _left(dsn: str, namespace: str) -> tuple[int, int]:
+    async with superuser(dsn) as connection:
+        tables = ("trajectories", "training_transitions")
+        counts = [
+            await connection.fetchval(f"SELECT count(*) FROM {table} WHERE namespace = $1", namespace)
+            for table in tables
+        ]
+    return counts[0], counts[1]
+
+
+@pytest.fixture
+def own(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    """A database for one test: these move the clock, and drop what others write to."""
+    return migrated(f"own_{abs(hash(request.node.name))}_{os.getpid()}")
+
+
+async def test_a_day_goes_as_a_whole_when_all_of_it_is_old(own: str, tmp_path: Path) -> None:
+    dsn = own
+    async with running(**settings(dsn, tmp_path)) as api:
+        for namespace in ("one", "two"):
+            await api.call("POST", "/api/v1/trajectories", 202, namespace, json=trajectory("a"))
+            await eventually(lambda name=namespace: _both(dsn, name))
+            await _aged(dsn, namespace, 9)  # behind the first partition, which has no beginning
+        async with superuser(dsn) as connection:
+            parts = await upkeep.ranges(connection, upkeep.STEPS)
+        moment = datetime.now(UTC) + 9 * DAY
+        day = next(one for one in parts if one.lower and one.lower <= moment < one.upper)
+        retention = Retention(api.db, 30, dsn=dsn)
+        await retention.run(day.upper + 30 * DAY - timedelta(seconds=1))
+        assert await _left(dsn, "one") == (1, 1), "a second of it is not old yet"
+        async with superuser(dsn) as watcher:
+            await retention.run(day.upper + 30 * DAY)
+            assert await _left(dsn, "one") == await _left(dsn, "two") == (0, 0)
+            assert await watcher.fetchval("SELECT to_regclass($1)", day.name) is None
+
+
+async def _both(dsn: str, namespace: str) -> bool:
+    return await _left(dsn, namespace) == (1, 1)
+
+
+async def test_an_episode_that_the_warehouse_lacks_keeps_its_whole_day(own: str, tmp_path: Path) -> None:
+    async with running(**settings(own, tmp_path)) as api:
+        await _shipped_in_part(own, api)
+
+
+async def _shipped_in_part(dsn: str, api: Api) -> None:
+    for name in ("there", "not-yet"):
+        await api.call("POST", "/api/v1/trajectories", 202, "shipped", json=trajectory(name))
+    await eventually(lambda: _stored(dsn, 2))
+    await _aged(dsn, "shipped", 10)
+    async with superuser(dsn) as connection:
+        await connection.execute("UPDATE trajectories SET warehoused = (trajectory_id = 'there')")
+    later = datetime.now(UTC) + 42 * DAY
+    retention = Retention(api.db, 30, dsn=dsn, warehouse=True)
+    await retention.run(later)
+    assert await _left(dsn, "shipped") == (2, 2)
+    async with superuser(dsn) as connection:
+        await connection.execute("UPDATE trajectories SET warehoused = true")
+    await retention.run(later)
+    assert await _left(dsn, "shipped") == (0, 0)
+
+
+async def _stored(dsn: str, count: int) -> bool:
+    return await _left(dsn, "shipped") == (count, count)
+
+
+async def test_a_partition_in_use_is_asked_for_briefly_and_again(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(upkeep, "LOCK_MILLISECONDS", 50)
+    dsn = new_database(postgres, f"inuse_{os.getpid()}")
+    await migrate(dsn)
+    (name, *_) = await upkeep.make_ahead(dsn, 30)
+    async with superuser(dsn) as reader, superuser(dsn) as writer:
+        await reader.execute("BEGIN; SELECT count(*) FROM training_transitions")
+        dropping = asyncio.create_task(upkeep.drop(dsn, [name]))
+        for number in range(5):  # a writer is let in between
+            await asyncio.wait_for(writer.execute(BEFORE, f"through-{number}", 1), 5)
+        assert not dropping.done()
+        await reader.execute("COMMIT")
+        await dropping
+        assert await writer.fetchval("SELECT to_regclass($1)", name) is None
+        monkeypatch.setattr(upkeep, "TRIES", 2)
+        (second, *_) = [one.name for one in await upkeep.ranges(writer, upkeep.STEPS) if one.lower]
+        await reader.execute("BEGIN; SELECT count(*) FROM training_transitions")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await upkeep.drop(dsn, [second])
