@@ -25,6 +25,31 @@ def stalled(cluster: Cluster) -> dict[str, Any]:
     return next(item for item in cluster.status["conditions"] if item["type"] == "Stalled")
 
 
+def awaited(cluster: Cluster) -> tuple[Any, str]:
+    """What the data plane is told, and its identity."""
+    told = cluster.reconcile().announcements
+    (found,) = [item for item in told if item.call.path == "/api/v1/models/md/awaited-approval"]
+    return (found.call.body if found.call.method == "PUT" else None), found.identity
+
+
+def test_receivers_can_be_told_of_what_waits_once_and_that_nobody_is_waited_for() -> None:
+    cluster = paused()
+    first, identity = awaited(cluster)
+    assert (first["revision"], first["step"]) == (cluster.status["canary"]["revision"], 1)
+    assert (first["otherwise"], first["until"] > first["since"]) == ("take_back", True)
+    cluster.run(60)
+    assert awaited(cluster)[1] == identity
+    cluster.annotations[names.ANNOTATION_APPROVE] = f"{first['revision']}/1 at x by alice"
+    cluster.run(5)
+    assert awaited(cluster) == (None, "nobody")
+
+
+def test_a_rollout_that_asks_nobody_tells_nothing_of_it() -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    assert not any("awaited" in item.call.path for item in cluster.reconcile().announcements)
+
+
 def test_without_a_limit_a_pause_waits_for_ever() -> None:
     cluster = paused(None)
     cluster.run(700)

@@ -73,6 +73,24 @@ class ServedModel(WireModel):
     taken_back: ModelDeployed | None = Field(default=None, description="the newest model that was taken back")
 
 
+class AwaitedApproval(WireModel):
+    """PUT /api/v1/models/{deployment}/awaited-approval: a rollout waits for a person. Operator only."""
+
+    model_deployment: Name
+    revision: str = Field(min_length=1, max_length=64, description="of the model that waits")
+    step: int | None = Field(default=None, ge=1, le=1000, description="from 1; null: at its gates")
+    since: Timestamp = Field(description="when everything but the approval was there")
+    until: Timestamp | None = Field(default=None, description="what is said in `otherwise` happens then; null: never")
+    otherwise: Literal["hold", "take_back"] = Field(default="hold", description="what happens without an answer")
+    message: str = Field(default="", max_length=1024, description="the rollout's sentence")
+
+
+class ApprovalReference(WireModel):
+    """POST /api/v1/models/{deployment}/approval-reference: what a signed reference in a message is about."""
+
+    reference: str = Field(min_length=1, max_length=2048)
+
+
 class RolloutDecision(WireModel):
     """PUT /api/v1/models/{deployment}/decisions/{decision}: one order of a person and its answer. Operator only."""
 

@@ -9,10 +9,12 @@ from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.notifications.receivers import Receivers
+from learnloop_dataplane.notifications.references import References
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -46,7 +48,8 @@ class SharedParts:
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
         receivers = Receivers(config.notifications, config.notifications_secrets)
-        self.notifications = Notifications(self.db, receivers, self.metrics)
+        self.references = References(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+        self.notifications = Notifications(self.db, receivers, self.metrics, self.references)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None

@@ -2,6 +2,7 @@
 
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.kubernetes.training_jobs import TrainingJobs
+from learnloop_dataplane.notifications.approvals import Approvals
 from learnloop_dataplane.registry.artifact_retention import Keeping
 from learnloop_dataplane.registry.artifacts import Artifacts
 from learnloop_dataplane.registry.deployments import Deployments
@@ -26,6 +27,7 @@ class TrainingParts:
         self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
         self.gates = Gates(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)
+        self.approvals = Approvals(db, shared.notifications, shared.references)
 
     def start(self) -> None:
         """Begins looking after the artifact store."""

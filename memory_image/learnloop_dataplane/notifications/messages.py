@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_dataplane.notifications.receivers import Mail
 
 MOST_TEXT = 3000
-GOOD = ("training.completed", "model.deployed")
+GOOD = ("training.completed", "model.deployed", "approval.waiting")
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -47,6 +47,13 @@ def sentence(event: str, payload: Mapping[str, Any]) -> str:
         end = "is validated" if event == "training.completed" else "failed"
         said = (payload.get("error") or {}).get("message") or payload.get("message") or ""
         return f"{payload.get('job')} {end}: {said}"[:MOST_TEXT]
+    if event.startswith("approval."):
+        where = f"at step {payload['step']}" if payload.get("step") else "at its gates"
+        still = "still waits" if event == "approval.escalated" else "waits"
+        what = {"take_back": "it is taken back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
+        end = f" By {payload['until']} {what}." if payload.get("until") else ""
+        asked = f"{payload.get('model_deployment')}: {payload.get('revision')} {still} for approval {where}."
+        return f"{asked}{end} {payload.get('message') or ''}".strip()[:MOST_TEXT]
     done = "was taken back" if event == "model.taken_back" else "serves everybody"
     return f"{payload.get('model_deployment')}: {payload.get('revision')} {done}: {payload.get('verdict')}"[:MOST_TEXT]
 
@@ -54,6 +61,9 @@ def sentence(event: str, payload: Mapping[str, Any]) -> str:
 def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
     """What somebody may do about it, under their own name; "" where nothing is to be done."""
     name = payload.get("job") or payload.get("model_deployment")
+    if event.startswith("approval."):
+        known = f" --reference {payload['reference']}" if payload.get("reference") else ""
+        return f"kubectl learnloop approve {name} -n {namespace}{known}"
     kind = "trace" if event.startswith("training.") else "why"
     return f"kubectl learnloop {kind} {name} -n {namespace}"
 

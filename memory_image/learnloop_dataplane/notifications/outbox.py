@@ -6,13 +6,16 @@ and the receiver's name.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import event_of
 from learnloop_dataplane.notifications.receivers import NotTaken, Receivers
+from learnloop_dataplane.notifications.references import References
 from learnloop_dataplane.postgres.database import Database
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ GIVE_UP = "3 days"
 BATCH = 20
 TRY_SECONDS, CLAIM_SECONDS = 20, 30
 _PUT = """
-INSERT INTO notifications (namespace, message_id, receiver, event, payload)
-SELECT $1, $2, unnest($3::text[]), $4, $5 ON CONFLICT DO NOTHING
+INSERT INTO notifications (namespace, message_id, receiver, event, payload, next_at)
+SELECT $1, $2, unnest($3::text[]), $4, $5, clock_timestamp() + make_interval(secs => $6) ON CONFLICT DO NOTHING
 """
 # Whoever claims a message has this long for it, longer than a try lasts; then another process may take it.
 _CLAIM = f"""
@@ -53,8 +56,10 @@ DELETE FROM notifications WHERE namespace = $1 AND coalesce(delivered_at, given_
 class Notifications:
     """Tells the receivers of all namespaces."""
 
-    def __init__(self, db: Database, receivers: Receivers, metrics: Metrics) -> None:
-        self._db, self._receivers, self._metrics = db, receivers, metrics
+    def __init__(
+        self, db: Database, receivers: Receivers, metrics: Metrics, references: References | None = None
+    ) -> None:
+        self._db, self._receivers, self._metrics, self._references = db, receivers, metrics, references
         self._sender: Sender | None = None
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
@@ -62,9 +67,33 @@ class Notifications:
         if not self._receivers.all:
             return
         event = event_of(subject, orjson.loads(payload))
-        told = self._receivers.of(namespace, event) if event else []
+        if event:
+            await self.tell(connection, namespace, event, message_id, payload)
+
+    async def tell(
+        self,
+        connection: Any,
+        namespace: str,
+        event: str,
+        message_id: str,
+        payload: bytes,
+        *,
+        to: Sequence[str] | None = None,
+        after: float = 0.0,
+    ) -> None:
+        """Writes one message for each receiver in the caller's transaction; one that is there stays as it is.
+
+        Args:
+            to: names of receivers; None: all that want this event.
+            after: seconds from now until it is sent.
+        """
+        told = self._receivers.of(namespace, event) if to is None else list(to)
         if told:
-            await connection.execute(_PUT, namespace, message_id, told, event, payload.decode())
+            await connection.execute(_PUT, namespace, message_id, told, event, payload.decode(), after)
+
+    def escalations(self, namespace: str) -> list[tuple[int, list[str]]]:
+        """Seconds without an answer, and who is told then."""
+        return self._receivers.escalations(namespace)
 
     async def run(self, namespace: str) -> int:
         """Sends what is due in one namespace; returns how many messages were taken.
@@ -91,6 +120,9 @@ class Notifications:
             "payload": payload,
         }
         try:
+            if row["event"].startswith("approval.") and self._references is not None:
+                asked = AwaitedApproval.model_validate(payload)
+                notice["payload"] = {**payload, "reference": self._references.made(namespace, asked)}
             if receiver is None:
                 raise NotTaken("no receiver has this name any more", final=True)
             async with asyncio.timeout(TRY_SECONDS):

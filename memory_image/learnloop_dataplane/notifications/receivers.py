@@ -5,10 +5,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_dataplane.errors import ConfigError
 
-Event = Literal["training.completed", "training.failed", "model.deployed", "model.taken_back"]
-EVENTS: tuple[Event, ...] = ("training.completed", "training.failed", "model.deployed", "model.taken_back")
+Event = Literal["training.completed", "training.failed", "model.deployed", "model.taken_back", "approval.waiting"]
+EVENTS: tuple[Event, ...] = (
+    "training.completed",
+    "training.failed",
+    "model.deployed",
+    "model.taken_back",
+    "approval.waiting",
+)
 MOST_RECEIVERS, MOST_SECRET_BYTES = 50, 8192
 Address = Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
 
@@ -66,8 +73,18 @@ class Receiver(BaseModel):
         return event in self.events and (not self.namespaces or namespace in self.namespaces)
 
 
+class Escalation(BaseModel):
+    """Who is told of an approval that nobody has answered after so long."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    after: str = Field(max_length=8, pattern=r"^[1-9][0-9]{0,5}[smh]$", description="e.g. 30m")
+    to: list[str] = Field(min_length=1, max_length=MOST_RECEIVERS, description="names of receivers")
+    namespaces: list[str] = Field(default_factory=list, max_length=1000, description="empty: all")
+
+
 class _Setting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    escalations: list[Escalation] = Field(default_factory=list, max_length=10)
     receivers: list[Receiver] = Field(default_factory=list, max_length=MOST_RECEIVERS)
     console: str = Field(default="", max_length=2048, description="address that links in messages begin with")
 
@@ -95,10 +112,20 @@ class Receivers:
         self.all = {receiver.name: receiver for receiver in found.receivers}
         if len(self.all) != len(found.receivers):
             raise ConfigError("LEARNLOOP_NOTIFICATIONS: two receivers have the same name: rename one")
+        self._escalations = found.escalations
+        unknown = [name for rule in found.escalations for name in rule.to if name not in self.all]
+        if unknown:
+            known = ", ".join(self.all) or "none"
+            raise ConfigError(f"LEARNLOOP_NOTIFICATIONS: escalations.to: {unknown[0]!r} is no receiver: {known} are")
 
     def of(self, namespace: str, event: str) -> list[str]:
         """Names of those that are told."""
         return [name for name, receiver in self.all.items() if receiver.wants(namespace, event)]
+
+    def escalations(self, namespace: str) -> list[tuple[int, list[str]]]:
+        """Seconds without an answer, and who is told then."""
+        rules = [rule for rule in self._escalations if not rule.namespaces or namespace in rule.namespaces]
+        return [(int(seconds_of(rule.after)), rule.to) for rule in rules]
 
     def secret(self, receiver: Receiver) -> str:
         """The content of its secret's file.

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from learnloop_api.wire.base import Identifier
 from learnloop_api.wire.base import Name as NameRule
-from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision
+from learnloop_api.wire.deployment import ApprovalReference, AwaitedApproval, ModelDeployed, RolloutDecision
 from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
 from learnloop_dataplane.api.http.dependencies import Caller, Db, NamePath, Training, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
@@ -32,6 +32,7 @@ async def get_models(
 async def delete_model(deployment: NamePath, training: Training, caller: Caller) -> Response:
     """The ModelDeployment is gone: it leaves the list of models, and its record stays."""
     await training.deployments.forget(caller.namespace, deployment)
+    await training.approvals.settled(caller.namespace, deployment)
     return Response(status_code=204)
 
 
@@ -55,6 +56,37 @@ async def put_deployed(
     same("event", "deployed", body.event)
     new = await training.deployments.put(caller.namespace, body)
     return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@router.put("/{deployment}/awaited-approval", status_code=204, dependencies=[only("update", "deployments")])
+async def put_awaited_approval(
+    deployment: NamePath,
+    body: Annotated[AwaitedApproval, json_body(AwaitedApproval)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """A rollout waits for a person: receivers are told, now and by the rules of escalation; the same again is fine."""
+    same("model_deployment", deployment, body.model_deployment)
+    await training.approvals.asked(caller.namespace, body)
+    return Response(status_code=204)
+
+
+@router.delete("/{deployment}/awaited-approval", status_code=204, dependencies=[only("update", "deployments")])
+async def delete_awaited_approval(deployment: NamePath, training: Training, caller: Caller) -> Response:
+    """Nobody is waited for any more: what receivers have not been told they are not told."""
+    await training.approvals.settled(caller.namespace, deployment)
+    return Response(status_code=204)
+
+
+@router.post("/{deployment}/approval-reference")
+async def post_approval_reference(
+    deployment: NamePath,
+    body: Annotated[ApprovalReference, json_body(ApprovalReference)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """What a signed reference of a message is about: revision, step, and until when it holds. It grants nothing."""
+    return answer(training.approvals.about(caller.namespace, deployment, body.reference))
 
 
 @router.put("/{deployment}/decisions/{decision}", dependencies=[only("update", "deployments")])

@@ -3,6 +3,7 @@
 import argparse
 
 from learnloop_operator.cli.access.cluster import Cluster
+from learnloop_operator.cli.steering import approval_reference
 from learnloop_operator.cli.steering.rollout_order import look
 
 NAME = "approve"
@@ -13,6 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, or which arm of the experiment at its step."""
     parser.add_argument("name", help="a ModelDeployment")
     parser.add_argument("--arm", help="the arm that goes on where an experiment waits for a person's choice")
+    approval_reference.arguments(parser)
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -22,6 +24,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         raise rollout.refusal("is on hold: `kubectl learnloop resume` ends that")
     if rollout.status.get("phase") != "Paused" or not rollout.canary:
         raise rollout.refusal("waits for no approval")
+    approval_reference.check(rollout, options)
     if options.arm:
         chosen = rollout.challenger(options.arm)
         rollout.order(NAME, rollout.at_step(chosen))

@@ -91,7 +91,7 @@ def decide(snapshot: Snapshot) -> Plan:
         ),
         delete=deletes,
         calls=verdict_calls(snapshot, before, result.state),
-        announcements=announcements(snapshot, result.state, result.sentence),
+        announcements=announcements(snapshot, result),
         events=(
             *result.events,
             *notices(before.reports, result.state.reports),

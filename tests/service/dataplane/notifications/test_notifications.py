@@ -95,6 +95,58 @@ async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_
     assert json.loads(body)["id"] == headers["webhook-id"]
 
 
+async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
+    migrated: Callable[[str], str], tmp_path: Path
+) -> None:
+    recorder, asked = Recorder(), "/api/v1/models/walker/awaited-approval"
+    values = receivers(tmp_path, recorder)
+    told = json.loads(values["notifications"])
+    told["receivers"][0]["events"] = ["approval.waiting"]
+    told["receivers"][1]["events"] = ["training.failed"]
+    told["escalations"] = [{"after": "2s", "to": ["chat"]}]
+    key = base64.b64encode(b"k" * 32).decode()
+    values |= {"notifications": json.dumps(told), "audit_key": key}
+    body = {
+        "model_deployment": "walker",
+        "revision": "3f9a2c81",
+        "step": 2,
+        "since": "2026-01-31T12:00:00Z",
+        "until": "2199-01-31T12:00:00Z",
+        "otherwise": "take_back",
+    }
+    async with running(**settings(migrated(f"asked_{getpid()}"), tmp_path, **values)) as api:
+        for name in ("walker", "runner"):
+            path = asked.replace("walker", name)
+            for _ in range(2):
+                await api.call("PUT", path, 204, json={**body, "model_deployment": name})
+
+        async def first() -> bool:
+            return len(recorder.bodies("/ops")) == 2
+
+        await eventually(first)
+        await api.call("DELETE", asked.replace("walker", "runner"), 204)
+
+        async def later() -> bool:
+            return len(recorder.bodies("/slack")) == 1
+
+        await eventually(later)
+        assert len(recorder.bodies("/ops")) == 2, "told once"
+        said = json.loads(recorder.bodies("/slack")[0])
+        assert said["text"].startswith("walker: 3f9a2c81 still waits for approval at step 2.")
+        asked_of = {json.loads(item)["subject"]: json.loads(item)["data"] for item in recorder.bodies("/ops")}
+        reference = asked_of["walker"]["reference"]
+        assert f"approve walker -n team-a --reference {reference}" in said["blocks"][0]["text"]["text"]
+        found = await api.call("POST", "/api/v1/models/walker/approval-reference", json={"reference": reference})
+        assert (found["revision"], found["step"]) == ("3f9a2c81", 2)
+        for wrong, why in ((reference[:-3] + "AAA", "not ours"), ("x", "no reference")):
+            refused = await api.call("POST", "/api/v1/models/walker/approval-reference", 422, json={"reference": wrong})
+            assert why in refused["error"]["message"]
+        other = await api.call(
+            "POST", "/api/v1/models/walker/approval-reference", 422, "team-b", json={"reference": reference}
+        )
+        assert "another namespace" in other["error"]["message"]
+
+
 def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
     migrated: Callable[[str], str], postgres: Any, tmp_path: Path
 ) -> None:

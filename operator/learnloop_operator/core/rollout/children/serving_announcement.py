@@ -1,23 +1,63 @@
 """What the data plane is told: which model serves, which one was taken back, and what the gates have found."""
 
+from datetime import timedelta
 from hashlib import sha256
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.kinds.rollouts.gates import GatesStatus, SuiteStatus
-from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ScheduledStep
+from learnloop_api.kinds.rollouts.gates import GatesStatus, SuiteStatus, seconds_of
+from learnloop_api.wire.deployment import AwaitedApproval, ModelDeployed, RolloutDecision, ScheduledStep
 from learnloop_api.wire.gates import GateVerdict, JudgedGates
 from learnloop_operator.core.plan import Announcement, Call
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.model.next_state import NextState
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import waits_since
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 NEWS_SECONDS = 3600.0
 """A new leader tells of every take-back that is no older. The data plane knows those that it was told before."""
 
 
-def announcements(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
-    """What serves, the newest take-back and what people decided, while these are news."""
-    return (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state), *_decided(snapshot, state))
+def announcements(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+    """What serves, the newest take-back, what people decided, and whom it waits for, while these are news."""
+    state, sentence = move.state, move.sentence
+    told = (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state), *_decided(snapshot, state))
+    return (*told, *_awaited(snapshot, move))
+
+
+def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+    """Only of rollouts that ask anybody. That nobody is waited for is told once by each process: a leader that died
+    may have owed it."""
+    gates, steps = snapshot.spec.gates, snapshot.spec.rollout.steps
+    if not any(step.pause for step in steps) and (gates is None or gates.approval is None):
+        return ()
+    path, state = f"/api/v1/models/{snapshot.name}/awaited-approval", move.state
+    at_gates = state.gates is not None and state.gates.phase == "AwaitingApproval"
+    revision = state.canary.revision if state.canary else state.gates.revision if state.gates and at_gates else None
+    if move.reason not in (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE) or revision is None:
+        return (Announcement(Call("DELETE", path), "nobody"),)
+    since, until, otherwise = waits_since(snapshot, state), None, "hold"
+    limit = gates.approval.within if at_gates and gates and gates.approval else None
+    if at_gates:
+        since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "take_back"
+    elif state.step is not None and (asked := steps[state.step].approval) is not None:
+        limit, otherwise = asked.within, "take_back" if asked.otherwise == "takeBack" else "hold"
+    until = stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
+    step = None if at_gates or state.step is None else state.step + 1
+    event = AwaitedApproval.model_validate(
+        {
+            "model_deployment": snapshot.name,
+            "revision": revision,
+            "step": step,
+            "since": stamp(since),
+            "until": until,
+            "otherwise": otherwise,
+            "message": move.sentence[:1024],
+        }
+    )
+    identity = f"{event.revision} {step} {stamp(since)}"
+    return (Announcement(Call("PUT", path, event.model_dump(mode="json")), identity),)
 
 
 def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:

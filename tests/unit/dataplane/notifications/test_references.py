@@ -1,0 +1,59 @@
+"""A reference in a message: signed, for a time, about one question, and no right."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from learnloop_api.wire.deployment import AwaitedApproval
+from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.notifications import messages
+from learnloop_dataplane.notifications.receivers import Receivers
+from learnloop_dataplane.notifications.references import BadReference, References
+
+SINCE = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ASKED = AwaitedApproval(model_deployment="walker", revision="3f9a2c81", step=2, since=SINCE)
+
+
+def test_the_same_question_has_the_same_reference_and_says_what_it_is_about() -> None:
+    references = References(b"k" * 32)
+    made = references.made("ns", ASKED)
+    assert made == references.made("ns", ASKED)
+    assert references.read("ns", made, SINCE)["step"] == 2
+
+
+def test_it_ends_with_the_question_or_after_a_week() -> None:
+    references = References(b"k" * 32)
+    timed = ASKED.model_copy(update={"until": SINCE + timedelta(hours=1)})
+    for asked, lasts in ((timed, timedelta(hours=1)), (ASKED, timedelta(days=7))):
+        made = references.made("ns", asked)
+        assert references.read("ns", made, SINCE + lasts)
+        with pytest.raises(BadReference, match="it expired at"):
+            references.read("ns", made, SINCE + lasts + timedelta(seconds=1))
+
+
+def test_another_keys_or_a_changed_one_is_refused() -> None:
+    made = References(b"k" * 32).made("ns", ASKED)
+    body, _, mark = made.partition(".")
+    for wrong in (f"{References(b'x' * 32).made('ns', ASKED)}", f"{body[:-2]}AA.{mark}", made.replace(".", ""), "é.ü"):
+        with pytest.raises(BadReference):
+            References(b"k" * 32).read("ns", wrong, SINCE)
+
+
+def test_people_read_what_waits_and_what_happens_without_them() -> None:
+    payload = {
+        "model_deployment": "walker",
+        "revision": "3f9a2c81",
+        "step": None,
+        "otherwise": "take_back",
+        "until": "2026-02-01",
+    }
+    said = messages.sentence("approval.waiting", payload)
+    assert said == "walker: 3f9a2c81 waits for approval at its gates. By 2026-02-01 it is taken back."
+
+
+def test_an_escalation_to_nobody_is_refused_with_the_names_there_are() -> None:
+    receivers = [{"name": "a", "type": "slack", "url": "https://x"}]
+    setting = json.dumps({"receivers": receivers, "escalations": [{"after": "1h", "to": ["b"]}]})
+    with pytest.raises(ConfigError, match=r"escalations\.to: 'b' is no receiver: a are"):
+        Receivers(setting, "/none")

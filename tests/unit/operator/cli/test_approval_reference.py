@@ -1,0 +1,68 @@
+"""`approve --reference`: decides about what the message was about, or not at all."""
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs import approve, reject
+
+
+class World:
+    """A cluster with one rollout that waits, and a data plane."""
+
+    namespace = "team-a"
+
+    def __init__(self, revision: str = "3f9a2c81", step: int | None = 2) -> None:
+        self.about = {"revision": revision, "step": step}
+        self.written: list[Any] = []
+
+    def get(self, plural: str, name: str) -> Any:
+        status = {"phase": "Paused", "canary": {"revision": "3f9a2c81"}, "step": 1, "stepText": "2/4", "weight": 25}
+        return {"metadata": {"name": name}, "spec": {}, "status": status}
+
+    def annotate(self, plural: str, name: str, values: Any) -> None:
+        self.written.append(values)
+
+    def user(self) -> str:
+        return "alice"
+
+    def token(self, account: str, audience: str) -> str:
+        return "token"
+
+    def forward(self, service: str) -> Any:
+        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+            assert (method, path) == ("POST", "/api/v1/models/walker/approval-reference")
+            if body != {"reference": "good"}:
+                return 422, json.dumps({"error": {"message": "it expired", "field": "reference"}})
+            return 200, json.dumps(self.about)
+
+        return send
+
+
+def run(world: World, verb: Any, *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    return str(verb.run(world, parser.parse_args(["walker", *arguments])))
+
+
+@pytest.mark.parametrize("verb", [approve, reject])
+def test_the_decision_is_the_callers_own_whatever_the_reference_says(verb: Any) -> None:
+    world = World()
+    run(world, verb, "--reference", "good")
+    assert len(world.written) == 1
+    assert "3f9a2c81/2 at " in str(world.written)
+    assert " by alice" in str(world.written)
+
+
+@pytest.mark.parametrize("verb", [approve, reject])
+@pytest.mark.parametrize(("revision", "step"), [("bad0bad0", 2), ("3f9a2c81", 1), ("3f9a2c81", None)])
+def test_nothing_else_is_decided_than_the_message_was_about(verb: Any, revision: str, step: int | None) -> None:
+    world = World(revision, step)
+    with pytest.raises(CommandError, match="--reference: it is about"):
+        run(world, verb, "--reference", "good")
+    with pytest.raises(CommandError, match="reference: it expired"):
+        run(world, verb, "--reference", "old")
+    assert world.written == []
