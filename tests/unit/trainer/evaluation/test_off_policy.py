@@ -83,6 +83,14 @@ def test_what_nobody_did_in_the_log_widens_the_interval_to_all_that_was_ever_to_
     assert found.high > 0.85, "or won"
 
 
+def test_a_policy_that_does_worse_than_anybody_who_logged_is_within_the_interval() -> None:
+    """Whoever logged lost one reward of ten at most; the policy loses all of them, which nobody ever saw."""
+    reward = np.zeros((200, 10))
+    reward[np.arange(200), np.random.default_rng(0).integers(0, 10, 200)] = -1.0
+    found = correct(terms(np.full((200, 10), 0.01), reward, model=-0.5), to_go(reward), 1.0, 0)
+    assert found.low < -9.0
+
+
 def test_steps_that_too_few_episodes_speak_for_are_left_to_the_model_and_paid_for() -> None:
     ratio, reward = flips(400, 0.8, steps=12)
     found = correct(terms(ratio, reward, 0.0), to_go(reward), 1.0, 0)

@@ -7,8 +7,10 @@ equation 5), with rho_t = pi(a_t|s_t) / mu(a_t|s_t), W_t = rho_0 ... rho_t and w
 
 h is where the weights still speak for LEAST_EFFECTIVE episodes (Kish, 1965). The interval is honest about two things
 that no resampling shows. From step h on, the model alone is believed; and where the mean of W_t is below 1, the policy
-does what nobody did in the log (or does it so rarely that nobody saw it). Neither can be worse than the least, nor
-better than the best that was ever still to come in the log: that range, by the share of episodes concerned, is added.
+does what nobody did in the log (or does it so rarely that nobody saw it). Neither can be better than the best that was
+ever still to come in the log, nor worse than its worst reward at every step to come: that range, by the share of
+episodes concerned, is added. The least that was still to come is no such bound: it is what policies lost that knew
+something, and one that knows less loses more.
 """
 
 from dataclasses import dataclass
@@ -86,7 +88,7 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
     found += powers[steps] * weighted(last, tail[:, None])[:, 0]
     gains = found - (counts @ returns) / episodes
 
-    least, best = _range(to_come)
+    least, best = _range(to_come, discount)
     reached = np.minimum(1.0, weights.mean(axis=0)) if steps else np.ones(0)
     unseen = np.maximum.accumulate(1.0 - reached) if steps else np.ones(0)
     lost = np.diff(unseen, prepend=0.0)
@@ -111,8 +113,13 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
     return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)
 
 
-def _range(to_come: Floats) -> tuple[Floats, Floats]:
-    """The least and the best that was still to come at each step or later, [longest]."""
+def _range(to_come: Floats, discount: float) -> tuple[Floats, Floats]:
+    """The least and the best that can still come at each step, [longest].
+
+    An episode that ends earns 0 from there: the worst reward of a step is not above it.
+    """
     best = np.maximum.accumulate(to_come.max(axis=0)[::-1])[::-1]
     least = np.minimum.accumulate(to_come.min(axis=0)[::-1])[::-1]
-    return least, best
+    reward = to_come - discount * np.pad(to_come[:, 1:], ((0, 0), (0, 1)))
+    steps = np.cumsum(np.power(discount, np.arange(len(least))))[::-1]  # that a reward at every step counts for
+    return np.minimum(least, min(0.0, float(reward.min())) * steps), best
