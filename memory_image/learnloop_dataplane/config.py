@@ -196,6 +196,12 @@ class Config(BaseModel):
         description="https://host/v1#model of an OpenAI-compatible chat API that compares answers; absent: none does",
     )
     judge_key: SecretStr | None = None
+    sandbox: str | None = Field(
+        default=None,
+        max_length=1024,
+        pattern=r"^[a-z0-9-]{1,63}#\S+$",
+        description="NAMESPACE#IMAGE in which code is run as Jobs; absent: none is",
+    )
     memories_per_agent: int | None = Field(
         default=None, ge=1, le=MOST_MEMORIES, description="of every agent; above, the least valuable are forgotten"
     )

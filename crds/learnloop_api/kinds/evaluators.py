@@ -7,7 +7,9 @@ from pydantic import Field, model_validator
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
-EvaluatorType = Literal["exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "own-history", "judge"]
+EvaluatorType = Literal[
+    "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "own-history", "judge"
+]
 """Names as a RewardPolicy writes them; the settings of a type are in the field of its name, in camelCase."""
 
 
@@ -73,6 +75,20 @@ class Linter(Resource):
     tolerance: float = Field(default=0.2, gt=0, le=10, description="Findings per line of code at which the score is 0.")
 
 
+class UnitTests(Resource):
+    """Share of unit tests that the code of an output passes, run in a Job of the chart's dataPlane.sandbox.
+
+    The tests import the code as `solution`; functions named test_… and TestCases of unittest count.
+    """
+
+    tests: Annotated[str, Field(min_length=1, max_length=32_768)] | None = Field(
+        default=None,
+        description="Tests for every episode, as Python; left out, each episode's `expected` is its tests.",
+    )
+    seconds: int = Field(default=10, ge=1, le=60, description="Of processor and of wall time, for all tests together.")
+    memory_megabytes: int = Field(default=256, ge=64, le=2048, description="That the code may take.")
+
+
 class OwnHistory(Resource):
     """Share of the agent's earlier successful episodes of the same task type that needed more."""
 
@@ -103,6 +119,7 @@ SETTINGS: dict[str, str] = {
     "json-schema": "jsonSchema",
     "regex": "regex",
     "linter": "linter",
+    "unit-tests": "unitTests",
     "own-history": "ownHistory",
     "judge": "judge",
 }
@@ -140,7 +157,7 @@ class Evaluator(Resource):
 
     type: EvaluatorType = Field(
         description="exact, fuzzy, numeric: the output against `expected`. json-schema, regex: the form of the output. "
-        "linter: findings in the code. own-history: efficiency "
+        "linter: findings in the code. unit-tests: tests that the code passes, in a Job. own-history: efficiency "
         "against the agent's own earlier episodes. judge: a language model compares the output with `expected`."
     )
     exact: ExactMatch | None = Field(default=None, description="Settings of type exact.")
@@ -149,6 +166,7 @@ class Evaluator(Resource):
     json_schema: JsonSchemaMatch | None = Field(default=None, description="Settings of type json-schema.")
     regex: RegexMatch | None = Field(default=None, description="Settings of type regex.")
     linter: Linter | None = Field(default=None, description="Settings of type linter.")
+    unit_tests: UnitTests | None = Field(default=None, description="Settings of type unit-tests.")
     own_history: OwnHistory | None = Field(default=None, description="Settings of type own-history.")
     judge: Judge | None = Field(default=None, description="Settings of type judge.")
     task_types: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(

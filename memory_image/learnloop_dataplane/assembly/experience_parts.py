@@ -22,6 +22,7 @@ from learnloop_dataplane.warehouse.episode_shipper import Shipper
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
+    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
 
 SHIP_SECONDS = 1.0
 EVALUATION_SECONDS = 1.0
@@ -35,6 +36,16 @@ def open_judge(config: Config) -> "JudgeClient | None":
 
     url, _, model = config.judge.partition("#")
     return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
+
+
+def open_sandbox(shared: SharedParts) -> "JobSandbox | None":
+    """The sandbox that the configuration names."""
+    if shared.config.sandbox is None or shared.kube is None:
+        return None
+    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
+
+    namespace, _, image = shared.config.sandbox.partition("#")
+    return JobSandbox(shared.kube, namespace, image)
 
 
 class ExperienceParts:
@@ -54,8 +65,9 @@ class ExperienceParts:
         self.dry_run = DryRun(db, shared.warehouse)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
-        self.calculator = Calculator(db, self._judge, self.credits)
-        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived)
+        sandbox = open_sandbox(shared)
+        self.calculator = Calculator(db, self._judge, self.credits, sandbox)
+        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None

@@ -40,7 +40,9 @@ class SharedParts:
         self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
         self.blobs = open_blobs(config.artifacts)
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
-        self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" or asks else None
+        self.kube = (
+            _kube(config) if config.training_api or config.sandbox or config.auth == "tokenreview" or asks else None
+        )
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.authenticator = Authenticator(config, reviewer)
         self.rate = EpisodeRate(config.quotas, self.metrics)

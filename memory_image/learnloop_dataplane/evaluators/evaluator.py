@@ -7,12 +7,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from learnloop_api.kinds.evaluators import Evaluator, OwnHistory
 
 if TYPE_CHECKING:  # httpx is imported where a judge is configured
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
+    from learnloop_dataplane.sandbox.cases import RunCase
 
 MAX_TEXT = 262_144
 """Characters of an output or an expected answer that an evaluator reads; a longer one is not scored."""
@@ -75,6 +76,18 @@ class Standing:
 History = Callable[[Case, OwnHistory, float], Awaitable[Standing]]
 
 
+class Sandbox(Protocol):
+    """Runs code that nobody trusts; see `learnloop_dataplane.sandbox`."""
+
+    async def run(self, case: "RunCase") -> tuple[int, int, str] | None:
+        """How many of how many tests passed, and one sentence; None: it was stopped without a word.
+
+        Raises:
+            TooLong: the case does not fit.
+            Unavailable: nobody ran it; ask again later.
+        """
+
+
 @dataclass(frozen=True)
 class Tools:
     """What evaluators need of the world. A tool that is None is not there: what needs it cannot tell.
@@ -82,10 +95,12 @@ class Tools:
     Attributes:
         history: how an episode stands among the agent's earlier ones.
         judge: the language model that compares answers.
+        sandbox: where code is run.
     """
 
     history: History | None = None
     judge: "JudgeClient | None" = None
+    sandbox: Sandbox | None = None
 
 
 class NoVerdict(Exception):

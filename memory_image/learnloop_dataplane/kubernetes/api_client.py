@@ -41,8 +41,9 @@ class KubeApi:
         query: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        text: bool = False,
     ) -> Any:
-        """The answer's JSON.
+        """The answer's JSON, or its text.
 
         Raises:
             Refused: the API server says no, and why.
@@ -62,7 +63,7 @@ class KubeApi:
             raise Refused(answer.status_code, _message(answer), field=None)
         if len(answer.content) > MAX_ANSWER_BYTES:
             raise Unavailable("the API server")
-        return answer.json()
+        return answer.text if text else answer.json()
 
     async def may(
         self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "learnloop.dev"

@@ -12,7 +12,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode, evaluate
 from learnloop_api.wire.task_result import TaskResult
 from learnloop_api.wire.trajectory import MAX_STEPS, Step
-from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score_or_say
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
@@ -52,9 +52,12 @@ class Result(TaskResult):
 class Calculator:
     """Computes rewards that nobody stores."""
 
-    def __init__(self, db: Database, judge: "JudgeClient | None", credits: TeamCredits) -> None:
+    def __init__(
+        self, db: Database, judge: "JudgeClient | None", credits: TeamCredits, sandbox: Sandbox | None = None
+    ) -> None:
         self._db = db
         self._judge = judge
+        self._sandbox = sandbox
         self._credits = credits
 
     async def calculate(
@@ -114,7 +117,7 @@ class Calculator:
             seconds=result.seconds,
             values=result.values,
         )
-        tools = Tools(history_of(self._db, namespace), self._judge)
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox)
         tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in asked.items()}
         try:
             await asyncio.wait(tasks.values(), timeout=SECONDS)

@@ -14,7 +14,7 @@ import orjson
 
 from learnloop_api.kinds.reward_policy import RewardComponent
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.pending_episodes import Weigher, waiting
@@ -59,6 +59,7 @@ class EvaluationWorker:
     Args:
         judge: compares answers; None: there is none.
         arrived: is told a namespace in which episodes are ready for their rewards.
+        sandbox: runs code; None: there is none.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class EvaluationWorker:
         policies: Policies,
         judge: "JudgeClient | None",
         arrived: Callable[[str], None],
+        sandbox: Sandbox | None = None,
     ) -> None:
         self._db = db
         self._policies = policies
         self._judge = judge
+        self._sandbox = sandbox
         self._arrived = arrived
 
     async def run(self, namespace: str) -> int:
@@ -93,7 +96,7 @@ class EvaluationWorker:
         self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent]
     ) -> int:
         kept, after = 0, -1
-        tools = Tools(history_of(self._db, namespace), self._judge)
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox)
         places = asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
             key = (whose.agent, policy.name, policy.revision, after, len(components), PAGE)

@@ -110,6 +110,9 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if $options.sandbox.enabled }}
+- {name: LEARNLOOP_SANDBOX, value: {{ printf "%s#%s" (include "learnloop.sandbox" .) (include "learnloop.image" (dict "root" $ "image" $options.image)) | quote }}}
+{{- end }}
 {{- with $options.weaviate }}
 {{- if .url }}
 - {name: LEARNLOOP_WEAVIATE_URL, value: {{ .url | quote }}}

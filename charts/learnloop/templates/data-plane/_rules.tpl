@@ -35,6 +35,15 @@
 {{- end }}
 {{- end -}}
 
+{{/* The namespace in which code is run. */}}
+{{- define "learnloop.sandbox" -}}
+{{- $found := default (printf "%s-sandbox" .Release.Namespace) .Values.dataPlane.sandbox.namespace -}}
+{{- if or (eq $found .Release.Namespace) (has $found (default list .Values.watchNamespaces)) -}}
+{{- fail (printf "dataPlane.sandbox.namespace: %s holds Secrets and agents; name a namespace of its own" $found) -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}
+
 {{/* Whether it asks anything: "true" or nothing. Without authentication nobody is told apart. */}}
 {{- define "learnloop.dataPlane.asks" -}}
 {{- $options := .Values.dataPlane -}}

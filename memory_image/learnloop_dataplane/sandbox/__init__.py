@@ -1,0 +1,1 @@
+"""Code that nobody trusts, run apart: a Job in a namespace that reaches nothing, and in it a process with limits."""
