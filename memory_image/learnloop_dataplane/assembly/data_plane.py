@@ -69,6 +69,7 @@ class DataPlane:
 
     async def _notify(self) -> None:
         """Tells receivers, in a pass of its own: one that is slow holds nothing else up."""
+        await self.shared.everywhere(self.shared.reports.run)
         await self.shared.everywhere(self.shared.notifications.run)
 
     async def _look(self) -> None:

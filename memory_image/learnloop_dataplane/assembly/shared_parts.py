@@ -15,6 +15,7 @@ from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_dataplane.notifications.references import References
+from learnloop_dataplane.notifications.reports import Reports
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -52,6 +53,7 @@ class SharedParts:
         receivers = Receivers(config.notifications, config.notifications_secrets)
         self.references = References(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
         self.notifications = Notifications(self.db, receivers, self.metrics, self.references)
+        self.reports = Reports(self.db, self.notifications, receivers.report_hour)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None

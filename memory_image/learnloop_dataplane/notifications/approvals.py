@@ -11,9 +11,9 @@ from learnloop_dataplane.postgres.database import Database
 
 WAITING, ESCALATED = "approval.waiting", "approval.escalated"
 _SETTLED = """
-UPDATE notifications SET given_up_at = now(), problem = 'it waits no more'
+UPDATE notifications SET given_up_at = CASE WHEN delivered_at IS NULL THEN now() END, problem = 'it waits no more'
 WHERE namespace = $1 AND event = ANY($2::text[]) AND payload::jsonb ->> 'model_deployment' = $3
-    AND delivered_at IS NULL AND given_up_at IS NULL AND NOT starts_with(message_id, $4)
+    AND given_up_at IS NULL AND problem IS DISTINCT FROM 'it waits no more' AND NOT starts_with(message_id, $4)
 """
 
 

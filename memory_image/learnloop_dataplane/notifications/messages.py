@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_dataplane.notifications.receivers import Mail
 
 MOST_TEXT = 3000
-GOOD = ("training.completed", "model.deployed", "approval.waiting")
+GOOD = ("training.completed", "model.deployed", "approval.waiting", "report.daily", "report.weekly")
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -28,7 +28,7 @@ def event_of(subject: str, payload: Mapping[str, Any]) -> str | None:
 
 def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """CloudEvents 1.0, structured mode; `id` is the same however often it is sent."""
-    name = str(payload.get("job") or payload.get("model_deployment"))
+    name = str(payload.get("job") or payload.get("model_deployment") or namespace)
     return {
         "specversion": "1.0",
         "id": message_id,
@@ -42,7 +42,9 @@ def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: M
 
 
 def sentence(event: str, payload: Mapping[str, Any]) -> str:
-    """One line for people."""
+    """One line for people; of a report, all of it."""
+    if event.startswith("report."):
+        return str(payload["text"])[:MOST_TEXT]
     if event.startswith("training."):
         end = "is validated" if event == "training.completed" else "failed"
         said = (payload.get("error") or {}).get("message") or payload.get("message") or ""
@@ -61,6 +63,8 @@ def sentence(event: str, payload: Mapping[str, Any]) -> str:
 def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
     """What somebody may do about it, under their own name; "" where nothing is to be done."""
     name = payload.get("job") or payload.get("model_deployment")
+    if event.startswith("report."):
+        return f"kubectl learnloop report --since {'day' if event == 'report.daily' else 'week'} -n {namespace}"
     if event.startswith("approval."):
         known = f" --reference {payload['reference']}" if payload.get("reference") else ""
         return f"kubectl learnloop approve {name} -n {namespace}{known}"
@@ -115,7 +119,7 @@ def pagerduty(key: str, message_id: str, namespace: str, event: str, payload: Ma
                 "summary": sentence(event, payload)[:1024],
                 "source": f"learnloop/{namespace}",
                 "severity": "info" if event in GOOD else "error",
-                "component": str(payload.get("job") or payload.get("model_deployment")),
+                "component": str(payload.get("job") or payload.get("model_deployment") or namespace),
             },
         }
     )
@@ -127,7 +131,7 @@ def mail(
     """Plain text. The Message-ID is the same however often it is sent, so that mail servers drop a second one."""
     text = sentence(event, payload)
     message = EmailMessage()
-    message["Subject"] = " ".join(f"[learnloop {namespace}] {text}".split())[:200]
+    message["Subject"] = " ".join(f"[learnloop {namespace}] {text.partition(chr(10))[0]}".split())[:200]
     message["From"], message["To"] = settings.sender, ", ".join(settings.to)
     message["Message-ID"] = f"<{hashlib.sha256(message_id.encode()).hexdigest()[:32]}@learnloop>"
     message["Auto-Submitted"] = "auto-generated"

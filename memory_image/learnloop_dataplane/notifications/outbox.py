@@ -91,6 +91,10 @@ class Notifications:
         if told:
             await connection.execute(_PUT, namespace, message_id, told, event, payload.decode(), after)
 
+    def wanted(self, namespace: str, event: str) -> bool:
+        """Somebody wants to be told of this."""
+        return bool(self._receivers.of(namespace, event))
+
     def escalations(self, namespace: str) -> list[tuple[int, list[str]]]:
         """Seconds without an answer, and who is told then."""
         return self._receivers.escalations(namespace)
@@ -116,7 +120,7 @@ class Notifications:
             "namespace": namespace,
             "event": row["event"],
             "at": row["created_at"].isoformat(),
-            "name": payload.get("job") or payload.get("model_deployment"),
+            "name": payload.get("job") or payload.get("model_deployment") or "",
             "payload": payload,
         }
         try:

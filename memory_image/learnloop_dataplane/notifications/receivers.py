@@ -8,7 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_dataplane.errors import ConfigError
 
-Event = Literal["training.completed", "training.failed", "model.deployed", "model.taken_back", "approval.waiting"]
+Event = Literal[
+    "training.completed",
+    "training.failed",
+    "model.deployed",
+    "model.taken_back",
+    "approval.waiting",
+    "report.daily",
+    "report.weekly",
+]
 EVENTS: tuple[Event, ...] = (
     "training.completed",
     "training.failed",
@@ -16,6 +24,7 @@ EVENTS: tuple[Event, ...] = (
     "model.taken_back",
     "approval.waiting",
 )
+"""What a receiver that names nothing is told of: all but reports."""
 MOST_RECEIVERS, MOST_SECRET_BYTES = 50, 8192
 Address = Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
 
@@ -85,6 +94,7 @@ class Escalation(BaseModel):
 class _Setting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     escalations: list[Escalation] = Field(default_factory=list, max_length=10)
+    report_hour: int = Field(default=7, ge=0, le=23, alias="reportHour", description="UTC; weekly ones on Mondays")
     receivers: list[Receiver] = Field(default_factory=list, max_length=MOST_RECEIVERS)
     console: str = Field(default="", max_length=2048, description="address that links in messages begin with")
 
@@ -112,7 +122,7 @@ class Receivers:
         self.all = {receiver.name: receiver for receiver in found.receivers}
         if len(self.all) != len(found.receivers):
             raise ConfigError("LEARNLOOP_NOTIFICATIONS: two receivers have the same name: rename one")
-        self._escalations = found.escalations
+        self._escalations, self.report_hour = found.escalations, found.report_hour
         unknown = [name for rule in found.escalations for name in rule.to if name not in self.all]
         if unknown:
             known = ", ".join(self.all) or "none"

@@ -47,7 +47,7 @@ class Sender:
     async def _hand_over(self, receiver: Receiver, secret: str, notice: Mapping[str, Any]) -> None:
         identity, namespace, event = notice["message_id"], notice["namespace"], notice["event"]
         payload = notice["payload"]
-        link = f"{self._receivers.console}/{namespace}/{notice['name']}" if self._receivers.console else ""
+        link = f"{self._receivers.console}/{namespace}/{notice['name']}".rstrip("/") if self._receivers.console else ""
         said = (namespace, event, payload, link)
         if receiver.email is not None:
             message = messages.mail(receiver.email, identity, *said)

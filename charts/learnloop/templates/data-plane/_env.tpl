@@ -35,7 +35,7 @@
 {{- with $options.notifications }}
 {{- if .receivers }}
 - name: LEARNLOOP_NOTIFICATIONS
-  value: {{ pick . "receivers" "escalations" "console" | toJson | quote }}
+  value: {{ pick . "receivers" "escalations" "reportHour" "console" | toJson | quote }}
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}

@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from os import getpid
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import events, names
-from learnloop_dataplane.notifications import outbox
+from learnloop_dataplane.notifications import outbox, reports
 from testing.servers.data_plane_process import Product
 from testing.servers.recording_server import DataPlane as Recorder
 from testing.servers.smtp_server import Smtp
@@ -145,6 +146,32 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
             "POST", "/api/v1/models/walker/approval-reference", 422, "team-b", json={"reference": reference}
         )
         assert "another namespace" in other["error"]["message"]
+
+
+async def test_a_report_is_sent_once_whichever_process_writes_it(
+    migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = [datetime(2000, 1, 1, tzinfo=UTC)]
+    monkeypatch.setattr(reports, "due", lambda now, period, hour: moment[0])
+    recorder = Recorder()
+    values = receivers(tmp_path, recorder)
+    told = json.loads(values["notifications"])
+    told["receivers"][0]["events"] = ["report.daily"]
+    values["notifications"] = json.dumps(told)
+    dsn = migrated(f"report_{getpid()}")
+    for _ in range(2):
+        async with running(**settings(dsn, tmp_path, **values)) as api:
+            await api.call("PUT", "/api/v1/models/walker/deployed", json=DEPLOYED)
+            if moment[0].year == 2000:  # the report is due once there is something to tell
+                moment[0] = datetime.now(UTC) + timedelta(seconds=1)
+
+            async def sent() -> bool:
+                return len(recorder.bodies("/ops")) == 1
+
+            await eventually(sent)
+    (body,) = recorder.bodies("/ops")
+    assert json.loads(body)["type"] == "dev.learnloop.report.daily"
+    assert "1 models came to serve everybody" in json.loads(body)["data"]["text"]
 
 
 def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
