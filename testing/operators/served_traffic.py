@@ -14,7 +14,7 @@ from learnloop_api import names
 START = datetime(2030, 1, 1, tzinfo=UTC)
 EPISODES_PER_SECOND = 8.0
 _NAMESPACE = re.compile(r'namespace="([^"]+)"')
-_REVISIONS = re.compile(r'revision=~"([^"]+)"')
+_REVISIONS = re.compile(r'revision="([^"]+)"')
 _WINDOW = re.compile(r"\[(\d+)s\]")
 _COUNTED = re.compile(r'\[(\d+)s\](?: offset (\d+)s)?\)\), "learnloop_signal", "(\w+)"')
 
@@ -99,13 +99,13 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
     """The vector that `counters_query` asks for; episodes end as they are opened, and other buckets are not kept."""
     if names.METRIC_SHADOW_COMPARED in promql:
         return _copies(traffic, promql, int(_WINDOW.findall(promql)[0]))
-    revisions = _REVISIONS.search(promql)
+    revisions = dict.fromkeys(_REVISIONS.findall(promql))
     asked = {signal: (int(span), int(ago or 0)) for span, ago, signal in _COUNTED.findall(promql)}
-    if revisions is None or "ended" not in asked:
+    if not revisions or "ended" not in asked:
         return []
     now = traffic.now.timestamp()
     rows = [_row({"learnloop_signal": "clock"}, now, now)]
-    for revision in revisions[1].split("|"):
+    for revision in revisions:
         counted = {signal: _grown(traffic, revision, *when) for signal, when in asked.items()}
         if not (count := counted["ended"]):
             continue

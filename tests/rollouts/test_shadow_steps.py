@@ -13,12 +13,12 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.adapters.prometheus.queries import Arms
 from learnloop_operator.core.rollout.checks.shadow_checks import checks, summary
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Verdict
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.model.revision import resolve, revision_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
@@ -186,8 +186,8 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert (seen.compared, seen.agreed, seen.errors, seen.stable_return) == (10, 9, 1, -2)
     assert seen.within == {0.02: 8, math.inf: 10}
     assert shadow_evidence([]) is None
-    query = shadow_query("ns", "md", Window("aaaaaaaa", 60))
-    assert query.count('revision=~"aaaaaaaa"') == 14 * 4 + 3 + 2 + 1
+    query = shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 60)
+    assert query.count('revision="aaaaaaaa"') == 14 * 4 + 3 + 2 + 1
 
 
 def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:

@@ -221,7 +221,10 @@ def _scope(environment: Mapping[str, str]) -> Scope:
     label = environment.get("LEARNLOOP_QUERY_NAMESPACE_LABEL", "") or OWN_SERIES.label
     if not is_label(label):
         raise SettingsError(f"LEARNLOOP_QUERY_NAMESPACE_LABEL is {label!r}: set a label's name, e.g. namespace")
-    return Scope(label, which == "cluster")
+    pods = environment.get("LEARNLOOP_QUERY_POD_LABEL", OWN_SERIES.pod_label)
+    if pods and not is_label(pods):
+        raise SettingsError(f"LEARNLOOP_QUERY_POD_LABEL is {pods!r}: set a label's name, e.g. pod, or nothing")
+    return Scope(label, which == "cluster", pods)
 
 
 def _url(variable: str, value: str) -> str:

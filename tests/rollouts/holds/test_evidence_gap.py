@@ -12,10 +12,9 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
-from learnloop_operator.adapters.prometheus.queries import GRACE, counters_query, latency_query, returns_query
+from learnloop_operator.adapters.prometheus.queries import GRACE, Arms, counters_query, latency_query, returns_query
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
-from learnloop_operator.core.rollout.evidence.source import Window
 from testing.simulation.simultaneous_evidence import at_the_same_time
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
@@ -79,16 +78,16 @@ def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
 def test_only_a_process_that_says_so_was_born_in_the_window() -> None:
     began = f"last_over_time({names.METRIC_SERVER_STARTED}"
     for query in (
-        counters_query("ns", "md", ["aaaaaaaa"], 600),
-        latency_query("ns", "md", ["aaaaaaaa"], 600),
-        returns_query("ns", "md", ["aaaaaaaa"], 600, 600),
-        shadow_query("ns", "md", Window("aaaaaaaa", 600)),
+        counters_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
+        latency_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
+        returns_query(Arms("ns", "md", ["aaaaaaaa"]), 600, 600),
+        shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
     ):
         born = query.count(f"and on (instance, pod) ({began}")
         assert born == query.count(f">= time() - {600 + GRACE})") > 0
         lost = query.count(names.METRIC_SHADOW_LOST) // 3
         assert query.count(" or increase(") == born + lost
-    assert 'verb=~"act|infer"' not in latency_query("ns", "md", ["aaaaaaaa"], 600).split(began)[1].split("}")[0]
+    assert 'verb=~"act|infer"' not in latency_query(Arms("ns", "md", ["aaaaaaaa"]), 600).split(began)[1].split("}")[0]
 
 
 def test_pods_with_a_gap_are_counted_by_arm() -> None:

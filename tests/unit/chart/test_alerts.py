@@ -17,7 +17,6 @@ from .conftest import ROOT, Render
 sys.path.insert(0, str(ROOT / "hack"))
 
 from reference.metrics import described
-from toolkit.debian_packages import unpacked
 
 CASES = Path(__file__).parent / "rules" / "alerts_test.yaml"
 SPECIFIED = {
@@ -25,13 +24,6 @@ SPECIFIED = {
     *("LearnloopCollectionErrors", "LearnloopNatsLost"),
 }
 EXPORTED = {item.name: frozenset(item.labels) for metrics in described().values() for item in metrics}
-
-
-@pytest.fixture(scope="module")
-def promtool() -> Path:
-    """On PATH, or of Debian's package."""
-    found = shutil.which("promtool")
-    return Path(found) if found else unpacked("prometheus", "usr/bin/promtool")
 
 
 def test_alerts_fire_when_they_should_and_not_before(promtool: Path, tmp_path: Path) -> None:

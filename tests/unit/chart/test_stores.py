@@ -315,10 +315,12 @@ def test_queries_of_model_deployments_read_their_namespace_unless_the_platform_t
 ) -> None:
     said = render().environment("learnloop-operator")
     assert (said["LEARNLOOP_QUERY_SCOPE"], said["LEARNLOOP_QUERY_NAMESPACE_LABEL"]) == ("namespace", "namespace")
-    values = {"prometheus": {"queries": {"scope": "cluster", "namespaceLabel": "kubernetes_namespace"}}}
+    assert said["LEARNLOOP_QUERY_POD_LABEL"] == "pod"
+    queries = {"scope": "cluster", "namespaceLabel": "kubernetes_namespace", "podLabel": ""}
+    values = {"prometheus": {"queries": queries}}
     said = render(values).environment("learnloop-operator")
     assert said["LEARNLOOP_QUERY_SCOPE"] == "cluster"
-    assert said["LEARNLOOP_QUERY_NAMESPACE_LABEL"] == "kubernetes_namespace"
+    assert (said["LEARNLOOP_QUERY_NAMESPACE_LABEL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("kubernetes_namespace", "")
 
 
 def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:

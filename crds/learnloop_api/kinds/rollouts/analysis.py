@@ -133,7 +133,8 @@ class MetricThreshold(Resource):
             "over the rated episodes. latency: a quantile of the seconds that a policy request takes. "
             "drift: how many more of the arm's episodes return little than in its own earlier steps, "
             "beyond what stable lost at the same time. promql: the number that `query` returns; "
-            "$revision, $namespace and $window (since the rollout began, such as 90s) are replaced."
+            "$revision, $namespace, $pods (a regular expression of the names of the arm's own pods) and $window (since "
+            "the rollout began, such as 90s) are replaced."
         )
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(

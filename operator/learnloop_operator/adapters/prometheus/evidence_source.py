@@ -3,6 +3,7 @@
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
+from learnloop_operator.adapters.prometheus.queries import Arms
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
@@ -20,4 +21,5 @@ class PrometheusEvidence:
 
     async def of_copies(self, namespace: str, name: str, window: Window) -> Evidence:
         """By the counters that policy servers serve of copies."""
-        return await gather_shadow(self._prometheus, namespace, name, window)
+        arms = Arms(namespace, name, [window.revision], self._scope.pod_label)
+        return await gather_shadow(self._prometheus, arms, window.seconds)

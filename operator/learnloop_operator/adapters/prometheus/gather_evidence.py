@@ -14,8 +14,10 @@ from learnloop_operator.adapters.prometheus.client import (
     PrometheusRefused,
     Sample,
 )
+from learnloop_operator.adapters.prometheus.own_pods import own_pods
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.prometheus.queries import (
+    Arms,
     all_returns_query,
     counters_query,
     latency_query,
@@ -44,52 +46,53 @@ async def gather(prometheus: Prometheus, request: EvidenceRequest, scope: Scope 
 
     `scope`: which series the user's own queries may read.
     """
-    namespace, name, windows, metrics = request.namespace, request.name, request.windows, request.metrics
-    if not windows:
+    if not request.windows:
         return Evidence()
     needing = {
-        extra: [metric.name for metric in metrics if extra in type_of(metric).extra_series] for extra in ExtraSeries
+        extra: [metric.name for metric in request.metrics if extra in type_of(metric).extra_series]
+        for extra in ExtraSeries
     }
     try:
-        counted = await _counters(prometheus, request)
+        counted = await _counters(prometheus, request, scope)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
         if latencies := needing[ExtraSeries.LATENCY]:
-            arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
+            arms = await _with_latency(prometheus, _by_seconds(request, scope), arms, latencies)
         if needing[ExtraSeries.RETURNS]:
-            arms = await _with_returns(prometheus, namespace, name, windows, arms)
+            arms = await _with_returns(prometheus, _by_seconds(request, scope), arms)
         if needing[ExtraSeries.RETURN_DRIFT]:
-            arms = await _with_drift(prometheus, namespace, name, windows, arms)
-        arms = await _with_custom(prometheus, namespace, windows, metrics, arms, scope)
+            arms = await _with_drift(prometheus, request, arms, scope)
+        arms = await _with_custom(prometheus, request, arms, scope)
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
     return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
 
 
-def _by_seconds(windows: Iterable[Window]) -> dict[int, list[str]]:
+def _by_seconds(request: EvidenceRequest, scope: Scope) -> list[tuple[Arms, int]]:
+    """The arms that are asked about the same number of seconds, and these."""
     found: dict[int, list[str]] = {}
-    for window in windows:
+    for window in request.windows:
         found.setdefault(window.seconds, []).append(window.revision)
-    return found
+    return [(_arms(request, revisions, scope), seconds) for seconds, revisions in found.items()]
 
 
-async def _counters(prometheus: Prometheus, request: EvidenceRequest) -> list[list[Sample]]:
-    where, extra = (request.namespace, request.name), (request.lately_seconds, request.deadline_seconds)
-    asked = _by_seconds(request.windows).items()
-    queries = (counters_query(*where, revisions, seconds, *extra) for seconds, revisions in asked)
+def _arms(request: EvidenceRequest, revisions: Sequence[str], scope: Scope) -> Arms:
+    return Arms(request.namespace, request.name, revisions, scope.pod_label)
+
+
+async def _counters(prometheus: Prometheus, request: EvidenceRequest, scope: Scope) -> list[list[Sample]]:
+    extra = request.lately_seconds, request.deadline_seconds
+    queries = (counters_query(arms, seconds, *extra) for arms, seconds in _by_seconds(request, scope))
     return list(await asyncio.gather(*map(prometheus.query, queries)))
 
 
 async def _with_latency(
     prometheus: Prometheus,
-    namespace: str,
-    name: str,
-    windows: Sequence[Window],
+    asked: Iterable[tuple[Arms, int]],
     arms: Mapping[str, ArmEvidence],
     metrics: Sequence[str],
 ) -> dict[str, ArmEvidence]:
     """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
-    asked = _by_seconds(windows).items()
-    queries = (latency_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    queries = (latency_query(*each) for each in asked)
     found = await asyncio.gather(*map(prometheus.query, queries))
     known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
     broken = {one.labels.get("revision"): one.value for rows in found for one in rows if not math.isfinite(one.value)}
@@ -104,43 +107,37 @@ async def _with_latency(
 
 
 async def _with_returns(
-    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+    prometheus: Prometheus, asked: Iterable[tuple[Arms, int]], arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
-    asked = _by_seconds(windows).items()
-    queries = (all_returns_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    queries = (all_returns_query(*each) for each in asked)
     found = await asyncio.gather(*map(prometheus.query, queries))
     known = {revision: one for samples in found for revision, one in histograms(samples, "returns").items()}
     return {revision: replace(arm, returns=known.get(revision, {})) for revision, arm in arms.items()}
 
 
 async def _with_drift(
-    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], scope: Scope
 ) -> dict[str, ArmEvidence]:
     spans: dict[tuple[int, int], list[str]] = {}
-    for window in windows:
+    for window in request.windows:
         if window.recent:
             spans.setdefault((window.whole, window.recent), []).append(window.revision)
-    queries = (returns_query(namespace, name, revisions, *span) for span, revisions in spans.items())
+    queries = (returns_query(_arms(request, revisions, scope), *span) for span, revisions in spans.items())
     found = await asyncio.gather(*map(prometheus.query, queries))
     known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
     return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
 
 
 async def _with_custom(
-    prometheus: Prometheus,
-    namespace: str,
-    windows: Sequence[Window],
-    metrics: Sequence[MetricThreshold],
-    arms: Mapping[str, ArmEvidence],
-    scope: Scope,
+    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], scope: Scope
 ) -> dict[str, ArmEvidence]:
     """`arms` with the answers to the user's own queries; one that fails, is late, or asks for what it may not read
     holds its own check only."""
     asked = [
         (metric, window.revision, queries)
-        for metric in metrics
-        for window in windows
-        if window.revision in arms and (queries := _scoped(metric, namespace, window, scope))
+        for metric in request.metrics
+        for window in request.windows
+        if window.revision in arms and (queries := _scoped(metric, request, window, scope))
     ]
     allowed = {query for _, _, queries in asked for query in queries if isinstance(query, str)}
     answers = await _answers(prometheus, allowed)
@@ -151,11 +148,13 @@ async def _with_custom(
     return result
 
 
-def _scoped(metric: MetricThreshold, namespace: str, window: Window, scope: Scope) -> list[str | Missing]:
+def _scoped(metric: MetricThreshold, request: EvidenceRequest, window: Window, scope: Scope) -> list[str | Missing]:
     """The metric's queries as Prometheus gets them; why not, for one that may not be asked."""
     result: list[str | Missing] = []
+    namespace, pods = request.namespace, own_pods(request.name, window.revision)
     queries = type_of(metric).queries(metric, namespace, window.revision, window.seconds)
-    for field, query in zip(("query", "totalQuery"), queries, strict=False):
+    for field, unfilled in zip(("query", "totalQuery"), queries, strict=False):
+        query = unfilled.replace("$pods", pods)
         try:
             # A query that is not there has a reason of its own.
             result.append(scope.applied(query, namespace) if query.strip() else query)

@@ -7,10 +7,9 @@ from learnloop_api import names
 from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusError, Sample
 from learnloop_operator.adapters.prometheus.gather_evidence import reason_of
 from learnloop_operator.adapters.prometheus.parse_answers import clock_of, moment
-from learnloop_operator.adapters.prometheus.queries import SIGNAL, arms_of, gap, grown, labelled
+from learnloop_operator.adapters.prometheus.queries import SIGNAL, Arms, gap, grown, labelled
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.evidence.source import Window
 
 _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,
@@ -28,23 +27,24 @@ _COUNTERS = {
 }
 
 
-async def gather_shadow(prometheus: Prometheus, namespace: str, name: str, window: Window) -> Evidence:
-    """What is known of the arm of `window`. Never raises: what cannot be had is said in the evidence itself."""
+async def gather_shadow(prometheus: Prometheus, arms: Arms, seconds: int) -> Evidence:
+    """What is known of the one arm of `arms`. Never raises: what cannot be had is said in the evidence itself."""
     try:
-        samples = await prometheus.query(shadow_query(namespace, name, window))
+        samples = await prometheus.query(shadow_query(arms, seconds))
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
     return Evidence(shadow=shadow_evidence(samples), clock=clock_of(samples))
 
 
-def shadow_query(namespace: str, name: str, window: Window) -> str:
+def shadow_query(arms: Arms, seconds: int) -> str:
     """All counters of the arm over the window in one vector, told apart by the label `learnloop_signal`.
 
     As for episodes, the counters of a pod that was born in the window count as they stand. Lost copies are counted by
     stable's pods, under the revision that never got them: a series that is new to them began in the window.
     """
-    seconds, arm = window.seconds, arms_of(namespace, name, [window.revision])
-    lost = f"{names.METRIC_SHADOW_LOST}{{{arm}}}"
+    (revision,) = arms.revisions
+    arm = arms.of(revision)
+    lost = f"{names.METRIC_SHADOW_LOST}{{{arms.of(revision, by='')}}}"
     new = f"last_over_time({lost}[{seconds}s]) unless {lost} offset {seconds}s"
     buckets = f"{names.METRIC_SHADOW_SECONDS}_bucket"
     parts = [

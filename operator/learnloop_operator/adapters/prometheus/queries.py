@@ -1,9 +1,12 @@
 """PromQL about the arms of a rollout. Every answer tells its parts by the labels `revision` and `learnloop_signal`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
+from learnloop_operator.adapters.prometheus.own_pods import own_pods
+from learnloop_operator.core.promql.namespace_scope import POD_LABEL
 
 SIGNAL = "learnloop_signal"
 SHORTEST_DUE = 15
@@ -14,63 +17,77 @@ LOOKBACK = 300
 """Seconds before a window in which a series that was there must have a sample: one scrape that failed is no absence."""
 
 
-def counters_query(
-    namespace: str, name: str, revisions: Sequence[str], seconds: int, lately: int = 0, deadline: int = 0
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Whose series are read: those of the revisions' own pods, told by `pod_label`; "": of whichever pods."""
+
+    namespace: str
+    name: str
+    revisions: Sequence[str]
+    pod_label: str = POD_LABEL
+
+    def selectors(self) -> list[str]:
+        """Labels that choose the series of each arm."""
+        return [self.of(revision) for revision in sorted(set(self.revisions))]
+
+    def of(self, revision: str, *, by: str | None = None) -> str:
+        """Labels that choose one revision's series, as its own pods count them; `by` "": as pods of any arm do."""
+        pods = own_pods(self.name, revision if by is None else by)
+        own = f', {self.pod_label}=~"{pods}"' if self.pod_label else ""
+        return f'namespace="{self.namespace}", model_deployment="{self.name}", revision="{revision}"{own}'
+
+
+def counters_query(arms: Arms, seconds: int, lately: int = 0, deadline: int = 0) -> str:
     """All counters of the arms over the window in one vector, told apart by the label `learnloop_signal`.
 
     `lately`: the episodes that ended in so many seconds too, where it is not 0. `deadline`: the episodes that were
     opened too, those opened more than so many seconds ago, and those that ended sooner. The series without a revision
     is Prometheus' own clock.
     """
-    select = arms_of(namespace, name, revisions)
-    seen = f"min by (revision) (timestamp({names.METRIC_EPISODES_ENDED}{{{select}}}))"
-    parts = [
-        grown("ended", "revision, outcome", names.METRIC_EPISODES_ENDED, select, seconds),
-        grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds),
-        grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds),
-        gap(select, seconds),
-        f'label_replace({seen}, "{SIGNAL}", "seen", "", "")',
-        f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")',
-    ]
+    parts = [part for select in arms.selectors() for part in _counters_of(select, seconds, lately, deadline)]
+    return " or ".join([*parts, f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")'])
+
+
+def _counters_of(select: str, seconds: int, lately: int, deadline: int) -> Iterator[str]:
+    ended = names.METRIC_EPISODES_ENDED
+    yield grown("ended", "revision, outcome", ended, select, seconds)
+    yield grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds)
+    yield grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds)
+    yield gap(select, seconds)
+    yield labelled("seen", f"min by (revision) (timestamp({ended}{{{select}}}))")
     if lately:
-        ended = names.METRIC_EPISODES_ENDED
-        parts.append(grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"'))
+        yield grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"')
     if deadline:
-        parts += _openings(select, seconds, deadline)
-    return " or ".join(parts)
+        yield from _openings(select, seconds, deadline)
 
 
-def _openings(select: str, seconds: int, deadline: int) -> list[str]:
+def _openings(select: str, seconds: int, deadline: int) -> Iterator[str]:
     """What became of opened episodes. One opened before the window is not of it, however old it is."""
     opened, lasted = names.METRIC_EPISODES_OPENED, f"{names.METRIC_EPISODE_SECONDS}_bucket"
     bound = next((each for each in EPISODE_SECONDS_BUCKETS if each >= deadline), EPISODE_SECONDS_BUCKETS[-1])
-    parts = [
-        grown("opened", "revision", opened, select, seconds),
-        grown("in_time", "revision", lasted, select, seconds, f', le="{bound}"'),
-    ]
+    yield grown("opened", "revision", opened, select, seconds)
+    yield grown("in_time", "revision", lasted, select, seconds, f', le="{bound}"')
     if seconds - deadline >= SHORTEST_DUE:
-        parts.append(grown("due", "revision", opened, select, seconds - deadline, ago=deadline))
-    return parts
+        yield grown("due", "revision", opened, select, seconds - deadline, ago=deadline)
 
 
-def latency_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
+def latency_query(arms: Arms, seconds: int) -> str:
     """Requests of policies by revision and bucket; acting only, which is what users wait for."""
-    select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_REQUEST_SECONDS}_bucket"
-    return grown("latency", "revision, le", buckets, select, seconds, ', verb=~"act|infer"')
+    buckets, acting = f"{names.METRIC_REQUEST_SECONDS}_bucket", ', verb=~"act|infer"'
+    return " or ".join(grown("latency", "revision, le", buckets, arm, seconds, acting) for arm in arms.selectors())
 
 
-def all_returns_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
+def all_returns_query(arms: Arms, seconds: int) -> str:
     """Returns of ended episodes by revision and bucket."""
     buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
-    return grown("returns", "revision, le", buckets, arms_of(namespace, name, revisions), seconds)
+    return " or ".join(grown("returns", "revision, le", buckets, arm, seconds) for arm in arms.selectors())
 
 
-def returns_query(namespace: str, name: str, revisions: Sequence[str], whole: int, recent: int) -> str:
+def returns_query(arms: Arms, whole: int, recent: int) -> str:
     """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
-    select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_EPISODE_RETURN}_bucket"
-    spans = (("whole", whole), ("recent", recent))
-    return " or ".join(grown(signal, "revision, le", buckets, select, seconds) for signal, seconds in spans)
+    buckets, spans = f"{names.METRIC_EPISODE_RETURN}_bucket", (("whole", whole), ("recent", recent))
+    asked = [(signal, arm, seconds) for signal, seconds in spans for arm in arms.selectors()]
+    return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in asked)
 
 
 def grown(signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "", ago: int = 0) -> str:
@@ -100,12 +117,6 @@ def gap(arms: str, seconds: int) -> str:
 def labelled(signal: str, query: str) -> str:
     """The query's answers under the name `signal`."""
     return f'label_replace({query}, "{SIGNAL}", "{signal}", "", "")'
-
-
-def arms_of(namespace: str, name: str, revisions: Sequence[str]) -> str:
-    """Labels that choose the series of the arms."""
-    arms = "|".join(sorted(set(revisions)))
-    return f'namespace="{namespace}", model_deployment="{name}", revision=~"{arms}"'
 
 
 def _before(series: str, seconds: int) -> str:

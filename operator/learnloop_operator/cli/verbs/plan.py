@@ -16,7 +16,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.apply_preview import intent
 from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, at_url
 from learnloop_operator.cli.planning.replay_timeline import timelines
-from learnloop_operator.core.promql.namespace_scope import Scope, is_label
+from learnloop_operator.core.promql.namespace_scope import POD_LABEL, Scope, is_label
 from learnloop_operator.core.rollout.model.profiles import expanded
 
 NAME = "plan"
@@ -48,6 +48,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="namespace",
         help="the label they are chosen by: the chart's prometheus.queries.namespaceLabel (%(default)s)",
     )
+    parser.add_argument(
+        "--pod-label",
+        metavar="LABEL",
+        type=lambda text: label(text) if text else "",
+        default=POD_LABEL,
+        help="the label that has a server's pod: the chart's prometheus.queries.podLabel (%(default)s)",
+    )
 
 
 def duration(text: str) -> timedelta:
@@ -74,7 +81,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if options.last is None:
         return intent(cluster, stored, spec)
     ask = at_url(options.prometheus) if options.prometheus else cluster.proxy(options.prometheus_service)
-    scope = Scope(options.namespace_label, options.query_scope == "cluster")
+    scope = Scope(options.namespace_label, options.query_scope == "cluster", options.pod_label)
     return timelines(cluster, PrometheusHistory(ask), stored, spec, options.last, scope)
 
 

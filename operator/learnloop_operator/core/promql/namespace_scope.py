@@ -20,6 +20,7 @@ from learnloop_operator.core.promql.keywords import (
 from learnloop_operator.core.promql.tokenizer import Token, Unreadable, excerpt, tokens
 from learnloop_operator.tuning.value_objects import value
 
+POD_LABEL = "pod"
 DEEPEST = 32
 """Brackets within brackets."""
 _OPERATORS = frozenset(("+", "-", "*", "/", "%", "^", "==", "!=", "<", "<=", ">", ">="))
@@ -39,10 +40,13 @@ class Scope:
 
     label: str = "namespace"
     cluster: bool = False
+    pod_label: str = POD_LABEL
+    """By which series belong to a pod, in what the operator itself asks of policy servers; "": it asks for none."""
 
     def __post_init__(self) -> None:
-        if not is_label(self.label):
-            raise ValueError(f"{self.label!r} is no label name: letters, digits and _, and no digit first")
+        for label in (self.label, *([self.pod_label] if self.pod_label else [])):
+            if not is_label(label):
+                raise ValueError(f"{label!r} is no label name: letters, digits and _, and no digit first")
 
     def applied(self, query: str, namespace: str) -> str:
         """The query as Prometheus gets it.

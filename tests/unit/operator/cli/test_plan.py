@@ -50,6 +50,7 @@ def run(server: Server, file: Path, last: str | None = None) -> str:
         prometheus_service="sys/prom:http",
         query_scope="namespace",
         namespace_label="namespace",
+        pod_label="pod",
     )
     return plan.run(server, options)  # type: ignore[arg-type]
 

@@ -145,6 +145,9 @@ def test_the_operator_reads_its_scope_from_the_environment() -> None:
     assert from_environment(given).query_scope == Scope("ns", cluster=True)
     with pytest.raises(SettingsError, match="LEARNLOOP_QUERY_SCOPE is 'all': set namespace or cluster"):
         from_environment({"LEARNLOOP_QUERY_SCOPE": "all"})
+    assert from_environment({"LEARNLOOP_QUERY_POD_LABEL": ""}).query_scope == Scope(pod_label="")
+    with pytest.raises(SettingsError, match="LEARNLOOP_QUERY_POD_LABEL is 'a-b'"):
+        from_environment({"LEARNLOOP_QUERY_POD_LABEL": "a-b"})
     with pytest.raises(SettingsError, match="LEARNLOOP_QUERY_NAMESPACE_LABEL is 'a-b'"):
         from_environment({"LEARNLOOP_QUERY_NAMESPACE_LABEL": "a-b"})
 

@@ -22,7 +22,7 @@ from learnloop_operator.adapters.prometheus.client import (
 )
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
-from learnloop_operator.adapters.prometheus.queries import counters_query
+from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
 from learnloop_operator.core.promql.namespace_scope import Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
@@ -115,11 +115,14 @@ def test_an_arm_without_a_finished_episode_has_no_figures() -> None:
 
 
 def test_one_query_asks_for_all_counters_of_both_arms() -> None:
-    query = counters_query("ns", "md", ["bbbbbbbb", "aaaaaaaa"], 42)
-    select = '{namespace="ns", model_deployment="md", revision=~"aaaaaaaa|bbbbbbbb"}'
-    assert query.count(f"increase({names.METRIC_EPISODES_ENDED}{select}[42s])") == 1
-    assert query.count(f"unless last_over_time({names.METRIC_EPISODES_ENDED}{select}[300s] offset 42s)") == 1
-    assert query.count(" or increase(") == 3
+    query = counters_query(Arms("ns", "md", ["bbbbbbbb", "aaaaaaaa"]), 42)
+    for arm in ("aaaaaaaa", "bbbbbbbb"):
+        own = f'pod=~"md-{arm}-[a-z0-9]{{1,10}}-[a-z0-9]{{5}}"'
+        select = f'{{namespace="ns", model_deployment="md", revision="{arm}", {own}}}'
+        assert query.count(f"increase({names.METRIC_EPISODES_ENDED}{select}[42s])") == 1
+        assert query.count(f"unless last_over_time({names.METRIC_EPISODES_ENDED}{select}[300s] offset 42s)") == 1
+    assert query.count(" or increase(") == 6
+    assert query.count('"clock"') == 1
 
 
 @pytest.fixture

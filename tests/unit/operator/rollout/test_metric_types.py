@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus.queries import returns_query
+from learnloop_operator.adapters.prometheus.queries import Arms, returns_query
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
@@ -141,7 +141,7 @@ def test_drift_takes_a_canary_back_from_its_second_step_on() -> None:
 
 
 def test_the_returns_of_a_step_are_asked_for_apart_from_all_of_them() -> None:
-    query = returns_query("ns", "md", ["aaaaaaaa"], 90, 30)
+    query = returns_query(Arms("ns", "md", ["aaaaaaaa"]), 90, 30)
     assert query.count("learnloop_episode_return_bucket") == 6
     assert "[90s]" in query
     assert "[30s]" in query

@@ -12,7 +12,7 @@ from learnloop_operator.adapters.prometheus import gather_evidence
 from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
-from learnloop_operator.adapters.prometheus.queries import counters_query
+from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Openings, Verdict
@@ -176,12 +176,12 @@ def test_openings_are_read_beside_endings_and_are_unknown_where_nobody_counts_th
 
 
 def test_openings_that_are_due_are_those_of_before_the_deadline() -> None:
-    query = counters_query("ns", "md", ["aaaaaaaa"], 700, deadline=600)
+    query = counters_query(Arms("ns", "md", ["aaaaaaaa"]), 700, deadline=600)
     assert f"increase({names.METRIC_EPISODES_OPENED}" in query
     assert "[100s] offset 600s)" in query
     assert f'{names.METRIC_EPISODE_SECONDS}_bucket{{namespace="ns"' in query
     assert 'le="600.0"' in query
-    young = counters_query("ns", "md", ["aaaaaaaa"], 600, deadline=600)
+    young = counters_query(Arms("ns", "md", ["aaaaaaaa"]), 600, deadline=600)
     assert "offset 600s" in young, "the samples of before the window"
     assert '"due"' not in young
-    assert "opened" not in counters_query("ns", "md", ["aaaaaaaa"], 700)
+    assert "opened" not in counters_query(Arms("ns", "md", ["aaaaaaaa"]), 700)
