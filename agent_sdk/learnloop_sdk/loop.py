@@ -20,6 +20,7 @@ from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.recording.recorder import Recorder
 from learnloop_sdk.recording.spool import DiskSpool, MemorySpool
+from learnloop_sdk.recording.spool_keys import SpoolKeys
 from learnloop_sdk.recording.step_rows import Steps
 from learnloop_sdk.recording.trajectory_drafts import Draft
 from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
@@ -48,6 +49,8 @@ class Learnloop:
             passwords, e-mail addresses, cards, IBANs.
         spool_directory: keep on disk what is not acknowledged yet (trajectories, memories, opinions of people), to
             outlive the process; one process to a directory.
+        spool_key_file: seals what lies there by AES-256-GCM: lines of 32 random bytes in Base64, the newest first;
+            default $LEARNLOOP_SPOOL_KEY_FILE, and without either it lies in the open.
         timeout: seconds for one request; retry_seconds: how long an unreachable server is retried.
     """
 
@@ -65,6 +68,7 @@ class Learnloop:
         fallback: Callable[[Any], Any] | None = None,
         redactor: Redactor | None = None,
         spool_directory: Path | None = None,
+        spool_key_file: Path | None = None,
         timeout: float = 5.0,
         retry_seconds: float = 10.0,
     ) -> None:
@@ -81,8 +85,9 @@ class Learnloop:
         self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=tls) if data_url else None
         memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "")
         self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0, verify=tls) if memory_url else self._data
+        keys = SpoolKeys.read(spool_key_file) if spool_directory else None
         self._couriers = [
-            Courier(client, identity, self.counters, spool_directory / name if spool_directory else None)
+            Courier(client, identity, self.counters, spool_directory / name if spool_directory else None, keys)
             for name, client in (("memories", self._memories), ("people", self._data))
         ]
         self.memory = MemoryClient(self._couriers[0], agent, self._redactor)
@@ -92,7 +97,7 @@ class Learnloop:
             sinks.append(NatsSink(address, agent, identity, nats_options))
         if self._data is not None:
             sinks.append(HttpSink(self._data, identity))
-        spool = DiskSpool(spool_directory) if spool_directory else MemorySpool()
+        spool = DiskSpool(spool_directory, keys=keys) if spool_directory else MemorySpool()
         self.recorder = Recorder(spool, sinks, self.counters) if sinks else None
         if self.recorder is None:
             log.warning("no data_url and no nats_url: episodes are played but not recorded")

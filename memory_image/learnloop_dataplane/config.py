@@ -15,6 +15,7 @@ from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.quota_limits import Quotas
 from learnloop_dataplane.text.analysis import LANGUAGES
 from learnloop_dataplane.tuning.switches import SWITCHES
+from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 PREFIX = "LEARNLOOP_"
 SECRETS = (
@@ -25,6 +26,7 @@ SECRETS = (
     "judge_key",
     "pseudonym_key",
     "audit_key",
+    "encryption_keys",
     "nats_issuer_key",
     "warehouse",
     "weaviate_key",
@@ -68,6 +70,10 @@ class Config(BaseModel):
     )
     audit_checkpoint_seconds: float = Field(
         default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
+    )
+    encryption_keys: SecretStr | None = Field(
+        default=None,
+        description="lines NAME KEY, the newest first, a KEY 32 random bytes in Base64; absent: nothing is sealed",
     )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
     auth: Literal["jwks", "tokenreview", "none"] = "jwks"
@@ -242,6 +248,13 @@ class Config(BaseModel):
         if key is not None:
             seed_from(key.get_secret_value())
         return key
+
+    @field_validator("encryption_keys")
+    @classmethod
+    def _are_keys(cls, keys: SecretStr | None) -> SecretStr | None:
+        if keys is not None:
+            WrappingKeys.parse(keys.get_secret_value())
+        return keys
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Config":

@@ -41,6 +41,20 @@ class NoRoom(Unavailable):
         self.message = message
 
 
+class KeyMissing(Unavailable):
+    """What is stored is sealed by a key that this process was not given."""
+
+    def __init__(self, message: str) -> None:
+        ApiError.__init__(self, 503, message, retry_after=30)
+
+
+class Damaged(ApiError):
+    """What is stored was changed behind this service's back."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(500, f"{what} is damaged: {why}; restore it from a backup")
+
+
 class Invalid(ApiError):
     """Input that no retry makes valid."""
 

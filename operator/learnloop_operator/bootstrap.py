@@ -52,8 +52,14 @@ def seed() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
+def wrapping_key() -> str:
+    """The first key that wraps data keys, with its name: a line as LEARNLOOP_ENCRYPTION_KEYS has them."""
+    return f"k1 {seed()}"
+
+
 MAKERS: Mapping[str, Callable[[], str]] = {
     "audit-key": seed,
+    "encryption-keys": wrapping_key,
     "nats-issuer-key": seed,
     "nats-password": _password,
     "postgres-password": _password,

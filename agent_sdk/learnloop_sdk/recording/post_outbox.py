@@ -15,6 +15,7 @@ from learnloop_sdk.counters import Counters
 from learnloop_sdk.errors import SinkDown, TrajectoryRejected
 from learnloop_sdk.recording.recorder import Recorder
 from learnloop_sdk.recording.spool import DiskSpool, MemorySpool, Parcel, Spool
+from learnloop_sdk.recording.spool_keys import SpoolKeys
 from learnloop_sdk.recording.trajectory_sinks import Outcome
 from learnloop_sdk.transport.circuit_breaker import Breaker
 from learnloop_sdk.transport.identity import Identity
@@ -38,16 +39,22 @@ class Courier:
     Args:
         client: None: there is no such service; nothing is kept for it.
         outbox: a directory; what waits there outlives the process. None: it waits in memory.
+        keys: seal what waits there.
     """
 
     def __init__(
-        self, client: httpx.AsyncClient | None, identity: Identity, counters: Counters, outbox: Path | None = None
+        self,
+        client: httpx.AsyncClient | None,
+        identity: Identity,
+        counters: Counters,
+        outbox: Path | None = None,
+        keys: SpoolKeys | None = None,
     ) -> None:
         self._client = client
         self._identity = identity
         self._counters = counters
         self._breaker = Breaker()
-        self._spool: Spool = DiskSpool(outbox, OUTBOX_BYTES) if outbox else MemorySpool(OUTBOX_BYTES)
+        self._spool: Spool = DiskSpool(outbox, OUTBOX_BYTES, keys) if outbox else MemorySpool(OUTBOX_BYTES)
         self._outbox = Recorder(self._spool, [_OutboxSink(self)], Counters())
 
     @property

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from learnloop_api.encryption.envelope import Unreadable
+from learnloop_sdk.recording.spool_keys import SpoolKeys
+
 log = logging.getLogger(__name__)
 MEMORY_BYTES = 64 * 1024 * 1024
 DISK_BYTES = 512 * 1024 * 1024
@@ -83,9 +86,15 @@ class MemorySpool:
 
 
 class DiskSpool:
-    """One file per trajectory, written whole or not at all; what a former process left is sent first."""
+    """One file per trajectory, written whole or not at all; what a former process left is sent first.
 
-    def __init__(self, directory: Path, limit: int = DISK_BYTES) -> None:
+    Args:
+        limit: bytes on disk.
+        keys: seal the files; without any they lie in the open, for the process's user alone.
+    """
+
+    def __init__(self, directory: Path, limit: int = DISK_BYTES, keys: SpoolKeys | None = None) -> None:
+        self._keys = keys or SpoolKeys()
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
         self._limit = limit
@@ -105,12 +114,13 @@ class DiskSpool:
         self.done(parcel.trajectory_id)
         path = self._directory / f"{time.time_ns():020d}~{parcel.trajectory_id}.json"
         temporary = path.with_suffix(".tmp")
+        stored = self._keys.seal(parcel.body, parcel.trajectory_id)
         with temporary.open("wb") as file:
-            file.write(parcel.body)
+            file.write(stored)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        self._remember(parcel.trajectory_id, path, len(parcel.body))
+        self._remember(parcel.trajectory_id, path, len(stored))
         dropped = 0
         while self._size > self._limit and len(self._files) > 1:
             self.done(next(iter(self._files)))
@@ -122,11 +132,12 @@ class DiskSpool:
         parcels = []
         for trajectory_id, (path, _) in list(self._files.items())[:count]:
             try:
-                parcels.append(Parcel(trajectory_id, path.read_bytes()))
+                parcels.append(Parcel(trajectory_id, self._keys.open(path.read_bytes(), trajectory_id)))
             except FileNotFoundError:
                 log.error("spooled trajectory %s is lost: somebody has deleted %s", trajectory_id, path)
                 self.done(trajectory_id)
-            except OSError as error:  # too many open files, a disk that does not answer: it may pass
+            # Too many open files, a disk that does not answer, a key file without its older line: it may pass.
+            except (OSError, Unreadable) as error:
                 log.warning("spooled trajectory %s waits: %s", trajectory_id, error)
                 self.later(trajectory_id)
         return parcels

@@ -7,6 +7,7 @@ import orjson
 
 from learnloop_api.wire.reward import AgentStats, ArmReturns
 from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
 from learnloop_dataplane.postgres.database import Database
@@ -44,7 +45,7 @@ FROM (SELECT seq, policy_revision, episode_return FROM trajectories
 GROUP BY 1 ORDER BY max(seq) DESC LIMIT 8
 """
 _STEPS = f"""
-SELECT t.seq, s.steps FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
+SELECT t.seq, t.trajectory_id, s.steps FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 ORDER BY t.seq DESC LIMIT $4
 """
 MAX_TRAJECTORIES_READ, PAGE = 2000, 20
@@ -58,7 +59,8 @@ class AgentRegistry:
         arrived: is told a namespace in which episodes may wait for rewards.
     """
 
-    def __init__(self, db: Database, arrived: Callable[[str], None]) -> None:
+    def __init__(self, db: Database, arrived: Callable[[str], None], cipher: StepCipher = PLAIN) -> None:
+        self._cipher = cipher
         self._db = db
         self._arrived = arrived
 
@@ -125,9 +127,10 @@ class AgentRegistry:
             before = _NEWEST
             for _ in range(0, MAX_TRAJECTORIES_READ, PAGE):
                 rows = await connection.fetch(_STEPS, namespace, agent, before, PAGE)
-                for row in rows:
+                stored = [StepLog(row["trajectory_id"], row["steps"]) for row in rows]
+                for row, log in zip(rows, await self._cipher.open(connection, namespace, stored), strict=True):
                     before = row["seq"]
-                    found += _numeric(orjson.loads(row["steps"]))
+                    found += _numeric(orjson.loads(log.steps or "[]"))
                     if len(found) >= limit:
                         return found[:limit]
                 if len(rows) < PAGE:

@@ -12,13 +12,16 @@ from learnloop_dataplane.ed25519_keys import seed_from
 
 
 class AuditParts:
-    """The chains of all namespaces, and who signs them; `signer` None: nobody."""
+    """The chains of all namespaces, and who signs them; `signer` None: nobody.
+
+    Checkpoints of a chain tell nothing of its contents. They are never sealed: whoever verifies them needs no key.
+    """
 
     def __init__(self, shared: SharedParts) -> None:
         config = shared.config
         self._shared = shared
         self.signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
-        self.sealer = Sealer(shared.db, shared.blobs, self.signer, every=config.audit_checkpoint_seconds)
+        self.sealer = Sealer(shared.db, shared.plain_blobs, self.signer, every=config.audit_checkpoint_seconds)
 
     def start(self) -> None:
         """Records go into their chains, wherever they were left, by this process or another one."""
@@ -33,9 +36,9 @@ class AuditParts:
 
     async def checkpoint(self, namespace: str) -> Checkpoint | None:
         """The newest signature over the chain; None where nothing is signed."""
-        return await newest_checkpoint(self._shared.blobs, namespace)
+        return await newest_checkpoint(self._shared.plain_blobs, namespace)
 
     async def verify(self, namespace: str) -> Report:
         """Checks the whole chain, against this process's own key, where it has one, and those before it."""
         trusted = trusted_keys(self._shared.config, self.signer)
-        return await verify(self._shared.db, self._shared.blobs, namespace, trusted=trusted)
+        return await verify(self._shared.db, self._shared.plain_blobs, namespace, trusted=trusted)

@@ -16,6 +16,7 @@ from learnloop_dataplane.registry.storage_quotas import StorageQuotas
 from learnloop_dataplane.tuning.memory_allocator import keep_small
 
 HEAP_SECONDS = 3600.0
+REWRAP_SECONDS = 60.0
 NOTIFY_SECONDS = 1.0
 PARTITION_SECONDS = 3600.0
 
@@ -45,6 +46,8 @@ class DataPlane:
         again(self._look, "rewards")
         again(self._notify, "notifications", pause=NOTIFY_SECONDS)
         again(keep_small, "heap", pause=HEAP_SECONDS)
+        if shared.data_keys:
+            again(self._rewrap, "data keys", pause=REWRAP_SECONDS)
         for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):
             parts.start()
         if shared.nats:
@@ -71,6 +74,11 @@ class DataPlane:
         """Tells receivers, in a pass of its own: one that is slow holds nothing else up."""
         await self.shared.everywhere(self.shared.reports.run)
         await self.shared.everywhere(self.shared.notifications.run)
+
+    async def _rewrap(self) -> None:
+        """Keys that an older wrapping key has wrapped are wrapped by the newest."""
+        if self.shared.data_keys:
+            await self.shared.everywhere(self.shared.data_keys.rewrap)
 
     async def _look(self) -> None:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""

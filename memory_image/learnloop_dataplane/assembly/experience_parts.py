@@ -1,6 +1,6 @@
 """Agents and their episodes, and what the episodes are worth."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
@@ -14,6 +14,7 @@ from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.rewards.published_policies import Policies
 from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
+from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
 from learnloop_dataplane.task_rewards.calculation import Calculator
 from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
@@ -52,23 +53,23 @@ class ExperienceParts:
     """What routes and background work need of agents, episodes and rewards."""
 
     def __init__(self, shared: SharedParts) -> None:
-        db, bus, room = shared.db, shared.bus, shared.stream_room
+        db, bus, room, cipher = shared.db, shared.bus, shared.stream_room, shared.step_cipher
         self._shared = shared
         self._judge = open_judge(shared.config)
-        self.agents = AgentRegistry(db, shared.arrived)
+        self.agents = AgentRegistry(db, shared.arrived, cipher)
         stream = (bus, room) if bus is not None and room is not None else None
-        self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived)
-        self.datasets = Datasets(db, shared.warehouse)
+        self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
+        self.datasets = Datasets(db, shared.warehouse, cipher)
         self.preferences = Preferences(db, shared.users)
         self.policies = Policies(db, shared.arrived)
         self.signals = SignalReader(db)
-        self.dry_run = DryRun(db, shared.warehouse)
+        self.dry_run = DryRun(db, shared.warehouse, cipher)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         sandbox = open_sandbox(shared)
         self.calculator = Calculator(db, self._judge, self.credits, sandbox)
         self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox)
-        self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None)
+        self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
 
@@ -84,6 +85,10 @@ class ExperienceParts:
         """What is done in a namespace where something arrived, in this order."""
         announce = [self._announcements.run] if self._announcements else []
         return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
+
+    async def step_credits(self, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
+        """See `reward_tables.step_credits`."""
+        return await step_credits(self._shared.db, namespace, trajectory_id, self._shared.step_cipher)
 
     async def close(self) -> None:
         """Hangs up."""

@@ -88,7 +88,7 @@ class MemoryParts:
         self.rewrites = MemoryRewrites(db, distiller, consolidations, waiting, grew)
         every, background = config.consolidate_seconds, shared.background
         self.routine = Routine(db, distiller, shared.metrics, every, background, consolidations, waiting)
-        self.episodes = EpisodeMemories(db)
+        self.episodes = EpisodeMemories(db, shared.step_cipher)
 
     def start(self) -> None:
         """Begins the background work."""

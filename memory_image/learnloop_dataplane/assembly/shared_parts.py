@@ -4,12 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from learnloop_dataplane.access.authentication import Authenticator
-from learnloop_dataplane.blobs.blob_store import open_blobs
+from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.encryption.data_keys import DataKeys
+from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
+from learnloop_dataplane.encryption.step_cipher import StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications.outbox import Notifications
@@ -19,6 +22,7 @@ from learnloop_dataplane.notifications.reports import Reports
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 if TYPE_CHECKING:
     from learnloop_dataplane.experience.nats_workers import NatsSide
@@ -39,7 +43,14 @@ class SharedParts:
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size, retention_days=days)
         self.background = Background(self.metrics, self.db.ready)
         self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
-        self.blobs = open_blobs(config.artifacts)
+        keys = config.encryption_keys
+        wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
+        self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
+        self.step_cipher = StepCipher(self.data_keys)
+        self.plain_blobs = open_blobs(config.artifacts)
+        self.blobs: BlobStore = self.plain_blobs
+        if self.data_keys:
+            self.blobs = SealedBlobs(self.plain_blobs, self.db, self.data_keys)
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
         self.kube = (
             _kube(config) if config.training_api or config.sandbox or config.auth == "tokenreview" or asks else None
@@ -47,7 +58,8 @@ class SharedParts:
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.authenticator = Authenticator(config, reviewer)
         self.rate = EpisodeRate(config.quotas, self.metrics)
-        self.nats = _nats(config, self.db, self.authenticator, self.metrics, self.rate) if config.nats_url else None
+        parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
+        self.nats = _nats(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
         receivers = Receivers(config.notifications, config.notifications_secrets)
@@ -82,7 +94,9 @@ def _reviewer(kube: "KubeApi") -> "TokenReviews":
     return TokenReviews(kube)
 
 
-def _nats(config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate) -> "NatsSide":
+def _nats(
+    config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate, cipher: StepCipher
+) -> "NatsSide":
     from learnloop_dataplane.experience.nats_workers import NatsSide
 
-    return NatsSide(config, db, auth, metrics, rate)
+    return NatsSide(config, db, auth, metrics, rate, cipher)

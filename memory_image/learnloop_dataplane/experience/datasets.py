@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
@@ -57,8 +58,8 @@ _WAREHOUSED = (
 class Datasets:
     """Both sources."""
 
-    def __init__(self, db: Database, warehouse: ClickHouse | None) -> None:
-        self._db, self._warehouse = db, warehouse
+    def __init__(self, db: Database, warehouse: ClickHouse | None, cipher: StepCipher = PLAIN) -> None:
+        self._db, self._warehouse, self._cipher = db, warehouse, cipher
 
     async def page(
         self, namespace: str, agent: str, wanted: EpisodeSelection, limit: int, after: Place | None
@@ -83,7 +84,7 @@ class Datasets:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given, *scored_by)
         following = (rows[-1]["seq"], None) if len(rows) == limit else None
-        return _body(rows), following
+        return await self._body(namespace, rows), following
 
     async def _from_warehouse(
         self, namespace: str, agent: str, wanted: EpisodeSelection, limit: int, after: Place | None
@@ -114,18 +115,18 @@ class Datasets:
             last = rows[-1]
             microseconds = (last["received_at"].replace(tzinfo=UTC) - _ALL_TIME[0]) // timedelta(microseconds=1)
             following = (microseconds, last["trajectory_id"])
-        return _body([row for row in rows if not _gone(row, erased)]), following
+        return await self._body(namespace, [row for row in rows if not _gone(row, erased)]), following
+
+    async def _body(self, namespace: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
+        """Steps and values go through as they are stored. An episode whose key was destroyed is left out."""
+        opened = await self._cipher.open_rows(self._db, namespace, rows)
+        return b'{"trajectories":[%b]' % b",".join(_episode(row) for row in opened if row["log"] is not None)
 
 
 def _gone(row: Mapping[str, Any], erased: Sequence[Any]) -> bool:
     """Did somebody have it erased, where the warehouse has not come to it yet?"""
     received = row["received_at"].replace(tzinfo=UTC)
     return any(row.get(item["attribute"]) == item["value"] and received <= item["asked_at"] for item in erased)
-
-
-def _body(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Steps and values go through as they are stored."""
-    return b'{"trajectories":[%b]' % b",".join(map(_episode, rows))
 
 
 def _episode(row: Mapping[str, Any]) -> bytes:

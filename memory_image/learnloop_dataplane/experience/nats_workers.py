@@ -11,6 +11,7 @@ from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.encryption.step_cipher import StepCipher
 from learnloop_dataplane.experience import training_requests
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE, TrajectoryConsumer
@@ -31,7 +32,16 @@ LOOK_SECONDS = 10.0  # between two looks at streams that nothing else may ask fo
 class NatsSide:
     """The connection, the room in its streams, and who reads them."""
 
-    def __init__(self, config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate) -> None:
+    def __init__(
+        self,
+        config: Config,
+        db: Database,
+        auth: Authenticator,
+        metrics: Metrics,
+        rate: EpisodeRate,
+        cipher: StepCipher,
+    ) -> None:
+        self._cipher = cipher
         issuer = config.nats_issuer_key
         callout = AuthCallout(auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
         self.bus = Bus(config, Tenants(config, callout, Relay(metrics, rate)) if callout else None)
@@ -52,7 +62,7 @@ class NatsSide:
         background.repeat(self.room.look, "room in streams", pause=ROOM_SECONDS)
         wait, db, metrics = self._config.ack_wait_seconds, self._db, self._metrics
         dead_letters = DeadLetters(db, self.bus, users, metrics, wait)
-        trajectories = TrajectoryConsumer(db, self.bus, users, metrics, dead_letters, arrived, wait)
+        trajectories = TrajectoryConsumer(db, self.bus, users, metrics, dead_letters, arrived, wait, self._cipher)
         asked = training_requests.RequestConsumer(db, dead_letters, wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (

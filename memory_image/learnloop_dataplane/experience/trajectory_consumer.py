@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.experience.trajectory_intake import safe_version
@@ -49,7 +50,9 @@ class TrajectoryConsumer:
         dead_letters: DeadLetters,
         stored: Callable[[str], None],
         ack_wait: float,
+        cipher: StepCipher = PLAIN,
     ) -> None:
+        self._cipher = cipher
         self._patience = ack_wait / 4
         self._db = db
         self._bus = bus
@@ -123,7 +126,7 @@ class TrajectoryConsumer:
                 async with kept(messages, self._patience):
                     shielded = await self._users.shield(namespace, dict(enumerate(item for _, item in group)))
                     rows = [prepare(item) for item in shielded.values() if item is not None]
-                    stored = await store(self._db, namespace, rows) if rows else Stored(set(), set())
+                    stored = await store(self._db, namespace, rows, self._cipher) if rows else Stored(set(), set())
                     return stored.new, [
                         messages[index]
                         for index, item in shielded.items()

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.trajectory_store import prepare, store
 from learnloop_dataplane.metrics import Metrics
@@ -45,7 +46,9 @@ class TrajectoryIntake:
         metrics: Metrics,
         stream: "tuple[Bus, Room] | None",
         arrived: Callable[[str], None],
+        cipher: StepCipher = PLAIN,
     ) -> None:
+        self._cipher = cipher
         self._db = db
         self._users = users
         self._metrics = metrics
@@ -88,7 +91,7 @@ class TrajectoryIntake:
 
     async def _store(self, namespace: str, trajectory: Trajectory) -> Accepted:
         try:
-            stored = await store(self._db, namespace, [prepare(trajectory)])
+            stored = await store(self._db, namespace, [prepare(trajectory)], self._cipher)
         except Unavailable:
             self._metrics.not_collected(namespace, "unavailable")
             raise

@@ -10,6 +10,8 @@ from pydantic_core import to_json
 
 from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_dataplane.encryption.data_keys import Owner
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -106,8 +108,8 @@ class Stored:
     refused: set[str]
 
 
-async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
-    """Stores the rows in one transaction.
+async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepCipher = PLAIN) -> Stored:
+    """Stores the rows in one transaction, their steps as `cipher` makes them.
 
     Raises:
         Unavailable: nothing was written.
@@ -128,7 +130,9 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
         new = {r["trajectory_id"]: r["received_at"] for r in await connection.fetch(_INSERT, namespace, *arrays)}
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
-            kept = [(row.trajectory_id, new[row.trajectory_id], row.steps, row.last_observation) for row in fresh]
+            plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
+            logs = await cipher.seal(connection, namespace, plain, [Owner(row.agent, row.user or "") for row in fresh])
+            kept = [(log.trajectory_id, new[log.trajectory_id], log.steps, log.last_observation) for log in logs]
             await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
             told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
             if told:

@@ -5,6 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import orjson
 
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog, is_sealed
 from learnloop_dataplane.memories.episode_texts import said_and_done
 from learnloop_dataplane.memories.memories_about_people import USER
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
@@ -16,12 +17,16 @@ SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, po
     labels ->> 'user_id' AS person
 FROM trajectories WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-# Of an episode of text its beginning and its end; one episode at a time, since each may have megabytes.
-_SPOKEN = """
-SELECT (CASE WHEN jsonb_array_length(steps) <= 40 THEN steps
-    ELSE jsonb_path_query_array(steps, '$[0 to 19]') || jsonb_path_query_array(steps, '$[last - 19 to last]') END)::text
+ENDS = 20
+"""Steps of the beginning and of the end of a long episode."""
+# Of an episode of text its beginning and its end; one episode at a time, since each may have megabytes. All of a sealed
+# one: what it is shows when it is open.
+_SPOKEN = f"""
+SELECT (CASE WHEN jsonb_typeof(steps) = 'object' OR jsonb_array_length(steps) <= {2 * ENDS} THEN steps
+    ELSE jsonb_path_query_array(steps, '$[0 to {ENDS - 1}]')
+        || jsonb_path_query_array(steps, '$[last - {ENDS - 1} to last]') END)::text
 FROM training_transitions WHERE namespace = $1 AND trajectory_id = $2
-    AND (jsonb_typeof(steps -> 0 -> 'observation') <> 'array'
+    AND (jsonb_typeof(steps) = 'object' OR jsonb_typeof(steps -> 0 -> 'observation') <> 'array'
         OR jsonb_typeof(steps -> 0 -> 'action') IN ('string', 'object'))
 """
 _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
@@ -30,8 +35,8 @@ _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND traj
 class EpisodeMemories:
     """Turns stored trajectories into episodic memories, each once: the memory's id follows from the trajectory's."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
+        self._db, self._cipher = db, cipher
 
     async def run(self, namespace: str) -> int:
         """Handles everything pending in one namespace and returns how many that were.
@@ -44,17 +49,25 @@ class EpisodeMemories:
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(_PENDING, namespace, BATCH)
                 if rows:
-                    memories = [describe(namespace, row, await _told(connection, namespace, row)) for row in rows]
+                    memories = [describe(namespace, row, await self._told(connection, namespace, row)) for row in rows]
                     await insert(connection, namespace, memories)
                     await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
             done += len(rows)
             if len(rows) < BATCH:
                 return done
 
-
-async def _told(connection: Any, namespace: str, row: Any) -> str:
-    steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
-    return said_and_done(orjson.loads(steps)) if steps else ""
+    async def _told(self, connection: Any, namespace: str, row: Any) -> str:
+        steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
+        if not is_sealed(steps):
+            return said_and_done(orjson.loads(steps)) if steps else ""
+        (log,) = await self._cipher.open(connection, namespace, [StepLog(row["trajectory_id"], steps)])
+        opened = orjson.loads(log.steps or "[]")
+        if not opened:
+            return ""
+        seen, done = opened[0]["observation"], opened[0]["action"]
+        if isinstance(seen, list) and not isinstance(done, str | dict):
+            return ""
+        return said_and_done(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
 
 
 def describe(namespace: str, row: Any, told: str = "") -> NewMemory:

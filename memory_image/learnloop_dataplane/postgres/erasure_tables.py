@@ -1,8 +1,9 @@
-"""Tables of what was erased, as sqlmodel classes: enough to know it again, and nothing more."""
+"""Tables of what was erased, enough to know it again and nothing more; and of the keys that an erasure destroys."""
 
 from datetime import datetime
+from uuid import UUID
 
-from sqlalchemy import Index, Text
+from sqlalchemy import Index, LargeBinary, Text, Uuid
 from sqlmodel import SQLModel
 
 from learnloop_dataplane.postgres.column_types import column as _column
@@ -26,3 +27,17 @@ class ErasedTrajectory(SQLModel, table=True):
     namespace: str = _column(Text, key=True)
     digest: str = _column(Text, key=True)
     subject: str = _column(Text)
+
+
+class DataKeyRow(SQLModel, table=True):
+    """A key that seals what belongs to the namespace, to an agent, or to a person whom an agent served; wrapped."""
+
+    __tablename__ = "data_keys"
+    __table_args__ = (Index("ix_data_keys_id", "namespace", "key_id", unique=True),)
+    namespace: str = _column(Text, key=True)
+    agent_id: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    key_id: UUID = _column(Uuid)
+    wrapping_key: str = _column(Text)
+    wrapped: bytes = _column(LargeBinary)
+    created_at: datetime = _time(default="clock_timestamp()")

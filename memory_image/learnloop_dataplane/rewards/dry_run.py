@@ -13,6 +13,7 @@ from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import LIMIT, Episode, evaluate, needs_log
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.dry_run_report import Columns, Report, report
@@ -75,7 +76,8 @@ class DryRun:
     PostgreSQL has the newest episodes and each one it has not yet forgotten; what is older comes from the warehouse.
     """
 
-    def __init__(self, db: Database, warehouse: ClickHouse | None = None) -> None:
+    def __init__(self, db: Database, warehouse: ClickHouse | None = None, cipher: StepCipher = PLAIN) -> None:
+        self._cipher = cipher
         self._db = db
         self._warehouse = warehouse
         self._lock = asyncio.Lock()
@@ -108,6 +110,7 @@ class DryRun:
             while seen < window.limit:
                 size = min(PAGE, window.limit - seen)
                 page = await source(namespace, agents, window.since, position, size, steps=steps)
+                page = await self._cipher.open_rows(self._db, namespace, page)
                 await asyncio.to_thread(rank_page, columns, page, spec, in_force)
                 seen += len(page)
                 if page:

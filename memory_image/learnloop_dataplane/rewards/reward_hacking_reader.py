@@ -19,7 +19,7 @@ MAX_REMEMBERED = 1000
 
 # By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards.
 _NEWEST = f"""
-SELECT h.trajectory_id, h.components, h.reward, md5(s.steps::text) AS fingerprint,
+SELECT h.trajectory_id, h.components, h.reward, coalesce(s.steps ->> 'fingerprint', md5(s.steps::text)) AS fingerprint,
     (t.outcome_values ->> 'feedback')::float8 AS feedback
 FROM agents a CROSS JOIN LATERAL (
     SELECT trajectory_id, components, reward, created_at FROM reward_history r

@@ -12,6 +12,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.step_terms import credits, potential_terms
 from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
@@ -43,7 +44,7 @@ ORDER BY h.created_at DESC, trajectory_id DESC, reward_policy DESC, reward_polic
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "", "", "")
 
 _CREDITED = """
-SELECT h.agent_id AS agent, h.reward_policy, h.reward_policy_revision, h.reward, p.spec, s.steps
+SELECT h.trajectory_id, h.agent_id AS agent, h.reward_policy, h.reward_policy_revision, h.reward, p.spec, s.steps
 FROM reward_history h
 JOIN reward_policy_revisions p
     ON p.namespace = $1 AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
@@ -99,7 +100,9 @@ async def statistics(connection: Any, namespace: str, agent: str, policy: Policy
     return Running(*row.values()) if row else Running()
 
 
-async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
+async def step_credits(
+    db: Database, namespace: str, trajectory_id: str, cipher: StepCipher = PLAIN
+) -> dict[str, Any] | None:
     """The newest reward of an episode divided among its steps by the policy that gave it; None where there is none.
 
     Returns:
@@ -109,6 +112,9 @@ async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict
     async with db.tenant(namespace) as connection:
         row = await connection.fetchrow(_CREDITED, namespace, trajectory_id)
     if row is None:
+        return None
+    (row,) = await cipher.open_rows(db, namespace, [row], "steps")
+    if row["steps"] is None:
         return None
     spec, log = RewardPolicySpec.model_validate_json(row["spec"]), orjson.loads(row["steps"])
     told = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}

@@ -1,12 +1,14 @@
 """Gives every stored trajectory of a registered agent its reward, exactly once."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_api.reward_rules.step_terms import division
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
@@ -30,8 +32,16 @@ class RewardWorker:
     """
 
     def __init__(
-        self, db: Database, policies: Policies, metrics: Metrics, *, announce: bool, batch: int = BATCH
+        self,
+        db: Database,
+        policies: Policies,
+        metrics: Metrics,
+        *,
+        announce: bool,
+        batch: int = BATCH,
+        cipher: StepCipher = PLAIN,
     ) -> None:
+        self._cipher = cipher
         self._db = db
         self._policies = policies
         self._metrics = metrics
@@ -64,11 +74,12 @@ class RewardWorker:
             return 0
         by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
         for _ in range(ATTEMPTS):
-            rows, before = await pending(
+            stored, before = await pending(
                 self._db, namespace, whose, self._size, log=by_steps, evaluators=evaluated(policy)
             )
-            if not rows:
+            if not stored:
                 return 0
+            rows = await self._cipher.open_rows(self._db, namespace, stored)
             columns, after = compute(policy, before, rows)
             if await keep(self._db, namespace, whose, before, after, columns, announce=self._announce):
                 for row, raw in zip(rows, columns[3], strict=True):
@@ -83,7 +94,7 @@ def evaluated(policy: Policy) -> int:
     return sum(component.evaluator is not None for component in policy.spec.components)
 
 
-def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns, Running]:
+def compute(policy: Policy, running: Running, rows: Sequence[Any]) -> tuple[Columns, Running]:
     """Rewards of consecutive episodes, and the statistics after them."""
     columns: Columns = ([], [], [], [], [], [], [], [], [])
     for row in rows:

@@ -1,9 +1,11 @@
 """Turns of conversations that are under way, on disk: one file each, a line a turn, written before the answer ends.
+With a spool key a line is the Base64 of an envelope.
 
 A process that is killed loses no turn: what was written stands in the kernel's cache or on the disk, and the next
 process finds it. A machine that loses its power may lose the last seconds; a conversation that ended was synchronised.
 """
 
+import base64
 import logging
 import os
 import re
@@ -15,6 +17,7 @@ from typing import Any
 import orjson
 
 from learnloop_gateway.sessions.session import Row, Session
+from learnloop_sdk.recording.spool_keys import KeyNotGiven, SpoolKeys
 
 log = logging.getLogger(__name__)
 _FILE = re.compile(r"[0-9a-f]{32}\.jsonl")
@@ -22,17 +25,23 @@ LONGEST = 64 * 2**20
 
 
 class Journal:
-    """The folder."""
+    """The folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        keys: seal the turns; without any they lie in the open, for the process's user alone.
+    """
+
+    def __init__(self, folder: Path, keys: SpoolKeys | None = None) -> None:
+        self._keys = keys or SpoolKeys()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
 
     def write(self, session: Session, step: dict[str, Any]) -> None:
         """Append a turn; raises OSError. One write: it is there whole or not at all, but for a full disk."""
-        line = orjson.dumps({"step": step, "values": session.values, "rows": session.rows, "turns": session.turns + 1})
+        turn = {"step": step, "values": session.values, "rows": session.rows, "turns": session.turns + 1}
+        line = self._line(session, turn)
         if not session.recorded:
-            line = b"%b\n%b" % (orjson.dumps(_head(session)), line)
+            line = b"%b\n%b" % (self._line(session, _head(session)), line)
         target = os.open(self._path(session), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(target, line + b"\n") != len(line) + 1:
@@ -45,7 +54,7 @@ class Journal:
 
     def steps(self, session: Session) -> list[dict[str, Any]]:
         """The turns of a conversation; raises OSError."""
-        return [line["step"] for line in _lines(self._path(session)) if "step" in line]
+        return [line["step"] for line in self._lines(self._path(session)) if "step" in line]
 
     def forget(self, session: Session) -> None:
         """The conversation is somebody else's now."""
@@ -58,7 +67,7 @@ class Journal:
             if not _FILE.fullmatch(path.name):
                 continue
             try:
-                if session := _session(path):
+                if session := _session(path, list(self._lines(path))):
                     found.append(session)
                 else:
                     path.unlink(missing_ok=True)  # cut off in its first line: nobody was told that it was recorded
@@ -68,6 +77,32 @@ class Journal:
 
     def _path(self, session: Session) -> Path:
         return self._folder / f"{session.trajectory_id}.jsonl"
+
+    def _line(self, session: Session, told: dict[str, Any]) -> bytes:
+        line = orjson.dumps(told)
+        sealed = self._keys.seal(line, session.trajectory_id)
+        return line if sealed is line else base64.b64encode(sealed)
+
+    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Whole lines; one that was cut off says nothing.
+
+        Raises:
+            OSError: the file is too long. KeyNotGiven: a line is sealed by another key.
+        """
+        if path.stat().st_size > LONGEST:
+            raise OSError(f"{path} is longer than {LONGEST} bytes")
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                found = orjson.loads(self._plain(line, path.stem)) if line else None
+            except KeyNotGiven:
+                raise
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                yield found
+
+    def _plain(self, line: bytes, name: str) -> bytes:
+        return line if line.startswith(b"{") else self._keys.open(base64.b64decode(line, validate=True), name)
 
 
 def _head(session: Session) -> dict[str, Any]:
@@ -82,21 +117,7 @@ def _head(session: Session) -> dict[str, Any]:
     }
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines; one that was cut off says nothing."""
-    if path.stat().st_size > LONGEST:
-        raise OSError(f"{path} is longer than {LONGEST} bytes")
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            found = orjson.loads(line) if line else None
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
-
-
-def _session(path: Path) -> Session | None:
-    lines = list(_lines(path))
+def _session(path: Path, lines: list[dict[str, Any]]) -> Session | None:
     if not lines or "episode_id" not in lines[0]:
         return None
     head, turns = lines[0], lines[1:]

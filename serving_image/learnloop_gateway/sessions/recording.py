@@ -16,6 +16,7 @@ from learnloop_gateway.sessions.session import Session
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.recording.recorder import Recorder
 from learnloop_sdk.recording.spool import DiskSpool
+from learnloop_sdk.recording.spool_keys import SpoolKeys
 from learnloop_sdk.recording.step_rows import Steps
 from learnloop_sdk.recording.trajectory_drafts import Draft
 from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
@@ -50,8 +51,9 @@ class Recording:
         self._known = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
         self.on = bool(agent) and bool(sinks)
-        self._journal = Journal(folder / "turns")
-        self._recorder = Recorder(DiskSpool(folder / "spool"), sinks, self.counters)
+        keys = SpoolKeys.read()
+        self._journal = Journal(folder / "turns", keys)
+        self._recorder = Recorder(DiskSpool(folder / "spool", keys=keys), sinks, self.counters)
 
     @property
     def pending(self) -> int:

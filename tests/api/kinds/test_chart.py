@@ -114,7 +114,8 @@ async def test_passwords_are_made_once_and_survive_the_next_apply(
     secret["metadata"] = {"name": "learnloop-credentials", "namespace": SYSTEM}  # type: ignore[assignment]
     assert await bootstrap.fill(as_operator, SYSTEM, "learnloop-credentials") is True
     made = kube.get(secret)["data"]
-    assert set(made) == {"audit-key", "nats-issuer-key", "nats-password", "postgres-password", "pseudonym-key"}
+    assert set(made) == set(bootstrap.KEYS)
+    assert base64.b64decode(made["encryption-keys"]).startswith(b"k1 ")
     assert await bootstrap.fill(as_operator, SYSTEM, "learnloop-credentials") is False
     install()
     assert kube.get(secret)["data"] == made

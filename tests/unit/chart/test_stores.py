@@ -349,3 +349,22 @@ def test_earlier_audit_keys_are_told_to_the_data_plane(render: Render) -> None:
     assert env["LEARNLOOP_AUDIT_TRUSTED_KEYS"].split() == keys
     with pytest.raises(Rejected, match="/dataPlane/audit/trustedKeys/0"):
         render({"dataPlane": {"audit": {"trustedKeys": ["short"]}}})
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({}, {"name": "learnloop-credentials", "key": "encryption-keys"}),
+        ({"keysSecret": {"name": "own", "key": "keys"}}, {"name": "own", "key": "keys"}),
+    ],
+)
+def test_encryption_takes_its_keys_from_a_secret_and_is_off_by_default(
+    render: Render, named: dict[str, object], expected: dict[str, str]
+) -> None:
+    def keys(values: dict[str, object]) -> list[object]:
+        pod = render(values).one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
+        env = pod["containers"][0]["env"]
+        return [item["valueFrom"]["secretKeyRef"] for item in env if item["name"] == "LEARNLOOP_ENCRYPTION_KEYS"]
+
+    assert keys({}) == []
+    assert keys({"dataPlane": {"encryption": {"enabled": True, **named}}}) == [expected]

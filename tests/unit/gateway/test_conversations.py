@@ -1,6 +1,7 @@
 """Which arm a conversation belongs to, and what becomes of it when its process, its arm or its server goes."""
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from learnloop_gateway.sessions.journal import Journal
 from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.sessions.session import Session
 from learnloop_gateway.upstreams.port import UpstreamDown
+from learnloop_sdk.recording.spool_keys import SpoolKeys
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 USER = {"role": "user", "content": "hi"}
@@ -208,3 +210,21 @@ async def test_models_lists_the_deployment_and_probes_say_what_is_missing(bench:
     assert (await bench.client.get("/healthz")).status_code == 200
     assert "learnloop_language_turns_total" in (await bench.client.get("/metrics")).text
     assert (await bench.client.get("/nothing")).json()["error"]["type"] == "invalid_request_error"
+
+
+def test_turns_under_way_are_sealed_and_a_cut_line_costs_itself_alone(tmp_path: Path) -> None:
+    keys, said = SpoolKeys([base64.b64encode(bytes(32)).decode()]), {"observation": "the blue folder"}
+    session = Session("e", "r1")
+    journal = Journal(tmp_path, keys)
+    for _ in range(2):
+        journal.write(session, said)
+    (file,) = tmp_path.iterdir()
+    assert b"blue" not in file.read_bytes()
+    whole = file.read_bytes()
+    for cut in range(2, 60):
+        file.write_bytes(whole[:-cut])
+        assert journal.steps(session) == [said]
+    file.write_bytes(whole)
+    assert [left.recorded for left in Journal(tmp_path, keys).left()] == [2]
+    assert Journal(tmp_path).left() == []
+    assert file.exists(), "nothing is thrown away for want of a key"

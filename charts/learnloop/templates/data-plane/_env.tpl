@@ -57,6 +57,12 @@
 - {name: LEARNLOOP_AUDIT_TRUSTED_KEYS, value: {{ join " " . | quote }}}
 {{- end }}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
+{{- with $options.encryption }}
+{{- if .enabled }}
+- name: LEARNLOOP_ENCRYPTION_KEYS
+  valueFrom: {secretKeyRef: {name: {{ .keysSecret.name | default (include "learnloop.credentials" $) }}, key: {{ .keysSecret.key }}}}
+{{- end }}
+{{- end }}
 {{- with $options.warehouse }}
 {{- if .urlSecret.name }}
 - name: LEARNLOOP_WAREHOUSE

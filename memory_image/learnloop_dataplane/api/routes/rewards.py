@@ -147,7 +147,7 @@ async def get_credits(
     trajectory_id: Annotated[Identifier, Path()], db: Db, experience: Experience, caller: Caller
 ) -> Response:
     """What each step contributed to an episode's reward, and what each agent of a team did, as its policy says."""
-    found = await reward_tables.step_credits(db, caller.namespace, trajectory_id)
+    found = await experience.step_credits(caller.namespace, trajectory_id)
     if found is None:
         raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
     return answer({**found, "agents": await experience.credits.of_task(caller.namespace, trajectory_id)})

@@ -1,0 +1,1 @@
+"""Encryption at rest: what the data plane and the SDK write, and both read."""
