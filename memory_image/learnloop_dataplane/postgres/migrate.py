@@ -31,6 +31,7 @@ def alembic_config(connection: Connection | None = None) -> AlembicConfig:
     """Alembic's configuration without an ini file."""
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("recursive_version_locations", "true")
     config.attributes["connection"] = connection
     return config
 

@@ -1,1 +1,1 @@
-"""Revisions, newest last; a new one is a new file."""
+"""Revisions by number, twenty to a folder; a new one is a new file."""

@@ -1,0 +1,1 @@
+"""Migrations v0001 to v0020."""

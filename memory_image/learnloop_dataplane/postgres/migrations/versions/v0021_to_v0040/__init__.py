@@ -1,0 +1,1 @@
+"""Migrations v0021 to v0040."""
