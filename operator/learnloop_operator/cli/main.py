@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.console import command as console
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb_protocol import Verb
 from learnloop_operator.cli.verbs import (
@@ -31,7 +32,7 @@ from learnloop_operator.cli.verbs import (
 from learnloop_operator.cli.verbs.following import report, retrain, watch
 
 VERBS: tuple[Verb, ...] = (
-    status, get, watch, report, trace, why, plan, train, retrain, rewards, progress, audit,
+    status, get, watch, console, report, trace, why, plan, train, retrain, rewards, progress, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What the commands need of a cluster, on the official Kubernetes client."""
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -71,6 +72,17 @@ class KubernetesCluster:
         self.namespace = namespace or _current_namespace(kubeconfig, context)
         self._objects, self._events = client.CustomObjectsApi(), client.EventsV1Api()
         self._identity, self._accounts = client.AuthenticationV1Api(), client.CoreV1Api()
+
+    @property
+    def api(self) -> client.ApiClient:
+        """The connection, with the caller's credentials."""
+        return self._objects.api_client
+
+    def within(self, namespace: str) -> "KubernetesCluster":
+        """The same cluster and caller, in another namespace."""
+        other = copy.copy(self)
+        other.namespace = namespace
+        return other
 
     def user(self) -> str:
         """The caller's name as the API server knows it; empty where it does not say (before Kubernetes 1.28)."""

@@ -1,0 +1,123 @@
+"""Keeps the change log current: one thread for each kind, and for each namespace where the cluster is too much."""
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from learnloop_operator.cli.access.all_namespaces import (
+    CHANGES,
+    AllNamespaces,
+    NotAllowedError,
+    VersionGoneError,
+)
+from learnloop_operator.cli.access.cluster import KINDS
+from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.errors import CommandError
+
+MOST_NAMESPACES = 20
+"""Watched one by one, five connections each; who reads more of them can read the cluster, or names them."""
+LONGEST_PAUSE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedNamespaces:
+    """Which namespaces the caller sees, None for all, and a sentence where it is not all."""
+
+    names: tuple[str, ...] | None
+    message: str = ""
+
+
+def visible(reads: AllNamespaces, own: str, asked: Sequence[str]) -> WatchedNamespaces:
+    """All namespaces; else those the caller may list rollouts in; else the context's own.
+
+    Raises:
+        CommandError: too many are named, or the API server does not answer.
+    """
+    if len(asked) > MOST_NAMESPACES:
+        raise CommandError(f"--namespaces names {len(asked)}: at most {MOST_NAMESPACES}; leave it out to see all")
+    if asked:
+        return WatchedNamespaces(tuple(dict.fromkeys(asked)), "")
+    if reads.allowed("list", "modeldeployments", None):
+        return WatchedNamespaces(None)
+    candidates = reads.namespaces()
+    readable = reads.readable("modeldeployments", candidates[: 10 * MOST_NAMESPACES])
+    names = readable[:MOST_NAMESPACES] or [own]
+    more = len(readable) - len(names)
+    said = f"You may read {'these namespaces' if len(names) > 1 else 'one namespace'} of the cluster."
+    left_out = f" {more} more are left out: name them by --namespaces." if more > 0 else ""
+    return WatchedNamespaces(tuple(names), said + left_out)
+
+
+@dataclass
+class ClusterWatch:
+    """Watches every kind in what is visible. `problems` says, by kind and namespace, what can't be read now."""
+
+    reads: AllNamespaces
+    log: ChangeLog
+    where: WatchedNamespaces
+    problems: dict[str, str] = field(default_factory=dict)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _listed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def start(self) -> None:
+        """Begin; the threads do not keep the process alive."""
+        for plural, namespace in self._watched():
+            threading.Thread(target=self._follow, args=(plural, namespace), daemon=True).start()
+
+    def wait_for_lists(self, seconds: float) -> None:
+        """Until each kind was listed once, or so long."""
+        for _ in self._watched():
+            if not self._listed.acquire(timeout=seconds):
+                return
+
+    def stop(self) -> None:
+        """End with the next event."""
+        self.stopped.set()
+
+    def _watched(self) -> list[tuple[str, str | None]]:
+        return [(plural, name) for plural in KINDS for name in self.where.names or (None,)]
+
+    def _follow(self, plural: str, namespace: str | None) -> None:
+        version, failures, where = "", 0, f"{plural} in {namespace or 'all namespaces'}"
+        told = False
+        while not self.stopped.is_set():
+            try:
+                if not version:
+                    version, bodies = self.reads.listed(plural, namespace)
+                    self.log.replace(plural, namespace, bodies)
+                    self.problems.pop(where, None)
+                if not told:
+                    self._listed.release()
+                    told = True
+                for kind, body in self.reads.changes(plural, namespace, version):
+                    version = body["metadata"]["resourceVersion"]
+                    if kind in CHANGES:
+                        self._take(plural, kind, body)
+                    if self.stopped.is_set():
+                        return
+                failures = 0
+            except VersionGoneError:
+                version = ""
+            except CommandError as error:
+                failures += 1
+                version = ""
+                self.problems[where] = str(error)
+                if not told:
+                    self._listed.release()
+                    told = True
+                # A right that is missing seldom comes back soon; a server that is away does.
+                pause = (
+                    LONGEST_PAUSE
+                    if isinstance(error, NotAllowedError)
+                    else min(LONGEST_PAUSE, 2.0 ** min(failures, 6) / 4)
+                )
+                self.stopped.wait(pause * random.uniform(0.75, 1.25))
+
+    def _take(self, plural: str, kind: str, body: dict[str, object]) -> None:
+        metadata = body["metadata"]
+        assert isinstance(metadata, dict)
+        if kind == "DELETED":
+            self.log.remove(plural, metadata["namespace"], metadata["name"])
+        else:
+            self.log.put(plural, body)

@@ -1,0 +1,22 @@
+"""Intervals of what a rollout's tests have compared, by the operator's own arithmetic."""
+
+from learnloop_operator.cli.access.cluster import Object
+from learnloop_operator.cli.text.aligned_rows import status as status_of
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.interval import mean_interval
+
+ALPHA = 0.05
+Shown = dict[str, dict[str, list[float]]]
+
+
+def evidence_intervals(rollout: Object) -> Shown:
+    """By metric and arm: the mean of the compared values (0 to 1), the ends of its 95 % confidence sequence, and the
+    number of episodes. Arms with none are left out, and so is what the status says in another form than it should."""
+    found: Shown = {}
+    for item in status_of(rollout).get("evidence") or ():
+        judged = item.get("judged") or []
+        arms = {"canary": judged[:2], "stable": judged[2:]} if len(judged) == 4 else {}
+        found[str(item.get("name"))] = {
+            arm: [total / n, *mean_interval(Counts(n, total), ALPHA), n] for arm, (n, total) in arms.items() if n > 0
+        }
+    return found

@@ -1,0 +1,140 @@
+// Routes, keys, theme; draws the page again, at most eight times a second, when something it shows has changed.
+import { h, link } from "./dom.js";
+import { say } from "./orders.js";
+import { overview } from "./overview.js";
+import { rollout } from "./rollout.js";
+import { ask, follow, listen, store, tell } from "./store.js";
+
+const PAGES = { rollouts: rollout };
+const LEAST_MILLISECONDS = 120;
+const main = document.getElementById("main");
+let drawn = 0, waiting = false, place = "";
+
+function route() {
+  return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent).filter(Boolean);
+}
+
+function draw() {
+  waiting = false;
+  drawn = performance.now();
+  if (!store.ready) return;
+  const [namespace, kind, name, ...more] = route();
+  const page = PAGES[kind];
+  let made;
+  try {
+    made = page ? page(redraw, namespace, name, more) : overview(redraw);
+  } catch (error) {
+    made = [h("h1", null, "This page cannot be drawn"), h("p", { class: "problem" }, error.message)];
+  }
+  keepFocus(() => main.replaceChildren(...[].concat(made).flat().filter(Boolean)));
+  const title = main.querySelector("h1");
+  document.title = `${title ? title.textContent : ""} · learnloop`;
+  if (place !== location.hash) {
+    place = location.hash;
+    crumbs(namespace, kind, name, more);
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+}
+
+// Drawing anew must not take the cursor, the scroll of a table or an open detail away.
+function keepFocus(work) {
+  const active = document.activeElement, id = main.contains(active) && active.id;
+  const range = id && active.selectionStart !== undefined ? [active.selectionStart, active.selectionEnd] : null;
+  const open = [...main.querySelectorAll("details[open][id]")].map((item) => item.id);
+  const href = !id && main.contains(active) && active.getAttribute("href");
+  work();
+  open.forEach((name) => document.getElementById(name)?.setAttribute("open", ""));
+  const again = id ? document.getElementById(id) : href ? main.querySelector(`a[href="${CSS.escape(href)}"]`) : null;
+  if (again) {
+    again.focus({ preventScroll: true });
+    if (range) again.setSelectionRange?.(...range);
+  }
+}
+
+function crumbs(namespace, kind, name, more) {
+  const parts = [link("all")];
+  if (namespace) parts.push(h("span", null, namespace));
+  if (kind) parts.push(h("span", null, kind));
+  if (name) parts.push(more.length ? link(name, namespace, kind, name) : h("span", { "aria-current": "page" }, name));
+  more.forEach((item) => parts.push(h("span", null, item)));
+  document.getElementById("crumbs").replaceChildren(...parts);
+}
+
+export function redraw() {
+  if (waiting) return;
+  waiting = true;
+  setTimeout(() => requestAnimationFrame(draw), Math.max(0, LEAST_MILLISECONDS - (performance.now() - drawn)));
+}
+
+function theme(next) {
+  if (next) localStorage.setItem("theme", next);
+  const kept = localStorage.getItem("theme");
+  if (kept) document.documentElement.dataset.theme = kept;
+}
+
+function otherTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = localStorage.getItem("theme") || (dark ? "dark" : "light");
+  theme(now === "dark" ? "light" : "dark");
+}
+
+function keys() {
+  const dialog = document.getElementById("dialog");
+  const rows = [["/", "filter"], ["g", "all namespaces"], ["j, k", "next, previous link of the page"], ["Enter", "open it"], ["u", "one level up"], ["t", "light or dark"], ["?", "these keys"], ["Esc", "close"]];
+  dialog.replaceChildren(h("h2", { id: "dialog-title" }, "Keys"),
+    h("table", null, h("tbody", null, rows.map(([name, does]) => h("tr", null, h("th", { scope: "row" }, name), h("td", null, does))))),
+    h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
+  dialog.showModal();
+}
+
+function step(by) {
+  const links = [...main.querySelectorAll("a[href], button")];
+  const at = links.indexOf(document.activeElement);
+  links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea") || document.getElementById("dialog").open) return;
+  const does = {
+    "/": () => document.getElementById("filter")?.focus(), g: () => { location.hash = "#/"; },
+    u: () => { const parts = route(); location.hash = parts.length > 3 ? "#/" + parts.slice(0, 3).map(encodeURIComponent).join("/") : "#/"; },
+    t: otherTheme, "?": keys, j: () => step(1), k: () => step(-1),
+  }[event.key];
+  if (does) { event.preventDefault(); does(); }
+});
+document.getElementById("theme").addEventListener("click", otherTheme);
+document.getElementById("keys").addEventListener("click", keys);
+document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+addEventListener("hashchange", redraw);
+setInterval(redraw, 10000);
+
+listen((what) => {
+  if (what === "link") {
+    const shown = document.getElementById("link");
+    shown.textContent = store.live ? "live" : "lost; trying again";
+    shown.className = store.live ? "live" : "lost";
+  }
+  redraw();
+});
+
+const given = location.hash.match(/^#key=([\w-]+)$/);
+if (given) {
+  sessionStorage.setItem("key", given[1]);
+  history.replaceState(null, "", "/#/");
+}
+theme();
+follow();
+
+async function about() {
+  try {
+    store.about = await ask("/about");
+    const problems = Object.entries(store.about.problems || {});
+    const notice = document.getElementById("notice");
+    notice.textContent = [store.about.message, ...problems.map(([where, said]) => `${where}: ${said}`)].filter(Boolean).join(" ");
+    notice.hidden = !notice.textContent;
+    tell("about");
+  } catch (error) { say(error.message); }
+}
+about();
+setInterval(about, 20000);

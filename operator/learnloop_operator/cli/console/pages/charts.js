@@ -1,0 +1,101 @@
+// Pictures as SVG. Each has a sentence for ears, and its figures stand in a table beside it.
+import { h } from "./dom.js";
+import { figure } from "./format.js";
+
+const WIDE = 860, LEFT = 56, RIGHT = 14, TOP = 16, BELOW = 24;
+
+const range = (values) => {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+  if (low > high) return [0, 1];
+  if (low === high) return [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
+  return [low, high];
+};
+
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted, size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((by) => by * size).find((by) => by >= rough) || rough;
+  const found = [];
+  for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(at);
+  return found;
+}
+
+const moment = (value, span) => {
+  const at = new Date(value);
+  return span > 172800000 ? at.toLocaleDateString() : at.toLocaleTimeString([], span < 600000 ? undefined : { hour: "2-digit", minute: "2-digit" });
+};
+
+// series: [{ name, points: [{ x, y, low?, high? }], step? }]; marks: [{ x, label, tone }].
+export function lines({ said, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false }) {
+  const all = series.flatMap((one) => one.points);
+  if (!all.length) return h("p", { class: "quiet" }, "No figures yet.");
+  const [x0, x1] = from !== undefined ? [from, to] : range(all.map((p) => p.x));
+  const shown = all.filter((p) => p.x >= x0 && p.x <= x1);
+  let [y0, y1] = range(shown.flatMap((p) => [p.y, p.low, p.high]));
+  if (zero) { y0 = 0; y1 = Math.max(y1, zero); }
+  const pad = zero ? 0 : (y1 - y0) * 0.06;
+  y0 -= pad; y1 += pad;
+  const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (WIDE - LEFT - RIGHT);
+  const Y = (y) => height - BELOW - ((y - y0) / (y1 - y0 || 1)) * (height - TOP - BELOW);
+  const at = (x, y) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`;
+  const drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": said });
+  for (const y of ticks(y0, y1, Math.max(2, height / 60)))
+    drawing.append(h("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: Y(y), y2: Y(y) }), h("text", { x: LEFT - 6, y: Y(y) + 4, "text-anchor": "end" }, figure(y, Math.abs(y1 - y0) < 0.5 ? 2 : Math.abs(y1 - y0) < 8 ? 1 : 0)));
+  const count = 5;
+  for (let i = 0; i <= count; i++) {
+    const x = x0 + ((x1 - x0) * i) / count;
+    drawing.append(h("text", { x: X(x), y: height - 6, "text-anchor": i === 0 ? "start" : i === count ? "end" : "middle" }, time ? moment(x, x1 - x0) : figure(x, 0)));
+  }
+  if (xName) drawing.append(h("text", { x: WIDE - RIGHT, y: height - BELOW - 6, "text-anchor": "end" }, xName));
+  series.forEach((one, index) => {
+    const points = one.points.filter((p) => Number.isFinite(p.y) && p.x >= x0 && p.x <= x1), tint = index % 4;
+    if (!points.length) return;
+    if (points.every((p) => Number.isFinite(p.low) && Number.isFinite(p.high)) && points.length > 1)
+      drawing.append(h("path", { class: `band a${tint}`, d: `M${points.map((p) => at(p.x, p.high)).join("L")}L${[...points].reverse().map((p) => at(p.x, p.low)).join("L")}Z` }));
+    const way = points.flatMap((p, i) => (one.step && i ? [at(p.x, points[i - 1].y), at(p.x, p.y)] : [at(p.x, p.y)]));
+    if (points.length > 1) drawing.append(h("path", { class: `line s${tint}`, d: `M${way.join("L")}` }));
+    else drawing.append(h("circle", { class: `a${tint}`, cx: X(points[0].x), cy: Y(points[0].y), r: 4 }));
+  });
+  let before = -1e9, row = 0;
+  for (const mark of [...marks].filter((m) => m.x >= x0 && m.x <= x1).sort((a, b) => a.x - b.x)) {
+    row = X(mark.x) - before < 110 ? (row + 1) % 4 : 0;
+    before = X(mark.x);
+    const last = X(mark.x) > WIDE - 130;
+    drawing.append(h("line", { class: `mark ${mark.tone}`, x1: X(mark.x), x2: X(mark.x), y1: TOP, y2: height - BELOW }),
+      h("text", { class: mark.tone, x: X(mark.x) + (last ? -4 : 4), y: TOP + 10 + 13 * row, "text-anchor": last ? "end" : "start" }, mark.label));
+  }
+  return h("div", null, drawing, series.length > 1 || series[0].name ? legend(series.map((one) => one.name)) : null);
+}
+
+export const legend = (names) => h("ul", { class: "legend" }, names.map((name, index) => h("li", null,
+  h("svg", { class: "chart", viewBox: "0 0 12 12", "aria-hidden": "true" }, h("rect", { class: `a${index % 4}`, width: 12, height: 12, rx: 2 })), name)));
+
+// Shares of episodes by model over time: what users were really given. buckets: [{ x, shares: { name: 0..1 } }].
+export function shares(names, buckets, said, from, to) {
+  const height = 110, drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": said });
+  const X = (x) => LEFT + ((x - from) / (to - from || 1)) * (WIDE - LEFT - RIGHT), wide = (WIDE - LEFT - RIGHT) / Math.max(1, buckets.count);
+  for (const y of [0, 0.5, 1]) {
+    const at = height - 8 - y * (height - 20);
+    drawing.append(h("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: at, y2: at }), h("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, `${100 * y} %`));
+  }
+  for (const bucket of buckets.items) {
+    let base = 0;
+    names.forEach((name, index) => {
+      const share = bucket.shares[name] || 0, tall = share * (height - 20);
+      if (share) drawing.append(h("rect", { class: `share a${index % 4}`, x: X(bucket.x) - wide / 2, width: wide, y: height - 8 - base - tall, height: tall }));
+      base += tall;
+    });
+  }
+  return h("div", null, drawing, legend(names));
+}
+
+export function weights(points) {
+  const end = Date.now(), begin = points.length ? points[0].at : end - 1;
+  const upto = (of) => points.filter((p) => Number.isFinite(of(p))).map((p) => ({ x: p.at, y: of(p) }));
+  const weight = upto((p) => p.weight), held = weight.length ? [...weight, { x: end, y: weight.at(-1).y }] : [];
+  const returns = [{ name: "canary's mean return", points: upto((p) => p.y) }, { name: "stable's mean return", points: upto((p) => p.stable) }];
+  returns.forEach((one) => { if (one.points.length) one.points.push({ x: end, y: one.points.at(-1).y }); });
+  return h("div", null,
+    lines({ said: `Canary's weight, now ${weight.at(-1)?.y ?? 0} percent`, series: [{ name: "canary's weight, percent of new episodes", points: held, step: true }], height: 120, from: begin, to: end, zero: 100 }),
+    returns.some((one) => one.points.length) ? lines({ said: "Mean return of both arms", series: returns.filter((one) => one.points.length), height: 170, from: begin, to: end }) : null);
+}

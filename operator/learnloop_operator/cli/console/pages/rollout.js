@@ -1,0 +1,94 @@
+// One rollout, live: the sentence, the arms, what each test has found and still needs, and who decided what.
+import { weights } from "./charts.js";
+import { badge, card, h, link, table } from "./dom.js";
+import { agentOf, clock, figure, interval, percent, since, status, why } from "./format.js";
+import { buttons, offered } from "./orders.js";
+import { curve, get } from "./store.js";
+
+export function rollout(redraw, namespace, name) {
+  const found = get("modeldeployments", namespace, name);
+  if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No rollout of this name in ${namespace}, or you may not read it.`)];
+  const now = status(found), agent = agentOf(found);
+  const tone = now.phase === "RolledBack" ? "bad" : now.phase === "Healthy" ? "good" : "";
+  return [
+    h("h1", null, name, badge(now.phase)),
+    h("p", { class: "verdict " + tone }, why(found)),
+    buttons(offered(found), namespace, name, why(found)),
+    h("div", { class: "cards" },
+      card("canary's weight", now.weight === undefined ? "–" : `${now.weight} %`, now.stepText ? `step ${now.stepText}, for ${since(now.stepStartedAt)}` : ""),
+      ["stable", "canary", "previous"].filter((role) => now[role]).map((role) => arm(role, now[role])),
+      agent ? card("agent", link(agent, namespace, "agents", agent)) : null,
+      now.profile ? card("profile", now.profile.name, now.profile.why) : null),
+    h("h2", null, "Since this page was opened"),
+    weights(curve("modeldeployments", namespace, name)),
+    h("h2", null, "Evidence"),
+    table("Sequential tests", [
+      ["Metric", (item) => item.name],
+      ["Claim", (item) => item.claim, "why"],
+      ["Says", (item) => [badge(item.verdict), item.dryRun ? " dry run" : ""]],
+      ["Worse", (item) => chance(item.chanceWorse, "bad"), "figure"],
+      ["Not worse", (item) => chance(item.chanceFine, "good"), "figure"],
+      ["Mean of each arm", (item) => [mean("canary", found, item), mean("stable", found, item)]],
+      ["Still needed", (item) => (item.neededEpisodes ? `${item.neededEpisodes} episodes` : ""), "figure"],
+      ["Due", (item) => clock(item.estimatedAt)],
+    ], now.evidence || [], "No sequential test has looked yet: the sentence above says what the thresholds found."),
+    h("p", { class: "quiet" }, "Worse and Not worse are 1 minus an always-valid p-value: they hold whenever you look. ",
+      "Means are of values scaled to 0 to 1, with an always-valid 95 % interval and the episodes compared."),
+    arms(now.experiment), gates(now.gates),
+    now.shadow?.message ? [h("h2", null, "Shadow"), h("p", null, now.shadow.message)] : null,
+    h("h2", null, "Taken back"),
+    table("Blocked revisions", [
+      ["At", (item) => clock(item.at)], ["Revision", (item) => h("code", null, item.revision)],
+      ["Reason", (item) => item.reason], ["Why", (item) => item.message, "why"],
+    ], [...(now.blockedRevisions || [])].reverse(), "No model was taken back here."),
+    h("h2", null, "Decisions of people"),
+    table("Decisions", [
+      ["At", (item) => clock(item.at)], ["Order", (item) => item.verb], ["About", (item) => h("code", null, item.revision || "")],
+      ["By", (item) => `${item.by || "nobody said"}${item.by && !item.verified ? " (as claimed)" : ""}`, "why"],
+      ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
+    ], [...(now.decisions || [])].reverse(), "Nobody has ordered anything here."),
+  ];
+}
+
+function arm(role, found) {
+  const shown = found.meanReturn === undefined ? found.revision : `${figure(found.meanReturn)}`;
+  const more = [`${found.revision}, ${found.readyReplicas || 0}/${found.replicas || 0} pods ready`, found.episodes === undefined ? "" : `${found.episodes} episodes`,
+    found.successRate === undefined ? "" : `${percent(found.successRate)} succeed`, found.message || ""];
+  return card(found.meanReturn === undefined ? role : `${role}: mean return`, shown, more.filter(Boolean).join(" · "));
+}
+
+function chance(value, tone) {
+  if (value === undefined || value === null) return "";
+  const width = Math.max(0, Math.min(1, value)) * 60;
+  return [h("svg", { class: "meter", viewBox: "0 0 64 12", "aria-hidden": "true" },
+    h("rect", { class: "rail", x: 1, y: 1, width: 62, height: 10, rx: 3 }), h("rect", { class: "fill " + tone, x: 2, y: 2, width, height: 8, rx: 2 })), value.toFixed(4)];
+}
+
+// Mean, ends of the confidence sequence and episodes, as the server computed them with the operator's own arithmetic.
+function mean(role, rollout, item) {
+  const figures = rollout.intervals?.[item.name]?.[role];
+  if (!figures) return null;
+  const [middle, low, high, count] = figures;
+  return h("div", null, `${role} ${figure(middle, 3)} [${figure(low, 3)}, ${figure(high, 3)}] of ${figure(count, 0)}`);
+}
+
+function arms(experiment) {
+  if (!experiment) return null;
+  return [h("h2", null, "Experiment ", badge(experiment.phase)), h("p", null, experiment.message || ""),
+    table("Arms", [
+      ["Arm", (item) => item.name], ["Revision", (item) => h("code", null, item.revision)], ["Weight", (item) => `${item.weight} %`, "figure"],
+      ["Return", (item) => interval(item), "figure"], ["Episodes", (item) => item.episodes ?? "", "figure"],
+      ["Better than stable", (item) => figure(item.chanceBetter, 4), "figure"], ["Stands", (item) => item.standing], ["Why", (item) => item.message || "", "why"],
+    ], experiment.arms || [])];
+}
+
+function gates(found) {
+  if (!found) return null;
+  const rows = found.suites || [];
+  return [h("h2", null, "Gates before the first episode ", badge(found.phase)), found.message ? h("p", null, found.message) : null,
+    table("Suites", [
+      ["Suite", (item) => item.name], ["Says", (item) => badge(item.verdict)], ["Failures", (item) => (item.samples ? `${item.failures ?? 0} of ${item.samples}` : ""), "figure"],
+      ["Upper bound / limit", (item) => (item.bound === undefined ? "" : `${figure(item.bound, 4)} / ${figure(item.limit, 4)}`), "figure"],
+      ["Why", (item) => item.message || "", "why"],
+    ], rows)];
+}

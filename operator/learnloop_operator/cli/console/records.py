@@ -1,0 +1,114 @@
+"""What the pages read of the data plane: a few named reads, by the command line's own client, as it would ask."""
+
+import re
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from learnloop_operator.cli.access.cluster import Cluster
+from learnloop_operator.cli.access.data_plane import DataPlaneAccess
+from learnloop_operator.cli.errors import CommandError
+
+Asked = Mapping[str, str]
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+TRAJECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+PAGE, MOST_PAGES = 20, 25
+MOST_RECORDS = 300
+SECONDS = 15.0
+
+
+class Records:
+    """One namespace's experience, rewards, memories and audit chain."""
+
+    def __init__(self, cluster: Cluster, options: Namespace) -> None:
+        self._plane = DataPlaneAccess(cluster, options)
+        self._reads: Mapping[str, Callable[[Asked], Any]] = {
+            "rewards": self._rewards,
+            "episode": self._episode,
+            "run": self._run,
+            "deployed": self._deployed,
+            "memories": self._memories,
+            "recall": self._recall,
+            "progress": self._progress,
+            "audit": self._audit,
+        }
+
+    def read(self, what: str, asked: Asked) -> Any:
+        """The answer's JSON.
+
+        Raises:
+            CommandError: no such read, a bad argument, or what the data plane refuses, in its own words.
+        """
+        if what not in self._reads:
+            raise CommandError(f"read {what[:64]!r}: there is none; the reads are {', '.join(self._reads)}")
+        return self._reads[what](asked)
+
+    def _get(self, path: str, query: Asked) -> Any:
+        return self._plane.ask("GET", path, query, seconds=SECONDS)
+
+    def _rewards(self, asked: Asked) -> Any:
+        return self._get("/api/v1/rewards/history", {"agent_id": _name(asked, "agent"), "limit": "1000"})
+
+    def _run(self, asked: Asked) -> Any:
+        return self._get(f"/api/v1/training/runs/{_name(asked, 'job')}", {})
+
+    def _deployed(self, asked: Asked) -> Any:
+        return self._get(f"/api/v1/models/{_name(asked, 'deployment')}/deployed", {"limit": "100"})
+
+    def _progress(self, asked: Asked) -> Any:
+        return self._get(f"/api/v1/agents/{_name(asked, 'agent')}/progress", {"weeks": "12"})
+
+    def _memories(self, asked: Asked) -> Any:
+        agent = _name(asked, "agent")
+        found = self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
+        return {**found, "ranker": self._get("/api/v1/memory/ranker", {"agent_id": agent})}
+
+    def _recall(self, asked: Asked) -> Any:
+        """What the agent would recall now, with the score of every signal. Naming the weights it has by now keeps the
+        recall out of the log, so looking teaches the ranker nothing."""
+        agent, context = _name(asked, "agent"), asked.get("context", "")
+        if not 1 <= len(context) <= 2000:
+            raise CommandError("context: say in 1 to 2000 characters what goes on")
+        weights = self._get("/api/v1/memory/ranker", {"agent_id": agent})["weights"]
+        body = {"agent_id": agent, "context": context, "k": 10, "weights": weights}
+        return self._plane.ask("POST", "/api/v1/memory/retrieve", body=body, seconds=SECONDS)
+
+    def _episode(self, asked: Asked) -> Any:
+        """One episode of the newest 500, step by step, and what each step was worth."""
+        agent, wanted = _name(asked, "agent"), asked.get("trajectory", "")
+        if not TRAJECTORY.fullmatch(wanted):
+            raise CommandError(f"trajectory {wanted[:64]!r} is no id of a trajectory")
+        query = {"agent": agent, "limit": str(PAGE)}
+        for _ in range(MOST_PAGES):
+            page = self._get("/api/v1/experience/trajectories", query)
+            for episode in page["trajectories"]:
+                if episode["trajectory_id"] == wanted:
+                    return {"episode": episode, "credits": self._credits(wanted)}
+            if page["next"] is None:
+                break
+            query["after"] = page["next"]
+        raise CommandError(f"trajectory {wanted!r} is not among the newest {PAGE * MOST_PAGES} episodes of {agent}")
+
+    def _credits(self, trajectory: str) -> Any:
+        try:
+            return self._get(f"/api/v1/rewards/credits/{trajectory}", {})
+        except CommandError:
+            # Not rewarded yet; the steps are worth looking at without.
+            return None
+
+    def _audit(self, asked: Asked) -> Any:
+        """The newest records: the chain is read forwards, so from some way before its newest signature on."""
+        try:
+            signed = int(self._get("/api/v1/audit/checkpoint", {})["seq"])
+        except CommandError:
+            # Without an audit key nothing is signed, and the chain is shown from its beginning.
+            signed = 0
+        query = {"after": str(max(0, signed - MOST_RECORDS)), "limit": str(2 * MOST_RECORDS)}
+        return self._get("/api/v1/audit/records", query)
+
+
+def _name(asked: Asked, field: str) -> str:
+    found = asked.get(field, "")
+    if not NAME.fullmatch(found):
+        raise CommandError(f"{field} {found[:64]!r} is no name of an object")
+    return found

@@ -1,0 +1,1 @@
+"""Browsers, and consoles for them to look at."""

@@ -1,0 +1,142 @@
+"""A console over a cluster that a test writes, and a browser that says what the test wants."""
+
+import http.client
+import json
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.console.gate import Gate
+from learnloop_operator.cli.console.server import Console, ConsoleServer
+from learnloop_operator.cli.errors import CommandError
+
+OPTIONS = Namespace(memory_service=None, data_service="s/n:http", data_url=None, service_account="default")
+
+
+class WrittenCluster:
+    """One rollout with a canary; remembers what was annotated, and answers as a data plane what `records` says."""
+
+    def __init__(self, namespace: str = "ns", records: Mapping[str, Any] | None = None) -> None:
+        self.namespace, self.annotated, self.asked = namespace, list[tuple[str, str]](), list[Any]()
+        self.records = records or {}
+
+    def within(self, namespace: str) -> "WrittenCluster":
+        self.namespace = namespace
+        return self
+
+    def user(self) -> str:
+        return "anna"
+
+    def get(self, plural: str, name: str) -> dict[str, Any]:
+        if name != "walker":
+            raise CommandError(f"no ModelDeployment {name!r}")
+        canary = {"revision": "3f9a2c81", "uri": "learnloop://ns/1"}
+        return {
+            "metadata": {"name": name, "uid": "u"},
+            "spec": {},
+            "status": {"phase": "Progressing", "canary": canary},
+        }
+
+    def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
+        self.annotated += [(f"{plural}/{name}", f"{key}={value}") for key, value in values.items()]
+
+    def events(self, body: Any) -> list[Any]:
+        return []
+
+    def token(self, account: str, audience: str) -> str:
+        return "t"
+
+    def forward(self, service: str) -> Callable[..., tuple[int, str]]:
+        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+            self.asked.append((method, path, dict(query), body))
+            if path not in self.records:
+                return 404, json.dumps({"error": {"message": f"nothing at {path}"}})
+            return 200, json.dumps(self.records[path])
+
+        return send
+
+
+class AllRights:
+    def of(self, namespace: str) -> dict[str, bool]:
+        return {"pause": True}
+
+
+class Browser:
+    """Requests of one session; `cookie` and `key` are what the exchange of the token gave."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.cookie, self.key = port, "", ""
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str | None) -> tuple[int, dict[str, str], bytes]:
+        """Headers by their name with _ for -; None leaves one out that is sent otherwise."""
+        sent = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie}
+        if body is not None:
+            own = f"http://127.0.0.1:{self.port}"
+            sent |= {"Content-Type": "application/json", "Origin": own, "X-Learnloop-Key": self.key}
+        for name, value in headers.items():
+            sent.pop(name.replace("_", "-"), None)
+            if value is not None:
+                sent[name.replace("_", "-")] = value
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            content = None if body is None else json.dumps(body).encode()
+            connection.putrequest(method, path, skip_host=True)
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            if content is not None and "Content-Length" not in sent:
+                connection.putheader("Content-Length", str(len(content)))
+            connection.endheaders(content)
+            answer = connection.getresponse()
+            return answer.status, {name.title(): value for name, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def enter(self, token: str) -> int:
+        status, headers, _ = self.ask("GET", f"/?token={token}")
+        if status == 303:
+            self.cookie, self.key = headers["Set-Cookie"].split(";")[0], headers["Location"].partition("=")[2]
+        return status
+
+    def stream(self, after: str = "") -> Iterator[tuple[str, str, Any]]:
+        """Name, id and data of each event."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", "/events", headers={"Cookie": self.cookie, "Last-Event-ID": after})
+        answer, event = connection.getresponse(), dict[str, str]()
+        try:
+            while line := answer.readline().decode().rstrip("\n") or True:
+                if line is True:
+                    if "data" in event:
+                        yield event["event"], event["id"], json.loads(event["data"])
+                    event = {}
+                else:
+                    name, _, value = str(line).partition(": ")
+                    event[name] = value
+        finally:
+            answer.close()
+            connection.close()
+
+
+@contextmanager
+def served(cluster: Any, log: ChangeLog | None = None) -> Iterator[tuple[Console, Browser]]:
+    """The console and a browser that has not entered yet."""
+    server = ConsoleServer()
+    console = Console(
+        gate=Gate(server.port),
+        log=log or ChangeLog(),
+        within=cluster.within,
+        rights=AllRights(),
+        options=OPTIONS,
+        scope={"user": "anna", "namespaces": None, "message": ""},
+        problems={},
+    )
+    server.console = console
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield console, Browser(server.port)
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,257 @@
+"""The console answers its own browser alone, resumes where a reader was, and steers by the command line's verbs."""
+
+import itertools
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli.console import command
+from learnloop_operator.cli.console.change_log import REMEMBERED, ChangeLog
+from learnloop_operator.cli.console.cluster_watch import MOST_NAMESPACES, visible
+from learnloop_operator.cli.console.gate import Gate
+from learnloop_operator.cli.console.orders import ORDERS, AskedRights
+from learnloop_operator.cli.console.server import MOST_BODY, Console
+from learnloop_operator.cli.console.static_files import static_files
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.main import VERBS
+from testing.browsers.console_server import Browser, WrittenCluster, served
+
+MOST_BYTES = 200_000
+ORDER = {"namespace": "ns", "verb": "pause", "name": "walker", "confirm": "pause ns/walker"}
+
+
+def rollout(name: str = "walker", namespace: str = "ns", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, "managedFields": [1]}, "spec": {}, "status": status}
+
+
+@pytest.fixture
+def cluster() -> WrittenCluster:
+    return WrittenCluster()
+
+
+@pytest.fixture
+def pair(cluster: WrittenCluster) -> Iterator[tuple[Console, Browser]]:
+    with served(cluster) as (console, browser):
+        assert browser.enter(console.gate.token) == 303
+        yield console, browser
+
+
+def test_the_token_is_exchanged_once_for_a_cookie_that_no_script_reads(cluster: WrittenCluster) -> None:
+    with served(cluster) as (console, browser):
+        assert browser.ask("GET", "/")[0] == 403
+        assert browser.ask("GET", "/?token=wrong")[0] == 403
+        status, headers, _ = browser.ask("GET", f"/?token={console.gate.token}")
+        assert status == 303
+        assert headers["Set-Cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict")
+        assert browser.ask("GET", f"/?token={console.gate.token}")[0] == 403, "the second time"
+
+
+FOREIGN = [
+    {"Host": "evil.example"},
+    {"Host": "evil.example:{port}"},
+    {"Host": None},
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Sec_Fetch_Site": "cross-site"},
+    {"Sec_Fetch_Site": "same-site"},
+    {"Cookie": None},
+    {"Cookie": "learnloop-console-{port}=guess"},
+]
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/about", "/rights?namespace=ns", "/records/rewards?namespace=ns"])
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_a_foreign_host_origin_or_page_or_no_cookie_is_refused_everywhere(
+    pair: tuple[Console, Browser], path: str, headers: dict[str, str | None]
+) -> None:
+    sent = {name: value and value.replace("{port}", str(pair[1].port)) for name, value in headers.items()}
+    status, answered, _ = pair[1].ask("GET", path, **sent)
+    assert status == 403
+    assert "Access-Control-Allow-Origin" not in answered
+
+
+@pytest.mark.parametrize("headers", [*FOREIGN, {"Origin": None}, {"X_Learnloop_Key": None}, {"X_Learnloop_Key": "no"}])
+def test_an_order_takes_the_key_beside_the_cookie(
+    pair: tuple[Console, Browser], cluster: WrittenCluster, headers: dict[str, str | None]
+) -> None:
+    sent = {name: value and value.replace("{port}", str(pair[1].port)) for name, value in headers.items()}
+    assert pair[1].ask("POST", "/orders", ORDER, **sent)[0] == 403
+    assert cluster.annotated == []
+
+
+def test_every_answer_forbids_what_a_page_could_be_made_to_load(pair: tuple[Console, Browser]) -> None:
+    for path in ("/", "/app.js", "/nothing", "/about"):
+        _, headers, _ = pair[1].ask("GET", path)
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    for path in ("/../server.py", "/%2e%2e/server.py", "/pages/app.js", "//etc/passwd"):
+        assert pair[1].ask("GET", path)[0] == 404
+
+
+def test_the_pages_fit_into_200_kilobytes_and_name_no_other_server() -> None:
+    files = static_files()
+    assert {"/index.html", "/app.js", "/console.css"} <= set(files)
+    assert sum(len(file.content) for file in files.values()) <= MOST_BYTES
+    for name, file in files.items():
+        text = file.content.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in "".join(line for line in text.splitlines() if "http" in line), name
+        assert "innerHTML" not in text, f"{name}: data would be read as markup"
+
+
+def test_a_reader_gets_all_then_changes_and_resumes_where_it_was(pair: tuple[Console, Browser]) -> None:
+    console, browser = pair
+    console.log.put("modeldeployments", rollout(weight=10))
+    events = browser.stream()
+    name, first, objects = next(events)
+    assert (name, [item["metadata"] for item in objects]) == ("snapshot", [{"name": "walker", "namespace": "ns"}])
+    console.log.put("modeldeployments", rollout(weight=25))
+    name, second, changes = next(events)
+    assert (name, changes[0]["object"]["status"]) == ("changes", {"weight": 25})
+    events.close()
+    console.log.remove("modeldeployments", "ns", "walker")
+    assert next(browser.stream(second))[2] == [
+        {"plural": "modeldeployments", "namespace": "ns", "name": "walker", "object": None}
+    ]
+    assert next(browser.stream(first))[0] == "changes"
+    assert next(browser.stream("an-old-console"))[0] == "snapshot"
+
+
+def test_who_was_away_for_longer_than_is_remembered_gets_a_snapshot() -> None:
+    log = ChangeLog()
+    mark = log.read(None, 0.0).mark
+    for number in range(REMEMBERED + 1):
+        log.put("modeldeployments", rollout(weight=number % 100, verdict=str(number)))
+    assert log.read(mark, 0.0).snapshot is not None
+    newest = log.read(None, 0.0).mark
+    log.put("modeldeployments", rollout(verdict="new"))
+    log.put("modeldeployments", rollout(verdict="newer"))
+    said = [change.body and change.body["status"] for change in log.read(newest, 0.0).changes]
+    assert said == [{"verdict": "newer"}], "of one object only the newest is told"
+
+
+def test_a_list_tells_what_is_gone_and_is_no_change_where_nothing_is() -> None:
+    log = ChangeLog()
+    log.replace("modeldeployments", None, [rollout("a"), rollout("b"), rollout("a", "other")])
+    mark = log.read(None, 0.0).mark
+    log.replace("modeldeployments", "ns", [rollout("a")])
+    found = log.read(mark, 0.0)
+    assert [(change.key, change.body) for change in found.changes] == [(("modeldeployments", "ns", "b"), None)]
+
+
+def test_evidence_comes_with_the_intervals_of_the_operators_own_arithmetic() -> None:
+    log = ChangeLog()
+    log.put("modeldeployments", rollout(evidence=[{"name": "success", "judged": [100.0, 90.0, 0.0, 0.0]}]))
+    objects = log.read(None, 0.0).snapshot or []
+    mean, low, high, episodes = objects[0]["intervals"]["success"]["canary"]
+    assert (mean, episodes) == (0.9, 100.0)
+    assert 0.7 < low < 0.85 < 0.95 < high < 1.0
+    assert "stable" not in objects[0]["intervals"]["success"], "nothing was compared"
+
+
+def test_an_order_runs_the_verb_itself_and_only_what_was_confirmed(
+    pair: tuple[Console, Browser], cluster: WrittenCluster
+) -> None:
+    for wrong, sentence in (
+        ({"confirm": "pause ns/other"}, "as the person agreed to it"),
+        ({"verb": "erase", "confirm": "erase ns/walker"}, "there is none; the orders are approve"),
+        ({"name": "--help", "confirm": "pause ns/--help"}, "is no name of an object"),
+        ({"namespace": "../x"}, "is no name of a namespace"),
+        ({"name": "other", "confirm": "pause ns/other"}, "no ModelDeployment 'other'"),
+    ):
+        status, _, body = pair[1].ask("POST", "/orders", {**ORDER, **wrong})
+        assert (status, sentence in json.loads(body)["error"]) == (400, True), body
+    assert cluster.annotated == []
+    status, _, body = pair[1].ask("POST", "/orders", ORDER)
+    assert status == 200, body
+    assert json.loads(body)["said"].startswith("3f9a2c81 holds at ")
+    assert [where for where, _ in cluster.annotated] == ["modeldeployments/walker"]
+    assert cluster.annotated[0][1].endswith(" by anna")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ("x", {}),
+        ({"verb": "pause"}, {}),
+        (ORDER, {"Content_Type": "text/plain"}),
+        (ORDER, {"Content_Length": "many"}),
+        ({**ORDER, "name": "x" * MOST_BODY}, {}),
+    ],
+)
+def test_a_malformed_order_is_refused_with_a_sentence(
+    pair: tuple[Console, Browser], body: Any, headers: dict[str, str | None]
+) -> None:
+    status, _, said = pair[1].ask("POST", "/orders", body, **headers)
+    assert status == 400
+    assert len(json.loads(said)["error"]) > 10
+
+
+def test_every_order_is_a_verb_of_the_command_line() -> None:
+    assert all(verb in VERBS for _, verb in ORDERS.values())
+
+
+def test_looking_at_a_recall_teaches_the_ranker_nothing(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:
+    cluster.records = {
+        "/api/v1/memory/ranker": {"weights": {"semantic": 1.0}},
+        "/api/v1/memory/retrieve": {"memories": []},
+    }
+    assert pair[1].ask("GET", "/records/recall?namespace=ns&agent=walker&context=stairs")[0] == 200
+    assert cluster.asked[-1][3] == {"agent_id": "walker", "context": "stairs", "k": 10, "weights": {"semantic": 1.0}}
+    status, _, said = pair[1].ask("GET", "/records/run?namespace=ns&job=walker-1")
+    assert (status, "nothing at /api/v1/training/runs/walker-1" in json.loads(said)["error"]) == (400, True)
+
+
+class SomeNamespaces:
+    """A caller who may read these namespaces; `all_of_them`: the whole cluster. Counts the reviews."""
+
+    def __init__(self, *names: str, all_of_them: bool = False, listed: bool = True) -> None:
+        self.names, self.everything, self.listed, self.reviews = names, all_of_them, listed, itertools.count()
+
+    def allowed(self, verb: str, plural: str, namespace: str | None, group: str = "") -> bool:
+        next(self.reviews)
+        return self.everything if namespace is None else namespace in self.names
+
+    def namespaces(self) -> list[str]:
+        return ["kube-system", *self.names] if self.listed else []
+
+    def readable(self, plural: str, candidates: Any) -> list[str]:
+        return [name for name in candidates if self.allowed("list", plural, name)]
+
+
+def test_a_user_sees_the_cluster_or_the_namespaces_that_may_be_read_or_the_own_one() -> None:
+    def seen(reads: SomeNamespaces, *asked: str) -> tuple[str, ...] | None:
+        return visible(reads, "own", asked).names  # type: ignore[arg-type]
+
+    assert seen(SomeNamespaces(all_of_them=True)) is None
+    assert seen(SomeNamespaces("a", "b")) == ("a", "b")
+    assert seen(SomeNamespaces("a", listed=False)) == ("own",)
+    assert seen(SomeNamespaces(all_of_them=True), "c", "c") == ("c",)
+    many = visible(SomeNamespaces(*(f"n{number}" for number in range(30))), "own", ())  # type: ignore[arg-type]
+    assert len(many.names or ()) == MOST_NAMESPACES
+    assert "10 more are left out: name them by --namespaces" in many.message
+    with pytest.raises(CommandError, match="at most 20"):
+        visible(SomeNamespaces(), "own", [f"n{number}" for number in range(21)])  # type: ignore[arg-type]
+
+
+def test_rights_are_asked_for_once_in_a_while() -> None:
+    reads = SomeNamespaces("ns")
+    rights = AskedRights(reads)  # type: ignore[arg-type]
+    assert set(rights.of("ns").values()) == {True}
+    assert set(rights.of("other").values()) == {False}
+    before = next(reads.reviews)
+    rights.of("ns")
+    assert next(reads.reviews) == before + 1
+
+
+def test_an_address_is_of_this_machine_and_long_enough_not_to_be_guessed() -> None:
+    gate = Gate(1234)
+    assert gate.address.startswith("http://127.0.0.1:1234/?token=")
+    assert len(gate.token) >= 43
+    parser = ArgumentParser()
+    command.arguments(parser)
+    with pytest.raises(CommandError, match="--port 70000: give 1 to 65535"):
+        command.open_console(None, parser.parse_args(["--port", "70000"]))  # type: ignore[arg-type]
