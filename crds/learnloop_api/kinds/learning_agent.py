@@ -1,6 +1,6 @@
 """LearningAgent: keeps one agent's loop turning."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -47,6 +47,9 @@ class Memory(Resource):
     )
 
 
+Change = Literal["environment", "rewardRevision", "commit", "anomaly", "drift"]
+
+
 class Triggers(Resource):
     """When to train. Any of them fires; runs of one agent never overlap.
 
@@ -68,6 +71,17 @@ class Triggers(Resource):
         ]
         | None
     ) = Field(default=None, description="Cron, five fields, UTC.")
+    on: list[Change] = Field(
+        default_factory=list,
+        max_length=5,
+        json_schema_extra={"listType": "set"},
+        description="Changes that start a run. environment: another world or code than the last run's. "
+        "rewardRevision: another RewardPolicy revision in force. commit: another value of learnloop.dev/commit. "
+        "anomaly, drift: the condition Anomalous becomes true; with the reason SlowDecline it is drift.",
+    )
+    on_interval_seconds: int = Field(
+        default=3600, ge=60, le=2_592_000, description="Between two runs that the same change starts, at least."
+    )
     min_interval_seconds: int = Field(default=60, ge=0, le=2_592_000, description="Rest between two runs.")
 
 
@@ -167,10 +181,20 @@ class LastTraining(Resource):
     """The newest run."""
 
     name: ShortText = Field(description="Name of the TrainingJob.")
-    trigger: ShortText = Field(description="What fired: episodes, schedule, annotation or request.")
+    trigger: ShortText = Field(
+        description="What fired: episodes, schedule, annotation, request, or one of triggers.on."
+    )
     phase: ShortText | None = Field(default=None, description="Phase of the TrainingJob.")
     at: Time = Field(description="When it was created.")
     rewarded: int | None = Field(default=None, ge=0, description="Rewarded episodes when it was triggered.")
+
+
+class ChangeSeen(Resource):
+    """What one of triggers.on was measured by when the newest run began."""
+
+    trigger: Change = Field(description="Which one.")
+    value: ShortText = Field(description="A revision, commit, digest, or since when; empty: there was none.")
+    at: Time | None = Field(default=None, description="When it last started a run.")
 
 
 class AgentMemory(Resource):
@@ -210,6 +234,12 @@ class LearningAgentStatus(Status):
     last_training: LastTraining | None = None
     trainings: int | None = Field(default=None, ge=0, description="Runs so far; the newest TrainingJob's number.")
     training_day: TrainingDay | None = Field(default=None, description="The newest day with a run.")
+    changes: list[ChangeSeen] | None = Field(
+        default=None,
+        max_length=5,
+        json_schema_extra={"listType": "map", "listMapKeys": ["trigger"]},
+        description="What triggers.on compares with.",
+    )
     serving_revision: Revision | None = Field(
         default=None, description="Stable revision of the agent's ModelDeployment."
     )

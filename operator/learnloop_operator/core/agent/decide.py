@@ -5,7 +5,7 @@ from dataclasses import replace
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.core.agent import memory_budget
+from learnloop_operator.core.agent import changes, memory_budget
 from learnloop_operator.core.agent.actor_network import actor_network
 from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
@@ -45,6 +45,8 @@ def decide(world: AgentSnapshot) -> Plan:
     refusal = _refusal(world, verdict.fire)
     if refusal:
         before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
+    seen = changes.remembered(world, verdict.fire.kind if verdict.fire else None)
+    before = before.model_copy(update={"changes": seen})
     jobs, after = _train(world, before, verdict.fire)
     state = status(Facts(world, after, model, registration.mark, verdict, problem))
     return Plan(
@@ -111,7 +113,7 @@ def _train(
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
-    job = training_job(world, number, fire)
+    job = training_job(world, number, fire, changes.noted(before.changes))
     request = granted(world, fire)
     after = before.model_copy(
         update={

@@ -22,6 +22,7 @@ NOTE_TRIGGER = f"{names.GROUP}/trigger"
 NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
 NOTE_TRAIN = f"{names.GROUP}/obeys-train"
 NOTE_REQUEST = f"{names.GROUP}/obeys-request"
+NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
 """On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
 
 ACTOR = "actor"
@@ -33,8 +34,8 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
-    """The run `la-N`."""
+def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: str = "") -> Manifest:
+    """The run `la-N`. `changes`: what triggers.on saw when it began."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
     wish = world.stats.training_wish if world.stats else None
@@ -59,6 +60,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
         NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
         NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
+        NOTE_CHANGES: changes,
     }
     return child(
         world.object,

@@ -1,7 +1,14 @@
 """What is on record of the agent's runs: the status, and the newest TrainingJob where that knows more."""
 
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
-from learnloop_operator.core.agent.manifests import NOTE_REQUEST, NOTE_REWARDED, NOTE_TRAIN, NOTE_TRIGGER
+from learnloop_operator.core.agent.changes import recalled
+from learnloop_operator.core.agent.manifests import (
+    NOTE_CHANGES,
+    NOTE_REQUEST,
+    NOTE_REWARDED,
+    NOTE_TRAIN,
+    NOTE_TRIGGER,
+)
 from learnloop_operator.core.agent.snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 
@@ -17,6 +24,9 @@ def recorded(world: AgentSnapshot) -> LearningAgentStatus:
         update={
             "trainings": newest.number,
             "last_training": _last(newest),
+            "changes": recalled(
+                before.changes, notes.get(NOTE_CHANGES, ""), notes.get(NOTE_TRIGGER, ""), newest.created_at
+            ),
             "observed_train": notes.get(NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
             "observed_training_request": notes.get(NOTE_REQUEST, "")[:LONGEST_NOTE] or before.observed_training_request,
         }

@@ -45,6 +45,7 @@ def status(facts: Facts) -> dict[str, Any]:
         last_training=record.last_training,
         trainings=record.trainings,
         training_day=record.training_day,
+        changes=record.changes,
         serving_revision=served.stable.revision if served and served.stable else None,
         weight=f"{served.weight or 0}%" if served and served.canary else None,
         observed_train=record.observed_train,

@@ -1,14 +1,15 @@
 """Whether it is time to train, and why not."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from croniter import croniter
 
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
+from learnloop_operator.core.agent import changes
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
-from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.tuning.value_objects import value
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
@@ -53,14 +54,18 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     except (ValueError, KeyError) as error:
         field = f"spec.training.triggers.schedule: {triggers.schedule!r}"
         return TriggerVerdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
-    fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
+    changed = changes.verdict(world)
+    fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule) or _by_change(changed)
     if fired and rest <= 0:
         return TriggerVerdict(fired)
     waits = [rest] if fired else []
     waits += [(due - world.now).total_seconds()] if due and not fired else []
+    waits += [changed.rest] if changed and not fired else []
     text = (
         f"{fired.sentence}, in {rest:.0f} s: minIntervalSeconds rests between runs" if fired else _wanted(world, last)
     )
+    if changed and not fired:
+        text = f"{changed.sentence}, at {stamp(world.now + timedelta(seconds=changed.rest))}: onIntervalSeconds; {text}"
     return TriggerVerdict(waiting=text, again_after=max(1.0, min(waits)) if waits else None)
 
 
@@ -89,6 +94,10 @@ def _by_episodes(world: AgentSnapshot, last: LastTraining | None) -> Trigger | N
     if wanted is None or have is None or have < wanted:
         return None
     return Trigger("episodes", f"{have} rewarded episodes, {wanted} wanted")
+
+
+def _by_change(changed: changes.ChangeVerdict | None) -> Trigger | None:
+    return Trigger(changed.kind, changed.sentence) if changed and changed.rest <= 0 else None
 
 
 def _by_clock(world: AgentSnapshot, due: datetime | None, schedule: str | None) -> Trigger | None:
