@@ -44,6 +44,9 @@ class Learnloop:
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
         nats_options: TLS and credentials as nats.connect takes them; default: the service-account token.
+        token_file: a token of audience `learnloop`; default $LEARNLOOP_TOKEN_FILE, else names.TOKEN_FILE.
+        memory_token_file: one for memory_url, of that MemoryService's own audience (names.memory_audience); default
+            $LEARNLOOP_MEMORY_TOKEN_FILE, else names.MEMORY_TOKEN_FILE.
         fallback: observation → action, asked when no policy server answers.
         redactor: applied to every string of a trajectory before it leaves the process; default: keys, tokens,
             passwords, e-mail addresses, cards, IBANs.
@@ -65,6 +68,7 @@ class Learnloop:
         nats_options: dict[str, Any] | None = None,
         namespace: str | None = None,
         token_file: Path | None = None,
+        memory_token_file: Path | None = None,
         fallback: Callable[[Any], Any] | None = None,
         redactor: Redactor | None = None,
         spool_directory: Path | None = None,
@@ -86,9 +90,13 @@ class Learnloop:
         memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "")
         self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0, verify=tls) if memory_url else self._data
         keys = SpoolKeys.read(spool_key_file) if spool_directory else None
+        known = identity
+        if memory_url and memory_url != data_url:  # whom this token is shown to cannot show it to the data plane
+            file = memory_token_file or Path(os.environ.get(names.ENV_MEMORY_TOKEN_FILE) or names.MEMORY_TOKEN_FILE)
+            known = Identity(identity.namespace, file)
         self._couriers = [
-            Courier(client, identity, self.counters, spool_directory / name if spool_directory else None, keys)
-            for name, client in (("memories", self._memories), ("people", self._data))
+            Courier(client, who, self.counters, spool_directory / name if spool_directory else None, keys)
+            for name, client, who in (("memories", self._memories, known), ("people", self._data, identity))
         ]
         self.memory = MemoryClient(self._couriers[0], agent, self._redactor)
         self.people = People(self._couriers[1])

@@ -58,6 +58,14 @@ PORT_PROBES = 8081  # probes and metrics of all servers: no flood of callers tak
 TOKEN_AUDIENCE = "learnloop"
 TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
+MEMORY_TOKEN_FILE = f"{TOKEN_DIRECTORY}/memory-token"
+"""A token for the namespace's own MemoryService, and nobody else: what it is sent, its pods could send on."""
+
+
+def memory_audience(namespace: str, memory_service: str) -> str:
+    """The audience of tokens for one MemoryService."""
+    return f"memory.{GROUP}/{namespace}/{memory_service}"
+
 
 # The authorities that the parts' certificates are made by, beside the token. The operator keeps a ConfigMap of this
 # name in each namespace that it works in; without TLS there is none.
@@ -84,6 +92,8 @@ ENV_BASE_MODEL = "LEARNLOOP_BASE_MODEL"
 
 ENV_DATA_URL = "LEARNLOOP_DATA_URL"
 ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"
+ENV_AUDIENCE = "LEARNLOOP_AUDIENCE"  # of the tokens that a data plane takes; absent: TOKEN_AUDIENCE
+ENV_MEMORY_TOKEN_FILE = "LEARNLOOP_MEMORY_TOKEN_FILE"  # for LEARNLOOP_MEMORY_URL; absent: MEMORY_TOKEN_FILE
 ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"
 ENV_NATS_URL = "LEARNLOOP_NATS_URL"
 ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data plane; absent: no pseudonyms

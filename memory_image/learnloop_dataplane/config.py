@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
@@ -77,6 +78,12 @@ class Config(BaseModel):
     )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
     auth: Literal["jwks", "tokenreview", "none"] = "jwks"
+    audience: str = Field(
+        default=TOKEN_AUDIENCE,
+        min_length=1,
+        max_length=512,
+        description="of the tokens that callers send",
+    )
     jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")
     jwks_token_file: str = IN_CLUSTER_TOKEN
     jwks_ca_file: str = IN_CLUSTER_CA

@@ -2,6 +2,7 @@
 
 import json
 
+from learnloop_api.names import memory_audience
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 AGENT, SERVICE = "walker", "team"
@@ -48,9 +49,8 @@ class Caller:
     def __init__(self, world: World, namespace: str, identity: str) -> None:
         self._world = world
         self._namespace = namespace
-        self._token = world.api.run(
-            "create", "token", "default", "-n", identity, "--audience=learnloop", "--duration=1h"
-        ).strip()
+        audience = f"--audience={memory_audience(namespace, SERVICE)}"
+        self._token = world.api.run("create", "token", "default", "-n", identity, audience, "--duration=1h").strip()
 
     def __call__(self, method: str, path: str, **body: object) -> Json:
         pod = serving(self._world, self._namespace)["metadata"]["name"]

@@ -74,7 +74,7 @@ class Authenticator:
     async def _verify(self, authorization: str | None) -> Identity:
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token or self._tokens is None:
-            raise _unauthorized("send a service-account token with audience learnloop as a Bearer token")
+            raise _unauthorized(f"send a service-account token with audience {self._config.audience} as a Bearer token")
         try:
             account = account_of(await self._tokens.claims(token))
         except ValueError as error:
@@ -91,7 +91,7 @@ def _tokens(config: Config) -> "Tokens":
     # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
     from learnloop_api.service_accounts.token_verification import Tokens
 
-    source = KeySource(config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer)
+    source = KeySource(config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, (config.audience,))
     return Tokens(source)
 
 

@@ -55,7 +55,7 @@ class SharedParts:
         self.kube = (
             _kube(config) if config.training_api or config.sandbox or config.auth == "tokenreview" or asks else None
         )
-        reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
+        reviewer = _reviewer(self.kube, config) if self.kube and config.auth == "tokenreview" else None
         self.authenticator = Authenticator(config, reviewer)
         self.rate = EpisodeRate(config.quotas, self.metrics)
         parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
@@ -88,10 +88,10 @@ def _kube(config: Config) -> "KubeApi":
     return KubeApi(config)
 
 
-def _reviewer(kube: "KubeApi") -> "TokenReviews":
+def _reviewer(kube: "KubeApi", config: Config) -> "TokenReviews":
     from learnloop_dataplane.kubernetes.token_review import TokenReviews
 
-    return TokenReviews(kube)
+    return TokenReviews(kube, config.audience)
 
 
 def _nats(

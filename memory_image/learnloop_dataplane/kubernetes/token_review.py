@@ -17,10 +17,11 @@ class TokenReviews:
 
     Args:
         kube: with the right to create TokenReviews, as system:auth-delegator has.
+        audience: that the tokens must be for.
     """
 
-    def __init__(self, kube: KubeApi) -> None:
-        self._kube = kube
+    def __init__(self, kube: KubeApi, audience: str = names.TOKEN_AUDIENCE) -> None:
+        self._kube, self._audience = kube, audience
         self._known: dict[bytes, tuple[float, bool]] = {}
 
     async def holds(self, token: str) -> bool:
@@ -37,10 +38,10 @@ class TokenReviews:
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [names.TOKEN_AUDIENCE]},
+            "spec": {"token": token, "audiences": [self._audience]},
         }
         status = (await self._kube.request("POST", PATH, body=review)).get("status", {})
-        holds = bool(status.get("authenticated")) and names.TOKEN_AUDIENCE in status.get("audiences", [])
+        holds = bool(status.get("authenticated")) and self._audience in status.get("audiences", [])
         if len(self._known) >= MAX_KNOWN:
             self._known = {key: item for key, item in self._known.items() if now - item[0] < FRESH_SECONDS}
         if len(self._known) < MAX_KNOWN:

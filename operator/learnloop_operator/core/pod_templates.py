@@ -69,12 +69,18 @@ def service_names(namespace: str, *services: str) -> str:
     return ",".join(f"{service}.{namespace}.{end}" for service in services for end in ends)
 
 
-def token_volume() -> dict[str, Any]:
+def token_volume(memory_audience: str = "") -> dict[str, Any]:
     """A projected token that proves the pod's namespace to the data plane, and to nothing else; beside it the bundle
-    of the authorities that the data plane's certificate is of, where there is TLS."""
-    source = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": names.TOKEN_FILE.rsplit("/", 1)[1]}
+    of the authorities that the data plane's certificate is of, where there is TLS. `memory_audience`: one more token,
+    for the namespace's own MemoryService, which therefore never sees the other."""
+    files = {names.TOKEN_FILE: names.TOKEN_AUDIENCE, names.MEMORY_TOKEN_FILE: memory_audience}
+    tokens = [
+        {"serviceAccountToken": {"audience": audience, "expirationSeconds": 3600, "path": file.rsplit("/", 1)[1]}}
+        for file, audience in files.items()
+        if audience
+    ]
     bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
-    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": source}, {"configMap": bundle}]}}
+    return {"name": TOKEN_VOLUME, "projected": {"sources": [*tokens, {"configMap": bundle}]}}
 
 
 def restricted(container: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +126,7 @@ def pod_template(
     labels: Mapping[str, str],
     annotations: Mapping[str, str] | None = None,
     token: bool = True,
+    memory_audience: str = "",
     api_access: bool = False,
     service_account: str | None = None,
     volumes: Sequence[Mapping[str, Any]] = (),
@@ -128,7 +135,8 @@ def pod_template(
     beside: Sequence[Mapping[str, Any]] = (),
     before: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, `api_access` the API server's; `beside` and
+    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, with one for
+    `memory_audience` beside it, `api_access` the API server's; `beside` and
     `before` are further containers, and those that have to end before all others start.
 
     Labels and annotations that learnloop needs win over the user's.
@@ -142,7 +150,7 @@ def pod_template(
         "terminationGracePeriodSeconds": grace_seconds,
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": {}},
-            *([token_volume()] if token else []),
+            *([token_volume(memory_audience)] if token else []),
             *volumes,
             *(options.volumes or ()),
         ],

@@ -142,3 +142,18 @@ async def test_memories_go_to_the_namespaces_own_service_when_there_is_one(
     loop = learn(data_url=f"http://127.0.0.1:{free_port}", memory_url=data_plane.url)
     assert await loop.memory.store({"text": "hello"})
     assert [path for path, _, _ in data_plane.posts] == ["/api/v1/memory/store"]
+
+
+async def test_the_namespaces_own_service_never_sees_the_token_for_the_data_plane(
+    learn: Make, data_plane: Any, free_port: int, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("for-the-data-plane")
+    files = {"token_file": tmp_path / "token", "memory_token_file": tmp_path / "memory-token"}
+    loop = learn(data_url=f"http://127.0.0.1:{free_port}", memory_url=data_plane.url, **files)
+    assert await loop.memory.store({"text": "hello"})
+    (tmp_path / "memory-token").write_text("for-the-memory-service")
+    assert await loop.memory.store({"text": "hello"})
+    same = learn(data_url=data_plane.url, memory_url=data_plane.url, **files)
+    assert await same.memory.store({"text": "hello"})
+    shown = [headers.get("authorization") for _, _, headers in data_plane.posts]
+    assert shown == [None, "Bearer for-the-memory-service", "Bearer for-the-data-plane"]

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE
+from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE, memory_audience
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.access.service_proxy import SendRequest
 from learnloop_operator.cli.errors import CommandError
@@ -43,6 +43,8 @@ class DataPlaneAccess:
         own = f"{cluster.namespace}/{options.memory_service}-memory:http" if options.memory_service else None
         self.namespace = cluster.namespace
         self._cluster, self._account = cluster, options.service_account
+        memory = options.memory_service
+        self._audience = memory_audience(cluster.namespace, memory) if memory else TOKEN_AUDIENCE
         self._send = at_url(options.data_url) if options.data_url else cluster.forward(own or options.data_service)
         self._token, self._since = "", -RENEW_SECONDS
 
@@ -56,7 +58,7 @@ class DataPlaneAccess:
     ) -> Any:
         """The answer's JSON. Raises CommandError with the data plane's own sentence."""
         if time.monotonic() - self._since >= RENEW_SECONDS:
-            self._token, self._since = self._cluster.token(self._account, TOKEN_AUDIENCE), time.monotonic()
+            self._token, self._since = self._cluster.token(self._account, self._audience), time.monotonic()
         headers = {HEADER_TOKEN: self._token, HEADER_NAMESPACE: self.namespace}
         status, text = self._send(method, path, query or {}, headers, body, seconds)
         try:

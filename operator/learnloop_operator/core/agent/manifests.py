@@ -116,7 +116,13 @@ def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) ->
     selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
     code = environment.environment_config_map
     volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
-    template = pod_template(_actor(world, environment), environment.actors.pod, labels=marks, volumes=volumes)
+    template = pod_template(
+        _actor(world, environment),
+        environment.actors.pod,
+        labels=marks,
+        volumes=volumes,
+        memory_audience=world.memory_audience,
+    )
     return child(
         world.object,
         api_version="apps/v1",
@@ -145,7 +151,7 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
     }
     if world.memory_url:
         # Memories live in the namespace's own service; experience always goes to the hub, where it is rewarded.
-        env[ENV_MEMORY_URL] = world.memory_url
+        env |= {ENV_MEMORY_URL: world.memory_url, names.ENV_MEMORY_TOKEN_FILE: names.MEMORY_TOKEN_FILE}
     if environment.environment_config_map:
         env[names.ENV_ENVIRONMENT_DIRECTORY] = names.ENVIRONMENT_DIRECTORY
     if environment.level is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.memory import MemoryUse
@@ -98,3 +99,9 @@ class AgentSnapshot(BaseSnapshot):
     def memory_url(self) -> str:
         """Address of the agent's own MemoryService; "" for the installation's data plane."""
         return (self.memory.url or "") if self.memory else ""
+
+    @property
+    def memory_audience(self) -> str:
+        """Of the tokens for that MemoryService; "" without one."""
+        own = self.spec.memory.service_ref
+        return names.memory_audience(self.namespace, own.name) if own and self.memory_url else ""

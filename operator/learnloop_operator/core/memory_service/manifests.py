@@ -124,6 +124,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
         "LEARNLOOP_AGENT_BUDGETS_FILE": f"{BUDGETS_DIRECTORY}/{BUDGETS_KEY}",
     }
+    env[names.ENV_AUDIENCE] = names.memory_audience(world.namespace, world.name)
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
     # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.

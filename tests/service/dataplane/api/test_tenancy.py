@@ -8,6 +8,9 @@ import asyncpg
 import jwt
 import pytest
 
+from learnloop_api.names import memory_audience
+from learnloop_dataplane.access.authentication import Authenticator
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.experience_tables import SQLModel
 from learnloop_dataplane.postgres.row_level_security import UNSCOPED
@@ -119,6 +122,22 @@ async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster
     assert await _status(guarded, operator, **{"x-learnloop-namespace": "blue"}) == 404
     pretender = cluster.token("blue", sub=OPERATOR)
     assert await _status(guarded, pretender, **{"x-learnloop-namespace": "red"}) == 401
+
+
+async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_the_data_plane(
+    guarded: Api, cluster: Cluster
+) -> None:
+    notes, other, theirs = (memory_audience(*own) for own in (("red", "notes"), ("red", "other"), ("blue", "notes")))
+    config = guarded.plane.shared.config.model_copy(update={"audience": notes})
+    service = Authenticator(config)
+    identity = await service.identify(f"Bearer {cluster.token('red', aud=[notes])}", None)
+    assert identity.namespace == "red"
+    for audience in ("learnloop", other, theirs):
+        with pytest.raises(ApiError, match="Audience doesn't match"):
+            await service.identify(f"Bearer {cluster.token('red', aud=[audience])}", None)
+    with pytest.raises(ApiError, match=f"audience {notes} as a Bearer token"):
+        await service.identify(None, None)
+    assert await _status(guarded, cluster.token("red", aud=[notes])) == 401
 
 
 async def test_bad_tokens_are_refused(guarded: Api, cluster: Cluster) -> None:

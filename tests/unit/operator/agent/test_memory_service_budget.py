@@ -78,3 +78,18 @@ def test_one_that_moves_back_has_it_put_again() -> None:
     assert asks(LearningAgentSpec.model_validate(home), status(there))
     back = decide(world(0, spec=home, before=there.status))
     assert back.calls == (Call("PUT", PATH, MemoryBudget(memories=7).model_dump(exclude_none=True)),)
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_actors_have_a_token_of_their_own_for_that_service_alone(elsewhere: bool) -> None:
+    wanted = spec(**({"memory": {"serviceRef": {"name": "m"}}} if elsewhere else {}))
+    home = MemoryHome(True, URL, True) if elsewhere else None
+    plan = decide(world(0, spec=wanted, before=BARE, memory=home))
+    template = next(item for item in plan.apply if item["metadata"]["name"] == "la-actor")["spec"]["template"]["spec"]
+    volume = next(item for item in template["volumes"] if item["name"] == "learnloop-token")
+    sources = [item["serviceAccountToken"] for item in volume["projected"]["sources"] if "serviceAccountToken" in item]
+    told = {item["path"]: item["audience"] for item in sources}
+    assert told == {"token": "learnloop"} | ({"memory-token": "memory.learnloop.dev/ns/m"} if elsewhere else {})
+    env = {item["name"]: item.get("value") for item in template["containers"][0]["env"]}
+    mounted = "/var/run/secrets/learnloop.dev/memory-token"
+    assert env.get("LEARNLOOP_MEMORY_TOKEN_FILE") == (mounted if elsewhere else None)

@@ -35,7 +35,8 @@ class Proxy:
         def send(
             method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: Any, seconds: float
         ) -> tuple[int, str]:
-            assert headers == {"x-learnloop-token": "default/learnloop", "x-learnloop-namespace": "team-a"}
+            token = "default/memory.learnloop.dev/team-a/mem" if "/mem-memory" in service else "default/learnloop"
+            assert headers == {"x-learnloop-token": token, "x-learnloop-namespace": "team-a"}
             self.asked.append((method, path, dict(query), body))
             return self.status, json.dumps(self.answers.pop(0))
 

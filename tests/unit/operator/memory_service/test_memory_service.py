@@ -130,6 +130,12 @@ def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
     assert ready(missing)["message"].startswith("spec.weaviate.apiKeySecretRef: Secret w does not exist")
 
 
+def test_it_takes_tokens_for_itself_alone() -> None:
+    containers = decide(world()).apply[-1]["spec"]["template"]["spec"]["containers"]
+    env = {item["name"]: item.get("value") for item in containers[0]["env"]}
+    assert env["LEARNLOOP_AUDIENCE"] == "memory.learnloop.dev/ns/mem"
+
+
 def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> None:
     spec = {"storage": {}, "engine": "weaviate", "weaviate": {"url": "http://w.example:8080"}}
     more = {"database": {"metadata": {}}, "server": deployment()}
