@@ -1,12 +1,12 @@
-"""`python -m bench.adversary [STATEMENTS [FRAMES [BODIES [REQUESTS [SOCKETS [SPECS]]]]]]`: attacks, on real servers.
+"""`python -m bench.adversary [STATEMENTS [FRAMES [BODIES [REQUESTS [SOCKETS [SPECS [REPORTS]]]]]]]`: on real servers.
 
 - tenants: SQL and HTTP across namespaces (bench.pipeline.tenancy): reads, writes, forged rows, forged tokens.
 - broker: NATS frames from a grammar by a tenant's connection, with replies, headers and dedupe ids of others.
 - bodies: malformed, deep, wide and numerous JSON; memory at its peak over idle.
 - outcomes: forged outcomes at a policy server.
+- manifests: forged proofs, heartbeats and checkpoints of a run, beside a real API server.
 - sockets: silent and dripping connections beside a neighbour.
 - floods: one namespace asks as fast as it can beside a neighbour.
-
 - escalation: custom resources with every field of PodOptions, through what the operator renders.
 
 PostgreSQL, NATS and the data plane as processes, the policy server on a socket. The admission policy, which refuses the
@@ -23,7 +23,15 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from bench.adversary import broker_frames, escalation, floods, hostile_bodies, policy_servers, slow_sockets
+from bench.adversary import (
+    broker_frames,
+    escalation,
+    floods,
+    forged_manifests,
+    hostile_bodies,
+    policy_servers,
+    slow_sockets,
+)
 from bench.adversary.found import Found
 from bench.adversary.world import World, standing
 from bench.arguments import numbers
@@ -64,12 +72,21 @@ async def at_the_servers(world: World, frames: int, bodies: int, requests: int, 
 def main(arguments: list[str]) -> int:
     """0 when everything was held off."""
     asked = numbers(
-        __doc__, arguments, statements=1_000_000, frames=10_000, bodies=10_000, requests=5000, sockets=400, specs=2000
+        __doc__,
+        arguments,
+        statements=1_000_000,
+        frames=10_000,
+        bodies=10_000,
+        requests=5000,
+        sockets=400,
+        specs=2000,
+        reports=5000,
     )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as text, standing(Path(text)) as world:
         found = asyncio.run(at_the_servers(world, asked.frames, asked.bodies, asked.requests, asked.sockets))
     found["escalation"] = escalation.attack(asked.specs, SEED)
+    found["manifests"] = forged_manifests.attack(asked.reports, SEED)
     found["tenants"] = tenants(asked.statements, min(10_000, asked.statements))
     breaches = [f"{name}: {text}" for name, one in found.items() for text in one.breaches]
     for text in breaches[:50]:
