@@ -10,6 +10,7 @@ from learnloop_sdk.errors import (
     PolicyFailed,
     PolicyRefused,
     PolicyUnavailable,
+    Stopped,
 )
 from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.loop import Learnloop
@@ -35,6 +36,7 @@ __all__ = [
     "PolicyUnavailable",
     "Recall",
     "StepResult",
+    "Stopped",
     "difference",
     "execute_with_learning",
     "redact_text",

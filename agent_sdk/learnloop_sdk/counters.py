@@ -14,6 +14,7 @@ class Counters:
     episodes_abandoned: int = 0
     actions: int = 0
     actions_by_fallback: int = 0
+    actions_overridden: int = 0
     request_retries: int = 0
     end_failures: int = 0
     trajectories_recorded: int = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
-from learnloop_sdk.errors import ArmWithdrawn, LearnloopError, PolicyUnavailable
+from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.recording.step_rows import Decision, Steps
 from learnloop_sdk.values import flat, plain
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 FALLBACK_REVISION = "fallback"
 EXTERNAL_REVISION = "external"
+OVERRIDE_REVISION = "override"
 MAX_REOPENINGS = 3
 Status = Literal["completed", "error", "withdrawn"]
 
 
 @dataclass(slots=True)
 class Segment:
-    """What one arm (or the fallback) decided."""
+    """What one arm (or the fallback) decided. `overridden`: a person has decided in it: it is neither recorded nor
+    reported, for it says nothing of a policy."""
 
     episode_id: str
     revision: str
@@ -40,6 +42,7 @@ class Segment:
     total: float = 0.0
     continues: str = ""
     last: Any = None
+    overridden: bool = False
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def see(self, observation: Any) -> None:
@@ -100,7 +103,8 @@ class Episode:
 
     @property
     def revision(self) -> str:
-        """Policy revision that decides now; "fallback" or the external agent's own when no arm does."""
+        """Policy revision that decides now; "fallback" or the external agent's own when no arm does; "override" once a
+        person has decided in the policy's place."""
         return self.segment.revision
 
     async def __aenter__(self) -> "Episode":
@@ -114,6 +118,9 @@ class Episode:
         if kind is None:
             self._loop.counters.episodes_completed += 1
             await self._finish("completed")
+        elif issubclass(kind, Stopped):
+            self._loop.counters.episodes_withdrawn += 1
+            await self._finish("withdrawn")
         elif issubclass(kind, Exception):
             self._loop.counters.episodes_failed += 1
             await self._finish("error")
@@ -131,7 +138,8 @@ class Episode:
         """The policy's action for `observation` (numbers, flat or nested; arrays welcome).
 
         A withdrawn arm is replaced by the stable one without the caller noticing; the steps taken so far become a
-        trajectory of their own. Raises PolicyUnavailable, PolicyFailed, InvalidObservation.
+        trajectory of their own. So do the steps before a person's override: what follows it is recorded nowhere. Raises
+        PolicyUnavailable, PolicyFailed, InvalidObservation, Stopped.
         """
         numbers = flat(observation)
         while True:
@@ -141,13 +149,29 @@ class Episode:
             try:
                 asked = self.explore if explore is None else explore
                 answer = await self._loop.policy.act(segment.opened, numbers, asked)
+            except FallbackOrdered as error:
+                if self._loop.fallback is None:
+                    raise
+                log.warning("episode %s: %s", segment.episode_id, error)
+                await self._leave_to_person(numbers, FALLBACK_REVISION, None)
             except (ArmWithdrawn, PolicyUnavailable) as error:
                 segment.see(numbers)
                 await self._replace("withdrawn" if isinstance(error, ArmWithdrawn) else "error", error)
             else:
+                if answer.override and not segment.overridden:
+                    await self._leave_to_person(numbers, OVERRIDE_REVISION, segment.opened)
+                self._loop.counters.actions_overridden += answer.override is not None
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration)
                 self._loop.counters.actions += 1
                 return answer.action
+
+    async def _leave_to_person(self, numbers: list[float], revision: str, opened: OpenedEpisode | None) -> None:
+        """Close the part that the policy has played; of what follows nothing is recorded."""
+        old = self.segment
+        old.see(numbers)
+        self._loop.counters.episodes_withdrawn += 1
+        self._segment = Segment(old.episode_id, revision, opened, continues=old.episode_id, overridden=True)
+        await self._close(old, "withdrawn", None)
 
     def _decide_by_fallback(self, observation: Any, numbers: list[float]) -> Any:
         if self._loop.fallback is None:
@@ -185,7 +209,7 @@ class Episode:
         segment.total += value
         self.length += 1
         self.episode_return += value
-        if not self._recorded:
+        if not self._recorded or segment.overridden:
             return
         if segment.length <= MAX_STEPS:
             segment.steps.append(decision, value, terminated, truncated)
@@ -269,7 +293,8 @@ class Episode:
             if self._loop.fallback is None:
                 raise
             log.warning("no policy server: the fallback decides: %s", error)
-            return Segment(uuid.uuid4().hex, FALLBACK_REVISION, None, continues=continues)
+            ordered = isinstance(error, FallbackOrdered)
+            return Segment(uuid.uuid4().hex, FALLBACK_REVISION, None, continues=continues, overridden=ordered)
         return Segment(opened.episode_id, opened.revision, opened, continues=continues)
 
     async def _replace(self, status: Status, cause: LearnloopError) -> None:
@@ -292,6 +317,8 @@ class Episode:
 
     async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
         """Report the outcome to the arm and hand the trajectory to the recorder."""
+        if segment.overridden:
+            return
         if segment.steps:
             await self._loop.publish(self._trajectory(segment, status, success), segment.steps)
         if segment.opened is None:

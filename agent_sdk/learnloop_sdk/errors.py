@@ -17,6 +17,15 @@ class PolicyRefused(LearnloopError):
     """The policy server does not serve this caller: its token is missing, has ended, or is of another namespace."""
 
 
+class FallbackOrdered(PolicyUnavailable):
+    """A person has ordered that the agent's own fallback decides. Episodes obey by themselves where there is one."""
+
+
+class Stopped(LearnloopError):
+    """A person has ordered that this agent gets no answer; the message says who, until when and why. No fallback takes
+    its place: end what the agent does."""
+
+
 class InvalidObservation(LearnloopError):
     """The observation is not one the served policy takes; the message says what it takes."""
 

@@ -14,11 +14,13 @@ from learnloop_api.wire.routing import ActResponse, EndEpisode, OpenedEpisode, O
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.errors import (
     ArmWithdrawn,
+    FallbackOrdered,
     InvalidObservation,
     LearnloopError,
     PolicyFailed,
     PolicyRefused,
     PolicyUnavailable,
+    Stopped,
 )
 from learnloop_sdk.transport.http1_client import ConnectionPool, Response
 from learnloop_sdk.transport.identity import Identity
@@ -49,7 +51,8 @@ class PolicyClient:
         self._identity = identity
 
     async def open(self, request: OpenEpisode) -> OpenedEpisode:
-        """Get an arm for a new episode; raises PolicyUnavailable, PolicyRefused, ArmWithdrawn, LearnloopError."""
+        """Get an arm for a new episode; raises PolicyUnavailable, PolicyRefused, ArmWithdrawn, FallbackOrdered,
+        Stopped, LearnloopError."""
         body = request.model_dump_json(exclude_none=True).encode()
         response = await self._post(self._endpoint, "/v1/episodes", body, "", self._retry_seconds)
         try:
@@ -58,7 +61,8 @@ class PolicyClient:
             raise LearnloopError(f"{self._endpoint} is not a learnloop policy server: {error}") from error
 
     async def act(self, episode: OpenedEpisode, observation: list[float], explore: bool) -> ActResponse:
-        """The arm's decision; raises PolicyUnavailable, PolicyFailed, InvalidObservation, ArmWithdrawn."""
+        """The arm's decision; raises PolicyUnavailable, PolicyFailed, InvalidObservation, ArmWithdrawn,
+        FallbackOrdered, Stopped."""
         if not isfinite(sum(observation)):
             raise InvalidObservation(
                 "observation: must be finite numbers: one is NaN or infinite, or all are too large"
@@ -117,6 +121,10 @@ def _trouble(response: Response) -> LearnloopError:
         refusal = ServingError.model_validate_json(response.body)
     except ValidationError:
         return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
+    if refusal.reason == "Stopped":
+        return Stopped(refusal.message)
+    if refusal.reason == "FallbackOrdered":
+        return FallbackOrdered(refusal.message)
     if response.status in (404, 410, 421):  # 404: the servers' key was made anew, and they do not know their ids
         return ArmWithdrawn(refusal.message)
     if response.status in (401, 403):

@@ -41,6 +41,10 @@ ANNOTATION_PROMOTE = (
 )
 ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
 
+ANNOTATION_OVERRIDE = f"{GROUP}/override"
+"""A person decides in the policy's place. It is signed as VERBS are; WHAT is a query string, which the operator's
+core/rollout/model/overrides.py describes."""
+
 ANNOTATION_AUTHOR = f"{GROUP}/author"  # who wrote the spec, where the chart's approvals.fourEyes asks for it
 
 
@@ -112,6 +116,7 @@ HEADER_ARM = "x-learnloop-arm"
 HEADER_EPISODE = "x-learnloop-episode"  # of a gateway before a language model: the conversation a request belongs to
 HEADER_TRAJECTORY = "x-learnloop-trajectory"  # what the gateway records the conversation under: feedback goes by it
 HEADER_REVISION = "x-learnloop-revision"  # who answered; "fallback" where no arm did
+HEADER_OVERRIDE = "x-learnloop-override"  # a person decided in the model's place: fixed|fallback
 HEADER_HOP = "x-learnloop-hop"  # one gateway asks another: it answers itself, or not at all
 HEADER_TOKEN = "x-learnloop-token"  # the token where a proxy keeps Authorization for itself, as the API server's does
 HEADER_NAMESPACE = "x-learnloop-namespace"  # honoured only from the operator's own service account
@@ -135,7 +140,7 @@ METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns o
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
 METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow; no server had opened or sent it
-METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: invalid|again
+METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: invalid|again|overridden
 METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
 

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
-from learnloop_api.wire.routing import Arm
+from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_gateway.openai_api.errors import ApiError
 from learnloop_serving.arms.arm_draw import stable_arm
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds, Opening
 from learnloop_serving.episodes import Episodes
-
-STABLE_ONLY = b'{"stable_only":true}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,25 @@ class Arms:
     """The arms of one ModelDeployment, seen from the gateway of one of them."""
 
     def __init__(
-        self, model_deployment: str, revision: str, episodes: Episodes, routing: RoutingState, seal: Seal
+        self,
+        model_deployment: str,
+        revision: str,
+        episodes: Episodes,
+        routing: RoutingState,
+        seal: Seal,
+        agent: str = "",
     ) -> None:
+        """`agent`: whose conversations they are; "": nobody's."""
         self._revision, self._episodes, self._routing = revision, episodes, routing
+        self._requests = {
+            stable: OpenEpisode(agent=agent or None, stable_only=stable).model_dump_json().encode()
+            for stable in (False, True)
+        }
         self._pinned = EpisodeIds(f"{model_deployment}\0pinned", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
-        """Draw an arm for a new conversation; raises Refusal 503."""
-        opened = self._episodes.open(STABLE_ONLY if stable_only else b"")
+        """Draw an arm for a new conversation; raises Refusal 403, 409, 503."""
+        opened = self._episodes.open(self._requests[stable_only])
         opening = self._episodes.ids.read(opened.episode_id)
         assert opening is not None
         return Place(opening, self._url(opened.revision), is_new=True, continues=continues)
@@ -79,6 +88,10 @@ class Arms:
         table = self._routing.table
         stable = stable_arm(table) if table is not None else None
         return stable is not None and stable.revision != revision
+
+    def override(self, agent: str) -> Override | None:
+        """What a person has ordered for `agent` in the model's place."""
+        return self._routing.overrides.now(agent_tag(agent))
 
     def is_shadow(self) -> bool:
         """This arm answers nobody but those who pin it."""

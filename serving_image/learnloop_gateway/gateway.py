@@ -10,9 +10,10 @@ import orjson
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.routing import EndEpisode
+from learnloop_api.wire.routing import EndEpisode, Override
 from learnloop_gateway.answering import Answering
 from learnloop_gateway.arms import Arms, Place
+from learnloop_gateway.by_person import say_fixed, stopped
 from learnloop_gateway.forwarding import Forwarding, Unreachable
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.openai_api.errors import ApiError, invalid, of_refusal
@@ -102,10 +103,48 @@ class Gateway:
             if request.model != self.settings.serving.model_deployment:
                 told = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
                 raise ApiError(404, told, param="model", code="model_not_found")
+            override = self._arms.override(self.settings.agent)
+            if override is not None and not self._judges(headers):
+                await self._by_person(override, request, headers, body, out)
+                return
             place = self._place(headers)
             await self._at(place, path, headers, body, request, out)
         finally:
             self._in_flight -= 1
+
+    def _judges(self, headers: Headers) -> bool:
+        """Does an account ask that may choose an arm, as gates do? Its questions are no user's."""
+        if names.HEADER_ARM not in headers or self.settings.serving.routing_mode == "gateway":
+            return False
+        subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
+        return subject is not None and _account(subject) in self.settings.pin_accounts
+
+    async def _by_person(
+        self,
+        override: Override,
+        request: ChatRequest | CompletionRequest,
+        headers: Headers,
+        body: bytes,
+        out: Outgoing,
+    ) -> None:
+        """Do what a person has ordered. A conversation that was under way is over, and nobody's evidence."""
+        self.metrics.apart["act", "overridden"].inc()
+        episode = headers.get(names.HEADER_EPISODE, "")
+        if session := self._sessions.find(episode):
+            session.evidence = False
+            await self._sessions.drop(session)
+        if episode:
+            out.headers[names.HEADER_EPISODE] = episode
+        if override.instead == "fixed":
+            await say_fixed(override, self.settings.serving.model_deployment, request, out)
+            return
+        if override.instead == "stop":
+            raise stopped(override)
+        if self._fallback is None:
+            told = f"there is no fallback, and it is ordered {override.told()}"
+            raise ApiError(503, told, code="no_fallback", retry_after=60)
+        out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_OVERRIDE: "fallback"}
+        await self._ask_fallback(request, body, out)
 
     def _place(self, headers: Headers) -> Place:
         """The conversation of a request, a new one where it names none; raises ApiError and Refusal."""
@@ -130,7 +169,7 @@ class Gateway:
         subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
         if subject is None:
             return  # everybody is served: whoever can ask here can ask the arm's own Service
-        account = subject.removeprefix("system:serviceaccount:").replace(":", "/", 1)
+        account = _account(subject)
         if account not in self.settings.pin_accounts:
             told = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
             raise ApiError(403, told, code="pin_refused")
@@ -174,7 +213,11 @@ class Gateway:
 
     async def _here(self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
         """Answer by the own arm's server, and count what that says of the arm."""
-        session = self._session(place, request)
+        touched = not place.pinned and self._episodes.touched(place.opening)
+        known = self._sessions.find(place.opening.episode_id) if touched else None
+        if known is not None and not known.private:
+            await self._sessions.drop(known)
+        session = self._session(place, request, touched=touched)
         await self._sessions.part(session)
         session = self._sessions.find(place.opening.episode_id) or session
         out.headers[names.HEADER_TRAJECTORY] = session.trajectory_id
@@ -207,7 +250,7 @@ class Gateway:
             self.metrics.failed("act")
         self.metrics.observe["act"](seconds)
 
-    def _session(self, place: Place, request: ChatRequest | CompletionRequest) -> Session:
+    def _session(self, place: Place, request: ChatRequest | CompletionRequest, *, touched: bool) -> Session:
         found = self._sessions.find(place.opening.episode_id)
         if found is None:
             found = self._sessions.add(
@@ -218,6 +261,8 @@ class Gateway:
                     continues=place.continues,
                     evidence=not place.pinned,
                     pinned=place.pinned,
+                    # What a person said stands in its history: nothing is learned from what follows.
+                    private=touched,
                     # A gateway that forwards has opened it for this very request.
                     joined=not place.is_new and not place.url and bool(request_history(request)),
                 )
@@ -238,6 +283,10 @@ class Gateway:
                 session.row.broken = "fallback"
         out.headers[names.HEADER_REVISION] = FALLBACK
         out.headers.pop(names.HEADER_TRAJECTORY, None)
+        await self._ask_fallback(request, body, out)
+
+    async def _ask_fallback(self, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
+        assert self._fallback is not None
         try:
             await self._fallback.stand_in(request, orjson.loads(body), out)
         except UpstreamDown as error:
@@ -266,9 +315,11 @@ class Gateway:
             except Unreachable as error:
                 raise ApiError(502, f"the arm of the conversation does not answer: {error}", retry_after=1) from error
             return
-        session = await self._sessions.end(episode_id, ending.status, ending.success, ending.episode_return)
+        touched = not place.pinned and self._episodes.touched(place.opening)
+        status, success = ("withdrawn", None) if touched else (ending.status, ending.success)
+        session = await self._sessions.end(episode_id, status, success, ending.episode_return)
         counted = False
-        if not place.pinned and (session is None or session.evidence):
+        if not place.pinned and (session is None or session.evidence or touched):
             counted = self._episodes.end(place.opening, None, body)
         answer: dict[str, Any] = {"counted": counted}
         if session is not None:
@@ -295,6 +346,11 @@ class Gateway:
         await self._sessions.leave()
         await self._forwarding.close()
         await self._upstream.close()
+
+
+def _account(subject: str) -> str:
+    """NAMESPACE/NAME of a token's ServiceAccount."""
+    return subject.removeprefix("system:serviceaccount:").replace(":", "/", 1)
 
 
 def request_history(request: ChatRequest | CompletionRequest) -> bool:

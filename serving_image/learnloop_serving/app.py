@@ -18,7 +18,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
 from learnloop_api.acting.policy import Policy, PolicyError
-from learnloop_api.wire.routing import ActRequest, ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
+from learnloop_api.wire.routing import (
+    ActRequest,
+    ActResponse,
+    EndEpisode,
+    OpenedEpisode,
+    OpenEpisode,
+    Override,
+    ServingError,
+)
 from learnloop_serving.callers import Callers
 from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
@@ -34,7 +42,7 @@ PREFIX = "/v1/episodes"
 ARM_HEADER = names.HEADER_ARM.encode()
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
-Fault = Literal["nobody", "caller", "arm"]
+Fault = Literal["nobody", "caller", "arm", "person"]
 NEW = Opening("")
 """The episode of a request that is about to open it."""
 
@@ -85,9 +93,10 @@ class Arm:
         return status, answer
 
     def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
-        """What a request says of this arm: nothing where its caller is at fault, or its episode failed before."""
-        if fault == "caller":
-            self.metrics.apart[verb, "invalid"].inc()
+        """What a request says of this arm: nothing where its caller is at fault, where a person decided in the policy's
+        place, or where its episode failed before."""
+        if fault in ("caller", "person"):
+            self.metrics.apart[verb, "invalid" if fault == "caller" else "overridden"].inc()
             return
         if fault == "arm" and verb == "act" and not self.episodes.fails_first(opening):
             self.metrics.apart["act", "again"].inc()
@@ -99,15 +108,24 @@ class Arm:
     async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[int, bytes, Fault]:
         """Status, body, and who is at fault."""
         try:
+            if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
+                return 200, self._fixed(override), "person"
             return 200, await self._do(verb, opening, arm, body), "nobody"
         except Refusal as refusal:
-            return refusal.status, _refused(refusal), "caller" if refusal.by_caller else "nobody"
+            by: Fault = "person" if refusal.by_person else "caller" if refusal.by_caller else "nobody"
+            return refusal.status, _refused(refusal), by
         except PolicyError as error:
             log.error("policy failed: %s", error)
             return 500, _refused(Refusal(500, "PolicyError", str(error))), "arm"
         except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
             log.exception("%s failed", verb)
             return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log")), "arm"
+
+    def _fixed(self, override: Override) -> bytes:
+        """The action that a person has ordered, whatever was observed: it is certain, so its log-probability is 0."""
+        action = override.choice if override.choice is not None else override.numbers
+        said = {"action": action, "log_prob": 0.0, "exploration": False, "revision": self.settings.revision}
+        return orjson.dumps(said | {"override": "fixed"})
 
     async def _do(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
@@ -256,7 +274,7 @@ def _add_probes(app: FastAPI, arm: Arm) -> None:
 def _document_episodes(app: FastAPI, arm: Arm) -> None:
     """The same verbs as routes: they give /openapi.json its schemas, the short cut answers before them."""
     refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": ServingError} for status in (400, 404, 410, 413, 421, 500, 503)
+        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 421, 500, 503)
     }
 
     def handler(verb: str) -> Callable[..., Awaitable[Response]]:

@@ -2,8 +2,10 @@
 
     REVISION.tTIME.rRANDOM.mMARK      e.g. 1a2b3c4d.t6921a0c4.r0f1e2d3c4b5a69788796a5b4.m<32 digits>
 
-All hexadecimal; TIME is the second of the opening (Unix). The letters part the digits, so that no chance makes a
-telephone or card number of them, which redaction would take out. For everybody else an id is opaque.
+All hexadecimal; TIME is the second of the opening (Unix). The last eight digits of RANDOM are the tag of the agent
+(wire.routing.agent_tag), by which a person's override finds the episodes of one agent. The letters part the digits, so
+that no chance makes a telephone or card number of them, which redaction would take out. For everybody else an id is
+opaque.
 """
 
 import re
@@ -11,20 +13,24 @@ import secrets
 import time
 from dataclasses import dataclass
 
+from learnloop_api.wire.routing import agent_tag
 from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 
 PURPOSE = b"episode"
-_SEALED = re.compile(rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{24}})\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII)
+_SEALED = re.compile(
+    rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{16}}([0-9a-f]{{8}}))\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII
+)
 _OLDER = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an id says of its episode: the arm that owns it and when it was opened (Unix, seconds)."""
+    """What an id says of its episode: the arm that owns it, when it was opened (Unix, seconds) and its agent's tag."""
 
     episode_id: str
     revision: str = ""
     at: int = 0
+    tag: str = ""
 
     @property
     def proven(self) -> bool:
@@ -39,9 +45,9 @@ class EpisodeIds:
         self._purpose = b"%b\0%b" % (PURPOSE, model_deployment.encode())
         self._seal = seal
 
-    def make(self, revision: str) -> str:
-        """The id of an episode that is opened now and belongs to the arm `revision`."""
-        said = f"{revision}.t{int(time.time()):08x}.r{secrets.token_hex(12)}"
+    def make(self, revision: str, agent: str | None = None) -> str:
+        """The id of an episode of `agent` that is opened now and belongs to the arm `revision`."""
+        said = f"{revision}.t{int(time.time()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
         return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
 
     def read(self, episode_id: str) -> Opening | None:
@@ -49,7 +55,7 @@ class EpisodeIds:
         found = _SEALED.fullmatch(episode_id)
         if found is None:
             return Opening(episode_id) if _OLDER.fullmatch(episode_id) else None
-        said, revision, at, mark = found.groups()
+        said, revision, at, tag, mark = found.groups()
         if not self._seal.holds(self._purpose, said.encode(), mark):
             return None
-        return Opening(episode_id, revision, int(at, 16))
+        return Opening(episode_id, revision, int(at, 16), tag)

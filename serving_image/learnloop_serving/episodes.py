@@ -19,7 +19,9 @@ from learnloop_api.wire.routing import (
     EndEpisode,
     OpenedEpisode,
     OpenEpisode,
+    Override,
     RoutingTable,
+    agent_tag,
 )
 from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.arms.canary_reachability import Reach
@@ -28,7 +30,7 @@ from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds, Opening
 from learnloop_serving.inference_protocol.stable_stand_in import StandIn
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Refusal, invalid
+from learnloop_serving.refusal import Refusal, invalid, ordered
 from learnloop_serving.shadow_mode.mirror import Mirror
 from learnloop_serving.shadow_mode.shadow_arm import Shadow
 
@@ -95,12 +97,15 @@ class Episodes:
         return self._routing.table is not None
 
     def open(self, body: bytes) -> OpenedEpisode:
-        """Give a new episode to an arm; raises Refusal 400, 410, 503."""
+        """Give a new episode to an arm; raises Refusal 400, 403, 409, 410, 503."""
         try:
             request = OpenEpisode.model_validate_json(body or b"{}")
         except ValidationError as error:
             raise invalid(error) from error
         table = self._table()
+        override = self._routing.overrides.now(agent_tag(request.agent))
+        if override is not None and override.instead != "fixed":
+            raise ordered(override)
         now = datetime.now(UTC)
         if self._mode == "service":
             stable_only, reached = request.stable_only, self.reach.reached
@@ -111,7 +116,7 @@ class Episodes:
             raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
         self._metrics.opened(arm.revision)
         return OpenedEpisode(
-            episode_id=self.ids.make(arm.revision),
+            episode_id=self.ids.make(arm.revision, request.agent),
             model_deployment=self._model_deployment,
             revision=arm.revision,
             role=arm.role,
@@ -145,6 +150,21 @@ class Episodes:
         drawn = (decision.action, decision.log_prob) if decision.drawn else ()
         self._copy(opening, request.observation, advice.action, *drawn)
         return decision
+
+    def by_person(self, opening: Opening) -> Override | None:
+        """What a person has ordered for an episode in the policy's place, where its action is fixed.
+
+        Raises:
+            Refusal: 403, 409: nobody here answers.
+        """
+        override = self._routing.overrides.now(opening.tag)
+        if override is not None and (override.instead != "fixed" or override.answer is not None):
+            raise ordered(override)
+        return override
+
+    def touched(self, opening: Opening) -> bool:
+        """Was it a person who decided, at any moment since the episode was opened?"""
+        return self._routing.overrides.touched(opening.tag, opening.at)
 
     def _copy(self, opening: Opening, *decision: Any) -> None:
         if opening.proven:
@@ -188,6 +208,11 @@ class Episodes:
         if not self._ended.is_new(episode_id):
             self._metrics.uncounted["again"].inc()
             return False
+        if self.touched(opening):
+            # An arm has no part in what a person did, good or bad; and it is not overdue either.
+            self._metrics.withdrawn(lasted)
+            self.mirror.ended(episode_id, "withdrawn", 0.0, ending.length)
+            return True
         self._metrics.ended(_outcome(ending), ending.episode_return, lasted)
         self.mirror.ended(episode_id, ending.status, ending.episode_return, ending.length)
         return True
@@ -198,7 +223,10 @@ class Episodes:
         return self._failed.is_new(opening.episode_id)
 
     def serving(self) -> Policy:
-        """The policy for requests that know no episodes; raises Refusal 410, 503."""
+        """The policy for requests that know no episodes; raises Refusal 403, 409, 410, 503."""
+        override = self._routing.overrides.now("")
+        if override is not None:  # a tensor has no place for a fixed action, and the policy must not answer
+            raise ordered(override)
         policy = self.loaded()
         self._check_serves()
         return policy

@@ -20,6 +20,13 @@ RETURN_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
 """Where returns of any sign and size can be told apart: six bounds in each power of ten."""
 _ARM = ("model_deployment", "revision")
 _MAX_REVISIONS = 64
+_APART = {
+    "open": ("invalid", "overridden"),
+    "act": ("invalid", "again", "overridden"),
+    "end": ("invalid",),
+    "infer": ("invalid", "overridden"),
+}
+"""Why requests are no evidence, by verb."""
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
 
 
@@ -87,14 +94,13 @@ class Metrics:
         )
         apart = Counter(
             names.METRIC_REQUESTS_UNCOUNTED,
-            "Requests that are no evidence: no policy could answer them, or their episode has failed before",
+            "Requests that are no evidence: no policy could answer them, their episode has failed before, or a person "
+            "decided in the policy's place",
             (*_ARM, "verb", "reason"),
             registry=self.registry,
         )
         self.apart = {
-            (verb, reason): apart.labels(*self._own, verb, reason)
-            for verb in VERBS
-            for reason in (("invalid", "again") if verb == "act" else ("invalid",))
+            (verb, reason): apart.labels(*self._own, verb, reason) for verb in VERBS for reason in _APART[verb]
         }
         strangers = Counter(
             names.METRIC_CALLERS_REFUSED,
@@ -161,6 +167,11 @@ class Metrics:
             self._gain.inc(episode_return)
         else:
             self._loss.inc(-episode_return)
+
+    def withdrawn(self, seconds: float) -> None:
+        """An episode ended that a person had touched: its return is nobody's."""
+        self._outcomes["withdrawn"].inc()
+        self._lasted.observe(max(0.0, seconds))
 
     def failed(self, verb: str) -> None:
         """A request failed because of the server or its policy, not because of its caller."""

@@ -4,12 +4,16 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from learnloop_api.wire.routing import Override
+
 Reason = Literal[
     "ArmWithdrawn",
+    "FallbackOrdered",
     "Forbidden",
     "InvalidInput",
     "NotReady",
     "PolicyError",
+    "Stopped",
     "TooLarge",
     "Unauthorized",
     "UnknownEpisode",
@@ -30,6 +34,18 @@ class Refusal(Exception):
     def by_caller(self) -> bool:
         """What was sent is no request that any policy could answer: it says nothing of this one."""
         return self.reason in ("InvalidInput", "TooLarge")
+
+    @property
+    def by_person(self) -> bool:
+        """A person has ordered it: it says nothing of anybody else."""
+        return self.reason in ("FallbackOrdered", "Stopped")
+
+
+def ordered(override: Override) -> Refusal:
+    """What a caller is told where a person keeps the policy from answering."""
+    if override.instead == "fallback":
+        return Refusal(409, "FallbackOrdered", f"your own fallback decides, as ordered {override.told()}")
+    return Refusal(403, "Stopped", f"nobody gets an answer here, as ordered {override.told()}")
 
 
 def invalid(error: ValidationError) -> Refusal:

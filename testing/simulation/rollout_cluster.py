@@ -203,7 +203,7 @@ class Cluster:
             self.check_promotion(after["revision"])
         assert status["verdict"]
         shadows = any(step.get("shadow") for step in self.spec["rollout"]["steps"])
-        assert len(status["conditions"]) == 8 + shadows + ("gates" in self.spec)
+        assert len(status["conditions"]) == 8 + shadows + ("gates" in self.spec) + ("overrides" in status)
         self.check_step(self.status, status)
         self.check_blocked(self.status, status)
         self.check_guard(self.status, status)

@@ -26,6 +26,7 @@ from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
 from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus
+from learnloop_api.kinds.rollouts.override import MOST_OVERRIDES, OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
 from learnloop_api.kinds.rollouts.shadow import ShadowStatus
 
@@ -307,6 +308,15 @@ class ModelDeploymentStatus(Status):
     hand: Hand | None = Field(default=None, description="A person's order that is in force: on hold, by hand, undo.")
     last_stable: PastModel | None = Field(
         default=None, description="The model that served before the present one: where learnloop.dev/undo leads to."
+    )
+    overrides: list[OverrideStatus] | None = Field(
+        default=None,
+        max_length=MOST_OVERRIDES,
+        json_schema_extra={"listType": "atomic"},
+        description=(
+            "Where people decide in the policy's place by learnloop.dev/override, oldest first, and where they did "
+            "within a day."
+        ),
     )
     decisions: list[Decision] | None = Field(
         default=None,

@@ -5,12 +5,20 @@ one complete table, so a rollback is one write. In gateway mode the weights stan
 arms are withdrawn and which one is stable, to whom it gives everything, for nobody draws by it.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.wire.base import Identifier, LogProb, Name, Timestamp, WireModel
+from learnloop_api.kinds.rollouts.override import (
+    LONGEST_ANSWER,
+    LONGEST_REASON,
+    MOST_NUMBERS,
+    MOST_OVERRIDES,
+    Instead,
+)
+from learnloop_api.wire.base import Identifier, LogProb, Name, Real, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
 DEAD_MAN_SECONDS = 600
@@ -43,6 +51,35 @@ class Arm(WireModel):
     url: str = Field(max_length=512, description="base URL of the arm's own Service")
 
 
+def agent_tag(agent: str | None) -> str:
+    """Eight hexadecimal digits that an episode's id says its agent by; those of "" stand for nobody."""
+    return sha256((agent or "").encode()).hexdigest()[:8]
+
+
+class Override(WireModel):
+    """A person decides in the policy's place: an episode that it touches is no evidence of any arm."""
+
+    agent: Name | None = Field(default=None, description="the agent it is about; null: all")
+    instead: Instead
+    choice: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1, description="fixed: the action, one of several")
+    numbers: list[Real] | None = Field(default=None, max_length=MOST_NUMBERS, description="fixed: the action's numbers")
+    answer: str | None = Field(default=None, max_length=LONGEST_ANSWER, description="fixed: a language model's words")
+    since: Timestamp
+    until: Timestamp = Field(description="when it ends by itself, by each server's clock")
+    over: bool = Field(default=False, description="not in force any more; kept for what it has touched")
+    reason: str = Field(max_length=LONGEST_REASON)
+    by: str | None = Field(default=None, max_length=256, description="who ordered it")
+
+    def in_force(self, now: datetime) -> bool:
+        """Is it to be obeyed? Its `since` is not asked: a server whose clock is late obeys at once."""
+        return not self.over and now < self.until
+
+    def told(self) -> str:
+        """Who ordered it, until when and why, in words."""
+        until = self.until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"by {self.by or 'somebody who gave no name'} until {until}: {self.reason}"
+
+
 class Mirror(WireModel):
     """Copies of stable's requests go to `revision`, whose answers nobody gets (wire/shadow.py)."""
 
@@ -68,6 +105,9 @@ class RoutingTable(WireModel):
         "nothing is mirrored: the dead-man switch",
     )
     mirror: Mirror | None = Field(default=None, description="the arm in shadow, if there is one")
+    overrides: list[Override] | None = Field(
+        default=None, max_length=MOST_OVERRIDES, description="where people decide in the policy's place, or did lately"
+    )
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> "RoutingTable":
@@ -137,6 +177,9 @@ class ActResponse(WireModel):
     )
     exploration: bool = Field(description="the action was drawn from a distribution")
     revision: str
+    override: Literal["fixed"] | None = Field(
+        default=None, description="a person has fixed this action: it says nothing of the policy; left out: nobody has"
+    )
 
 
 class EndEpisode(WireModel):
@@ -155,10 +198,12 @@ class ServingError(WireModel):
 
     reason: Literal[
         "ArmWithdrawn",
+        "FallbackOrdered",
         "Forbidden",
         "InvalidInput",
         "NotReady",
         "PolicyError",
+        "Stopped",
         "TooLarge",
         "Unauthorized",
         "UnknownEpisode",

@@ -13,6 +13,7 @@ from learnloop_operator.cli.verbs import (
     approve,
     audit,
     get,
+    override,
     pause,
     plan,
     progress,
@@ -33,7 +34,7 @@ from learnloop_operator.cli.verbs.following import report, retrain, watch
 
 VERBS: tuple[Verb, ...] = (
     status, get, watch, console, report, trace, why, plan, train, retrain, rewards, progress, audit,
-    approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
+    approve, reject, pause, resume, skip, promote, restart, retry, abort, undo, override,
 )  # fmt: skip
 
 

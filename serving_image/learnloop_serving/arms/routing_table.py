@@ -12,6 +12,7 @@ import httpx
 from pydantic import ValidationError
 
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, RoutingTable
+from learnloop_serving.arms.overrides import Overrides
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.settings import Settings
 
@@ -27,6 +28,7 @@ class RoutingState:
 
     def __init__(self, model_deployment: str, metrics: Metrics) -> None:
         self.table: RoutingTable | None = None
+        self.overrides = Overrides()
         self._expiry: tuple[datetime, datetime] | None = None
         self._listed: frozenset[str] = frozenset()
         self._model_deployment = model_deployment
@@ -49,6 +51,7 @@ class RoutingState:
             log.info("routing generation %d: %s", table.generation, _summary(table))
         self.table = table
         self._listed = frozenset(arm.revision for arm in table.arms)
+        self.overrides.take(table.overrides or ())
         self._metrics.routing_generation.set(table.generation)
         return True
 

@@ -114,9 +114,9 @@ async def _infer(arm: "Arm", request: Request) -> Response:
         arm.metrics.apart["infer", "invalid"].inc()
         return _error(str(error), 400)
     except Refusal as refusal:
-        says = not refusal.by_caller
-        if refusal.by_caller:
-            arm.metrics.apart["infer", "invalid"].inc()
+        says = not (refusal.by_caller or refusal.by_person)
+        if not says:
+            arm.metrics.apart["infer", "invalid" if refusal.by_caller else "overridden"].inc()
         return _error(refusal.message, refusal.status)
     except PolicyError as error:
         if not copy:

@@ -172,7 +172,7 @@ def build(
     stand_in = Relaying(fallback, sessions, recording, language) if fallback else None
     gateway = Gateway(
         own,
-        Arms("cart", STABLE, episodes, routing, seal),
+        Arms("cart", STABLE, episodes, routing, seal, own.agent),
         episodes,
         says,
         answering,

@@ -3,9 +3,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.serving.test_overrides import ordered
 
 from learnloop_api.wire.trajectory import MAX_STEPS, Trajectory
-from learnloop_sdk import InvalidObservation, Learnloop, LearnloopError, PolicyFailed, PolicyUnavailable
+from learnloop_sdk import InvalidObservation, Learnloop, LearnloopError, PolicyFailed, PolicyUnavailable, Stopped
+from learnloop_sdk.errors import FallbackOrdered
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.policy import UniformPolicy
@@ -209,3 +211,52 @@ async def test_an_endless_episode_keeps_its_first_steps_and_says_so(learn: Make,
     assert trajectory.metadata["unrecorded_steps"] == "2"
     assert trajectory.last_observation == [float(MAX_STEPS)], "the first that is not recorded any more"
     assert trajectory.outcome.episode_return == MAX_STEPS + 2
+
+
+async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Make, arms: Any, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    before = arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn")
+    async with loop.episode("t") as episode:
+        episode.record(await episode.act(OBSERVATION), 1.0)
+        arms.stable.route(table((STABLE, "stable", 100, arms.stable.url), overrides=[ordered("fixed", choice=1)]))
+        assert await episode.act(OBSERVATION) == 1
+        episode.record(None, 2.0)
+        assert episode.revision == "override"
+        arms.weigh(None)
+        episode.record(await episode.act(OBSERVATION), 4.0, terminated=True)
+    (kept,) = await recorded(loop, data_plane)
+    assert (kept.policy_revision, kept.outcome.status, len(kept.steps)) == (STABLE, "withdrawn", 1)
+    assert (episode.episode_return, loop.counters.actions_overridden) == (7.0, 1)
+    assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
+
+
+async def test_the_agents_own_fallback_decides_where_a_person_orders_it(
+    learn: Make, arms: Any, data_plane: Any
+) -> None:
+    loop = learn(data_url=data_plane.url, fallback=lambda observation: 0)
+    arms.stable.route(table((STABLE, "stable", 100, arms.stable.url), overrides=[ordered("fallback")]))
+    async with loop.episode("t") as episode:
+        assert (await episode.act(OBSERVATION), episode.revision) == (0, "fallback")
+        episode.record(None, 1.0, terminated=True)
+    assert not await recorded(loop, data_plane)
+    without = learn(data_url=data_plane.url)
+    with pytest.raises(FallbackOrdered, match="as ordered by alice"):
+        async with without.episode("t"):
+            pass
+
+
+async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Make, arms: Any, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url, fallback=lambda observation: 0)
+    before = arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn")
+
+    async def play() -> None:
+        async with loop.episode("t") as episode:
+            episode.record(await episode.act(OBSERVATION), 1.0)
+            arms.stable.route(table((STABLE, "stable", 100, arms.stable.url), overrides=[ordered("stop")]))
+            await episode.act(OBSERVATION)
+
+    with pytest.raises(Stopped, match="it hurts"):
+        await play()
+    (kept,) = await recorded(loop, data_plane)
+    assert (kept.outcome.status, loop.counters.episodes_failed) == ("withdrawn", 0)
+    assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1

@@ -6,7 +6,9 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Revision, ShortText, Time
 
-Verb = Literal["abort", "approve", "pause", "promote", "reject", "restart", "resume", "retry", "skip", "undo"]
+Verb = Literal[
+    "abort", "approve", "override", "pause", "promote", "reject", "restart", "resume", "retry", "skip", "undo"
+]
 Person = Annotated[str, Field(max_length=256)]
 
 

@@ -30,6 +30,7 @@ from learnloop_operator.core.rollout.model import decision_log
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.overrides import hear, next_end, with_overrides
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, load
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.model.spoken import spoken_by, stray_image
@@ -70,10 +71,11 @@ def decide(snapshot: Snapshot) -> Plan:
         return Plan(status=snapshot.status)
     before = current(snapshot)
     snapshot = replace(snapshot, desired=outcome(snapshot))
-    result = within_step(snapshot, move(snapshot, before))
+    heard = hear(snapshot, before)
+    result = within_step(snapshot, move(snapshot, heard))
     decided = decision_log.fresh(before, result.state)
     shown = before if result.keep_table else result.state
-    table = _table(snapshot, shown, result)
+    table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
     deletes = (*deletes, *stray_jobs(snapshot, result.state))
@@ -98,12 +100,16 @@ def decide(snapshot: Snapshot) -> Plan:
             *decision_log.notices(decided),
         ),
         audit=tuple(decision_log.audit(snapshot, item) for item in decided),
-        requeue_after=again,
+        requeue_after=_sooner(again, next_end(result.state, snapshot.now)),
         status_first=result.state.weight > before.weight,
         status_can_wait=not result.events
         and not decided
         and can_wait(snapshot.status, said, snapshot.unwritten_since, snapshot.now),
     )
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 def _table(snapshot: Snapshot, shown: State, result: NextState) -> RoutingTable:

@@ -151,6 +151,8 @@ GATED = "Gated"
 """Condition: gates stand between the candidate and its first episode."""
 SHADOWING = "Shadowing"
 """Condition: the canary answers copies of requests."""
+OVERRIDDEN = "Overridden"
+"""Condition: a person decides in the policy's place."""
 
 PROVIDER = (PROVIDER_DOWN, PROVIDER_REFUSED, PROVIDER_BAD_ANSWER)
 """Reasons why nobody can tell whether there is data."""

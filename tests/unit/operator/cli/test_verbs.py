@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -14,6 +15,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs import (
     abort,
     approve,
+    override,
     pause,
     promote,
     reject,
@@ -309,3 +311,22 @@ def test_taking_the_canary_out_of_its_experiment_ends_that_experiment_and_says_s
     compared = rollout(phase="Progressing", **STEP, experiment={"phase": "Running", "step": 1, "arms": arms})
     assert "its experiment ends with it" in abort.run(compared, options(arm="canary"))
     assert "the others go on" in abort.run(compared, options(arm="b"))
+
+
+def test_an_override_is_signed_with_its_end_and_reason() -> None:
+    cluster = rollout(phase="Healthy")
+    asked = {"action": None, "numbers": None, "answer": None, "fallback": False, "stop": False, "end": False}
+    asked |= {"agent": "cart", "span": "30m", "reason": "wrong prices"}
+    assert "cart gets no answer until" in override.run(cluster, options(**asked | {"stop": True}))
+    what, by = said(cluster, "override").split(" by ")
+    fields = parse_qs(what)
+    assert (fields["instead"], fields["agent"], fields["reason"], by) == (["stop"], ["cart"], ["wrong prices"], "alice")
+    left = datetime.fromisoformat(fields["until"][0]) - datetime.now(UTC)
+    assert 29 <= left.total_seconds() / 60 <= 30
+    override.run(cluster, options(**asked | {"answer": "call by phone at noon"}))
+    assert said(cluster, "override").count(" by ") == 1, "nothing in it is taken for a name"
+    override.run(cluster, options(**asked | {"end": True}))
+    assert said(cluster, "override") == "instead=none&agent=cart by alice"
+    for wrong in ({"span": "8d"}, {"span": "soon"}, {"reason": " "}, {"reason": "x" * 1000}):
+        with pytest.raises(CommandError, match=r"--for|--reason"):
+            override.run(cluster, options(**asked | {"stop": True} | wrong))

@@ -8,6 +8,7 @@ from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, Mod
 from learnloop_api.kinds.rollouts.anchor import AnchorFigure
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.gates import GatesStatus
+from learnloop_api.kinds.rollouts.override import OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
@@ -68,6 +69,8 @@ class State:
     """What the gates have found of the last candidate."""
     anchor: tuple[AnchorFigure, ...] = ()
     """What no model may be much worse than, whatever is promoted meanwhile."""
+    overrides: tuple[OverrideStatus, ...] = ()
+    """Where people decide in the policy's place, or did within a day."""
 
     @property
     def blocked(self) -> BlockedRevision | None:
@@ -136,6 +139,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         experiment=load_experiment(status.experiment),
         gates=status.gates,
         anchor=tuple(status.anchor or ()),
+        overrides=tuple(status.overrides or ()),
     )
 
 

@@ -20,6 +20,7 @@ from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, sa
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.experiment_state import save as save_experiment
 from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.overrides import in_force, sentence
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -60,6 +61,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         selector=_selector(snapshot, revision),
         hand=state.hand,
         last_stable=state.last_stable,
+        overrides=list(state.overrides) or None,
         decisions=list(state.decisions) or None,
         anchor=list(kept_anchor(snapshot.spec.analysis, state.anchor)) or None,
         evidence=save(
@@ -168,6 +170,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
         fast_lane_breaches.condition_of(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
+        *_overridden(move, generation),
     ]
     before = [item.to_kube() for item in snapshot.before.conditions]
     return merge(before, wanted, snapshot.time)
@@ -198,6 +201,16 @@ def _gated(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[st
     shut = found.phase in ("Running", "AwaitingApproval")
     said = f"{found.revision}: {found.message or found.phase}"
     return [condition(reasons.GATED, TRUE if shut else FALSE, f"Gates{found.phase}", said[:1024], generation)]
+
+
+def _overridden(move: NextState, generation: int) -> list[dict[str, Any]]:
+    """Where people decide in the policy's place; only where they do, or did within a day."""
+    if not move.state.overrides:
+        return []
+    said = "; ".join(map(sentence, in_force(move.state)))
+    standing, reason = (TRUE, "InForce") if said else (FALSE, "Over")
+    told = (said or "the policy decides for every agent")[:1024]
+    return [condition(reasons.OVERRIDDEN, standing, reason, told, generation)]
 
 
 def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:

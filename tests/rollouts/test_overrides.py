@@ -1,0 +1,132 @@
+"""A person decides in the policy's place: what the table says, for how long, and what is on record."""
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from learnloop_api.names import ANNOTATION_OVERRIDE
+from learnloop_api.wire.routing import Override, RoutingTable
+from learnloop_operator.core.rollout.children.routing_table import read
+from testing.simulation.rollout_cluster import BETTER, Cluster, uri
+
+from .test_orders import last, until
+
+
+def order(cluster: Cluster, instead: str, minutes: float = 10, **fields: str) -> None:
+    cluster.now += timedelta(seconds=1)
+    ends = (cluster.now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    told = {"instead": instead, "until": ends, "reason": "it hurts people"} | fields
+    cluster.annotations[ANNOTATION_OVERRIDE] = f"{urlencode(told)} at {cluster.now.isoformat()} by alice"
+
+
+def table(cluster: Cluster) -> RoutingTable:
+    found = read(cluster.config_map).table
+    assert found is not None
+    return found
+
+
+def in_force(cluster: Cluster) -> list[Override]:
+    return [one for one in table(cluster).overrides or () if one.in_force(cluster.now)]
+
+
+@pytest.fixture
+def serving() -> Cluster:
+    cluster = Cluster()
+    cluster.run(10)
+    return cluster
+
+
+def test_the_next_look_writes_the_order_with_name_reason_and_end(serving: Cluster) -> None:
+    before = table(serving).generation
+    order(serving, "fixed", choice="1", agent="cart")
+    serving.reconcile()
+    (found,) = in_force(serving)
+    assert (found.agent, found.instead, found.choice, found.by) == ("cart", "fixed", 1, "alice")
+    assert "by alice until" in found.told()
+    assert found.told().endswith(": it hurts people")
+    assert table(serving).generation == before + 1
+    assert (last(serving)["verb"], last(serving)["outcome"]) == ("override", "obeyed")
+    condition = next(item for item in serving.status["conditions"] if item["type"] == "Overridden")
+    assert (condition["status"], condition["reason"]) == ("True", "InForce")
+    serving.reconcile()
+    assert table(serving).generation == before + 1, "it is written once"
+
+
+def test_it_ends_by_itself_and_is_kept_for_a_day(serving: Cluster) -> None:
+    order(serving, "stop", minutes=5)
+    serving.reconcile()
+    (found,) = in_force(serving)
+    assert not found.in_force(found.until), "servers need no operator for it"
+    serving.now += timedelta(minutes=6)
+    serving.reconcile()
+    assert not in_force(serving)
+    assert [one.over for one in table(serving).overrides or ()] == [True]
+    assert next(item["status"] for item in serving.status["conditions"] if item["type"] == "Overridden") == "False"
+    serving.now += timedelta(hours=25)
+    serving.reconcile()
+    assert table(serving).overrides is None
+    assert "overrides" not in serving.status
+
+
+def test_a_person_ends_it_and_another_order_takes_its_place(serving: Cluster) -> None:
+    order(serving, "stop", agent="cart")
+    serving.reconcile()
+    order(serving, "stop")
+    serving.reconcile()
+    assert [one.agent for one in in_force(serving)] == ["cart", None]
+    order(serving, "fallback", agent="cart")
+    serving.reconcile()
+    assert [(one.agent, one.instead) for one in in_force(serving)] == [(None, "stop"), ("cart", "fallback")]
+    order(serving, "none")
+    serving.reconcile()
+    assert [one.agent for one in in_force(serving)] == ["cart"]
+    order(serving, "none")
+    serving.reconcile()
+    assert (last(serving)["outcome"], last(serving)["message"]) == ("ignored", "nothing is ordered for all agents")
+
+
+def test_it_is_obeyed_while_suspended_and_the_rollout_goes_on_beneath_it() -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.wish(1, BETTER)
+    until(cluster, 10)
+    order(cluster, "fallback", minutes=600)
+    cluster.spec["suspend"] = True
+    cluster.reconcile()
+    assert [one.instead for one in in_force(cluster)] == ["fallback"]
+    cluster.spec.pop("suspend")
+    cluster.run(1)
+    assert cluster.settle() == "Healthy"
+    assert cluster.weight(uri(1)) == 100
+    assert [one.instead for one in in_force(cluster)] == ["fallback"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"instead": "fixed"}, "fixed takes one of choice, numbers and answer"),
+        ({"instead": "stop", "choice": "1"}, "nothing else takes any"),
+        ({"instead": "fixed", "choice": "left"}, "choice: 'left' is no whole number"),
+        ({"instead": "fixed", "numbers": "1,x"}, "give numbers with commas"),
+        ({"instead": "fixed", "numbers": "nan"}, "numbers"),
+        ({"instead": "fixed", "answer": "no"}, "any other policy's is `choice` or `numbers`"),
+        ({"instead": "dance"}, "instead"),
+        ({"instead": "stop", "reason": " "}, "reason: missing"),
+        ({"instead": "stop", "until": "soon"}, "is no time"),
+        ({"instead": "stop", "until": "2020-01-01T00:00:00Z"}, "not within the next seven days"),
+        ({"instead": "stop", "agent": "No Name"}, "agent"),
+        ({"instead": "stop", "who": "me"}, "'who' is no field"),
+        ({"instead": "stop", "reason": "x" * 1100}, "shorter reason"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_ignored_with_a_sentence(serving: Cluster, fields: dict[str, Any], says: str) -> None:
+    order(serving, **fields)
+    serving.reconcile()
+    assert not in_force(serving)
+    assert last(serving)["outcome"] == "ignored"
+    assert says in last(serving)["message"]
+    decisions = len(serving.status["decisions"])
+    serving.reconcile()
+    assert len(serving.status["decisions"]) == decisions, "every value is answered once"
