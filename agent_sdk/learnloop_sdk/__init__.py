@@ -11,6 +11,7 @@ from learnloop_sdk.errors import (
     PolicyRefused,
     PolicyUnavailable,
     Stopped,
+    Throttled,
 )
 from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.loop import Learnloop
@@ -37,6 +38,7 @@ __all__ = [
     "Recall",
     "StepResult",
     "Stopped",
+    "Throttled",
     "difference",
     "execute_with_learning",
     "redact_text",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
-from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped
+from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.recording.step_rows import Decision, Steps
 from learnloop_sdk.values import flat, plain
@@ -118,7 +118,7 @@ class Episode:
         if kind is None:
             self._loop.counters.episodes_completed += 1
             await self._finish("completed")
-        elif issubclass(kind, Stopped):
+        elif issubclass(kind, Stopped | Throttled):
             self._loop.counters.episodes_withdrawn += 1
             await self._finish("withdrawn")
         elif issubclass(kind, Exception):
@@ -139,7 +139,8 @@ class Episode:
 
         A withdrawn arm is replaced by the stable one without the caller noticing; the steps taken so far become a
         trajectory of their own. So do the steps before a person's override: what follows it is recorded nowhere. Raises
-        PolicyUnavailable, PolicyFailed, InvalidObservation, Stopped.
+        PolicyUnavailable, PolicyFailed, InvalidObservation, Stopped, and Throttled, after which the
+        episode goes on by another act.
         """
         numbers = flat(observation)
         while True:

@@ -26,6 +26,18 @@ class Stopped(LearnloopError):
     its place: end what the agent does."""
 
 
+class Throttled(LearnloopError):
+    """The ModelDeployment has given as many decisions as it may. The episode goes on: wait, and act again in it.
+
+    Attributes:
+        retry_after: seconds.
+    """
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class InvalidObservation(LearnloopError):
     """The observation is not one the served policy takes; the message says what it takes."""
 

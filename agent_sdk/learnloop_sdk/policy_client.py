@@ -21,6 +21,7 @@ from learnloop_sdk.errors import (
     PolicyRefused,
     PolicyUnavailable,
     Stopped,
+    Throttled,
 )
 from learnloop_sdk.transport.http1_client import ConnectionPool, Response
 from learnloop_sdk.transport.identity import Identity
@@ -62,7 +63,7 @@ class PolicyClient:
 
     async def act(self, episode: OpenedEpisode, observation: list[float], explore: bool) -> ActResponse:
         """The arm's decision; raises PolicyUnavailable, PolicyFailed, InvalidObservation, ArmWithdrawn,
-        FallbackOrdered, Stopped."""
+        FallbackOrdered, Stopped, Throttled."""
         if not isfinite(sum(observation)):
             raise InvalidObservation(
                 "observation: must be finite numbers: one is NaN or infinite, or all are too large"
@@ -104,10 +105,11 @@ class PolicyClient:
                     raise trouble
             except (OSError, TimeoutError) as error:
                 trouble = PolicyUnavailable(f"{base} does not answer: {str(error) or type(error).__name__}")
-            if time.monotonic() + pause > deadline:
+            least = trouble.retry_after if isinstance(trouble, Throttled) else 0.0
+            if time.monotonic() + max(pause, least) > deadline:
                 raise trouble
             self._counters.request_retries += 1
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            await asyncio.sleep(least + pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _proof(self) -> str:
@@ -123,6 +125,8 @@ def _trouble(response: Response) -> LearnloopError:
         return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
     if refusal.reason == "Stopped":
         return Stopped(refusal.message)
+    if refusal.reason == "Throttled":
+        return Throttled(refusal.message, refusal.retry_after or 1)
     if refusal.reason == "FallbackOrdered":
         return FallbackOrdered(refusal.message)
     if response.status in (404, 410, 421):  # 404: the servers' key was made anew, and they do not know their ids

@@ -140,7 +140,7 @@ METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns o
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
 METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow; no server had opened or sent it
-METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: invalid|again|overridden
+METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: _APART of metrics.py
 METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
 

@@ -213,6 +213,8 @@ class Gateway:
 
     async def _here(self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
         """Answer by the own arm's server, and count what that says of the arm."""
+        if not place.pinned:
+            self._count_decision(place)
         touched = not place.pinned and self._episodes.touched(place.opening)
         known = self._sessions.find(place.opening.episode_id) if touched else None
         if known is not None and not known.private:
@@ -238,6 +240,16 @@ class Gateway:
         finally:
             session.busy -= 1
         self._count(place, time.perf_counter() - start, failed=False)
+
+    def _count_decision(self, place: Place) -> None:
+        """Raises Refusal 429: this gateway has given its part of the decisions."""
+        try:
+            self._episodes.count_decision(place.opening)
+        except Refusal as refusal:
+            if refusal.apart is not None:
+                self.metrics.apart["act", refusal.apart].inc()
+            self._language.throttled.inc()
+            raise
 
     def _count(self, place: Place, seconds: float, *, failed: bool) -> None:
         """What a turn says of this arm; nothing where its caller chose it, or its episode failed before."""

@@ -32,7 +32,7 @@ from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.inference_protocol.routes import oip_routes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Refusal
+from learnloop_serving.refusal import Apart, Refusal
 from learnloop_serving.settings import Settings
 from learnloop_serving.shadow_mode.mirror import PATH as SHADOW_PATH
 from learnloop_serving.shadow_mode.shadow_routes import shadow_routes
@@ -42,7 +42,8 @@ PREFIX = "/v1/episodes"
 ARM_HEADER = names.HEADER_ARM.encode()
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
-Fault = Literal["nobody", "caller", "arm", "person"]
+Fault = Literal["nobody", "arm"] | Apart
+"""Who a request speaks of: nobody but this arm, this arm that failed, or no arm at all, and why."""
 NEW = Opening("")
 """The episode of a request that is about to open it."""
 
@@ -95,8 +96,8 @@ class Arm:
     def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
         """What a request says of this arm: nothing where its caller is at fault, where a person decided in the policy's
         place, or where its episode failed before."""
-        if fault in ("caller", "person"):
-            self.metrics.apart[verb, "invalid" if fault == "caller" else "overridden"].inc()
+        if fault not in ("nobody", "arm"):
+            self.metrics.apart[verb, fault].inc()
             return
         if fault == "arm" and verb == "act" and not self.episodes.fails_first(opening):
             self.metrics.apart["act", "again"].inc()
@@ -109,11 +110,12 @@ class Arm:
         """Status, body, and who is at fault."""
         try:
             if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
-                return 200, self._fixed(override), "person"
+                return 200, self._fixed(override), "overridden"
+            if verb == "act":
+                self.episodes.count_decision(opening)
             return 200, await self._do(verb, opening, arm, body), "nobody"
         except Refusal as refusal:
-            by: Fault = "person" if refusal.by_person else "caller" if refusal.by_caller else "nobody"
-            return refusal.status, _refused(refusal), by
+            return refusal.status, _refused(refusal), refusal.apart or "nobody"
         except PolicyError as error:
             log.error("policy failed: %s", error)
             return 500, _refused(Refusal(500, "PolicyError", str(error))), "arm"
@@ -164,7 +166,8 @@ def _unknown(episode_id: str) -> Refusal:
 
 
 def _refused(refusal: Refusal) -> bytes:
-    return orjson.dumps({"reason": refusal.reason, "message": refusal.message[:1000]})
+    said: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
+    return orjson.dumps(said | ({"retry_after": refusal.retry_after} if refusal.retry_after else {}))
 
 
 class EpisodesShortCut:
@@ -214,6 +217,8 @@ class KnownCallers:
 
 async def _say(send: Send, status: int, answer: bytes, close: bool) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+    if status == 429:
+        headers.append((b"retry-after", b"%d" % orjson.loads(answer).get("retry_after", 1)))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -274,7 +279,7 @@ def _add_probes(app: FastAPI, arm: Arm) -> None:
 def _document_episodes(app: FastAPI, arm: Arm) -> None:
     """The same verbs as routes: they give /openapi.json its schemas, the short cut answers before them."""
     refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 421, 500, 503)
+        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 421, 429, 500, 503)
     }
 
     def handler(verb: str) -> Callable[..., Awaitable[Response]]:

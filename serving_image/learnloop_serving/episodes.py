@@ -25,6 +25,7 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.arms.canary_reachability import Reach
+from learnloop_serving.arms.decision_limits import DecisionLimits
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds, Opening
@@ -57,6 +58,10 @@ class Remembered:
             self._known.popitem(last=False)
         return True
 
+    def knows(self, episode_id: str) -> bool:
+        """Was it asked about before?"""
+        return episode_id in self._known
+
 
 class Episodes:
     """All an arm knows about episodes: nothing but which ones it has already counted as ended, or as failed."""
@@ -82,6 +87,8 @@ class Episodes:
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
         self._random = random.Random()
+        self._limits = DecisionLimits(revision, routing)
+        self._throttled = Remembered()
         self._ended = Remembered()
         self._failed = Remembered()
         self.policy: Policy | None = None
@@ -162,6 +169,19 @@ class Episodes:
             raise ordered(override)
         return override
 
+    def count_decision(self, opening: Opening | None) -> None:
+        """Take one of the decisions that this server may give; None: of a request that knows no episodes.
+
+        Raises:
+            Refusal: 429, there is none left.
+        """
+        try:
+            self._limits.take(opening.tag if opening else "")
+        except Refusal:
+            if opening is not None:
+                self._throttled.is_new(opening.episode_id)
+            raise
+
     def touched(self, opening: Opening) -> bool:
         """Was it a person who decided, at any moment since the episode was opened?"""
         return self._routing.overrides.touched(opening.tag, opening.at)
@@ -208,8 +228,9 @@ class Episodes:
         if not self._ended.is_new(episode_id):
             self._metrics.uncounted["again"].inc()
             return False
-        if self.touched(opening):
-            # An arm has no part in what a person did, good or bad; and it is not overdue either.
+        gave_up = ending.status == "error" and self._throttled.knows(episode_id)
+        if gave_up or self.touched(opening):
+            # An arm has no part in what a person or a limit did, good or bad; and it is not overdue either.
             self._metrics.withdrawn(lasted)
             self.mirror.ended(episode_id, "withdrawn", 0.0, ending.length)
             return True

@@ -22,9 +22,9 @@ _ARM = ("model_deployment", "revision")
 _MAX_REVISIONS = 64
 _APART = {
     "open": ("invalid", "overridden"),
-    "act": ("invalid", "again", "overridden"),
+    "act": ("invalid", "again", "overridden", "throttled"),
     "end": ("invalid",),
-    "infer": ("invalid", "overridden"),
+    "infer": ("invalid", "overridden", "throttled"),
 }
 """Why requests are no evidence, by verb."""
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
@@ -94,8 +94,8 @@ class Metrics:
         )
         apart = Counter(
             names.METRIC_REQUESTS_UNCOUNTED,
-            "Requests that are no evidence: no policy could answer them, their episode has failed before, or a person "
-            "decided in the policy's place",
+            "Requests that are no evidence: no policy could answer them, their episode has failed before, a person "
+            "decided in the policy's place, or spec.decisionLimits was reached",
             (*_ARM, "verb", "reason"),
             registry=self.registry,
         )

@@ -14,21 +14,29 @@ Reason = Literal[
     "NotReady",
     "PolicyError",
     "Stopped",
+    "Throttled",
     "TooLarge",
     "Unauthorized",
     "UnknownEpisode",
     "Unproven",
 ]
 
+Apart = Literal["invalid", "overridden", "throttled"]
+
 
 class Refusal(Exception):
-    """A request that is not served. None of them is the arm's fault, and `by_caller` says which are the caller's."""
+    """A request that is not served. None of them is the arm's fault, and `apart` says which are nobody's evidence.
 
-    def __init__(self, status: int, reason: Reason, message: str) -> None:
+    Attributes:
+        retry_after: seconds until it is worth asking again; 0: nobody knows.
+    """
+
+    def __init__(self, status: int, reason: Reason, message: str, *, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
     @property
     def by_caller(self) -> bool:
@@ -36,9 +44,13 @@ class Refusal(Exception):
         return self.reason in ("InvalidInput", "TooLarge")
 
     @property
-    def by_person(self) -> bool:
-        """A person has ordered it: it says nothing of anybody else."""
-        return self.reason in ("FallbackOrdered", "Stopped")
+    def apart(self) -> Apart | None:
+        """Why this is no evidence of any arm; None where it is."""
+        if self.by_caller:
+            return "invalid"
+        if self.reason in ("FallbackOrdered", "Stopped"):
+            return "overridden"
+        return "throttled" if self.reason == "Throttled" else None
 
 
 def ordered(override: Override) -> Refusal:

@@ -18,6 +18,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.decision_limits import DecisionLimits
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
@@ -158,6 +159,9 @@ class DeploymentTemplate(Resource):
             "Suites, and a person's approval, that stand between a ready candidate and its first episode. "
             "Left out, a canary begins with its first step."
         ),
+    )
+    decision_limits: DecisionLimits | None = Field(
+        default=None, description="How many decisions all pods together give in a second; left out: without bound."
     )
 
 

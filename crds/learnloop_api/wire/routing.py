@@ -49,6 +49,16 @@ class Arm(WireModel):
     role: Literal["stable", "canary"]
     weight: int = Field(ge=0, le=100, description="percent of new episodes; in gateway mode the HTTPRoute has them")
     url: str = Field(max_length=512, description="base URL of the arm's own Service")
+    share: float | None = Field(
+        default=None, gt=0, le=1, description="the part of the limits that one of the arm's servers may give"
+    )
+
+
+class Limits(WireModel):
+    """Decisions in a second, of all servers together; null: without bound."""
+
+    per_second: float | None = Field(default=None, gt=0, description="of all agents")
+    per_agent_per_second: float | None = Field(default=None, gt=0, description="of each agent")
 
 
 def agent_tag(agent: str | None) -> str:
@@ -105,6 +115,7 @@ class RoutingTable(WireModel):
         "nothing is mirrored: the dead-man switch",
     )
     mirror: Mirror | None = Field(default=None, description="the arm in shadow, if there is one")
+    limits: Limits | None = Field(default=None, description="how many decisions may be given; null: without bound")
     overrides: list[Override] | None = Field(
         default=None, max_length=MOST_OVERRIDES, description="where people decide in the policy's place, or did lately"
     )
@@ -204,9 +215,11 @@ class ServingError(WireModel):
         "NotReady",
         "PolicyError",
         "Stopped",
+        "Throttled",
         "TooLarge",
         "Unauthorized",
         "UnknownEpisode",
         "Unproven",
     ]
     message: str
+    retry_after: int | None = Field(default=None, ge=0, description="429: seconds until it is worth asking again")

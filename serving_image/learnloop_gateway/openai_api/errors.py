@@ -45,7 +45,7 @@ class ApiError(Exception):
 
 def of_refusal(refusal: Refusal) -> ApiError:
     """The same refusal in OpenAI's shape."""
-    return ApiError(refusal.status, refusal.message, code=refusal.reason)
+    return ApiError(refusal.status, refusal.message, code=refusal.reason, retry_after=refusal.retry_after)
 
 
 def invalid(error: ValidationError) -> ApiError:

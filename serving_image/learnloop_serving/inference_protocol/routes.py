@@ -102,6 +102,8 @@ async def _infer(arm: "Arm", request: Request) -> Response:
         body = await _body(request)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         length = request.headers.get(tensors.HEADER_JSON_LENGTH)
+        if not copy:
+            arm.episodes.count_decision(None)
         if copy:
             return _encoded(await arm.beside(shadow.answer_copy, lambda: tensors.infer(*arguments, length)))
         if arm.offload or len(body) > OFFLOAD_BODY:
@@ -114,10 +116,13 @@ async def _infer(arm: "Arm", request: Request) -> Response:
         arm.metrics.apart["infer", "invalid"].inc()
         return _error(str(error), 400)
     except Refusal as refusal:
-        says = not (refusal.by_caller or refusal.by_person)
-        if not says:
-            arm.metrics.apart["infer", "invalid" if refusal.by_caller else "overridden"].inc()
-        return _error(refusal.message, refusal.status)
+        says = refusal.apart is None
+        if refusal.apart is not None:
+            arm.metrics.apart["infer", refusal.apart].inc()
+        answer = _error(refusal.message, refusal.status)
+        if refusal.retry_after:
+            answer.headers["retry-after"] = str(refusal.retry_after)
+        return answer
     except PolicyError as error:
         if not copy:
             arm.metrics.failed("infer")

@@ -63,3 +63,14 @@ async def test_the_fallback_answers_where_a_person_orders_it(tmp_path: Path) -> 
     bare = build(tmp_path / "bare")
     order(bare, ordered("fallback"))
     assert (await bare.client.post("/v1/chat/completions", json=body)).status_code == 503
+
+
+async def test_a_gateway_gives_its_part_of_the_decisions_and_blames_no_arm(bench: Bench) -> None:
+    arm = {"revision": STABLE, "role": "stable", "weight": 100, "url": "http://x", "share": 0.5}
+    assert bench.routing.offer(table(arms=[arm], limits={"per_agent_per_second": 2}), "test")
+    assert (await bench.ask(USER)).status_code == 200
+    answer = await bench.ask(USER)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert answer.json()["error"]["type"] == "rate_limit_error"
+    assert bench.count("learnloop_requests_uncounted_total", verb="act", reason="throttled") == 1
+    assert bench.count("learnloop_policy_request_errors_total", verb="act") == 0

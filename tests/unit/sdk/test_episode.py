@@ -6,7 +6,15 @@ import pytest
 from tests.unit.serving.test_overrides import ordered
 
 from learnloop_api.wire.trajectory import MAX_STEPS, Trajectory
-from learnloop_sdk import InvalidObservation, Learnloop, LearnloopError, PolicyFailed, PolicyUnavailable, Stopped
+from learnloop_sdk import (
+    InvalidObservation,
+    Learnloop,
+    LearnloopError,
+    PolicyFailed,
+    PolicyUnavailable,
+    Stopped,
+    Throttled,
+)
 from learnloop_sdk.errors import FallbackOrdered
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds
@@ -260,3 +268,28 @@ async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Ma
     (kept,) = await recorded(loop, data_plane)
     assert (kept.outcome.status, loop.counters.episodes_failed) == ("withdrawn", 0)
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
+
+
+async def test_a_throttled_agent_waits_and_one_that_gives_up_is_no_arms_error(
+    learn: Make, arms: Any, data_plane: Any
+) -> None:
+    loop = learn(data_url=data_plane.url, retry_seconds=5)
+    arm = {"revision": STABLE, "role": "stable", "weight": 100, "url": arms.stable.url, "share": 1.0}
+    arms.stable.route(table(arms=[arm], limits={"per_second": 1}))
+    errors = arms.stable.metric("learnloop_episodes_ended_total", outcome="error")
+    retries = loop.counters.request_retries
+    async with loop.episode("t") as episode:
+        for _ in range(2):
+            episode.record(await episode.act(OBSERVATION), 1.0)
+    assert loop.counters.request_retries > retries, "it came back when it was told to"
+    arms.stable.route(table(arms=[arm], limits={"per_second": 0.02}))
+
+    async def play() -> None:
+        async with loop.episode("t") as episode:
+            for _ in range(2):
+                await episode.act(OBSERVATION)
+
+    with pytest.raises(Throttled, match="decisionLimits"):
+        await play()
+    assert arms.stable.metric("learnloop_episodes_ended_total", outcome="error") == errors
+    assert (loop.counters.episodes_failed, loop.counters.episodes_withdrawn) == (0, 1)

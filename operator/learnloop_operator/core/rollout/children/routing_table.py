@@ -8,6 +8,7 @@ from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
+from learnloop_operator.core.rollout.children.decision_limits import limits, with_shares
 from learnloop_operator.core.rollout.judging.gate_suites import first_at_gates
 from learnloop_operator.core.rollout.judging.shadow_step import mirror_for
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
@@ -25,16 +26,18 @@ RENEW_BELOW = timedelta(minutes=5)
 def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     """The table for `state`: the live one when it says the same, else a new one with the next generation."""
     live = snapshot.routing.table
-    arms = drawn_arms(snapshot, state)
+    arms = with_shares(snapshot, state, drawn_arms(snapshot, state))
     mirror = mirror_for(snapshot, state)
     mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
     if snapshot.spec.routing.mode == "gateway":
         # The HTTPRoute draws. A table that repeated its weights would be written at every step, and nobody reads them.
         arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
     expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
-    said = (arms, snapshot.spec.routing.mode, expires, mirror)
+    bounds = limits(snapshot)
+    said = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
     gone = retired(snapshot, state)
-    if live and said == ([arm for arm in live.arms if arm.revision != gone], live.mode, live.expires_at, live.mirror):
+    listed = [arm for arm in live.arms if arm.revision != gone] if live else []
+    if live and said == (listed, live.mode, live.expires_at, live.mirror, live.limits):
         return live
     generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
     return RoutingTable(
@@ -44,6 +47,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         arms=arms,
         expires_at=expires,
         mirror=mirror,
+        limits=bounds,
     )
 
 
