@@ -39,6 +39,10 @@ class BlobStore(Protocol):
         """Removes a blob; one that is not there is fine. Raises Unavailable."""
         ...
 
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys of all blobs that begin with `prefix`, which ends in a slash. Raises Unavailable."""
+        ...
+
     async def ping(self) -> None:
         """Finds out whether the store could be used now. Raises Unavailable."""
         ...
@@ -162,6 +166,15 @@ class FileBlobs:
         """See BlobStore."""
         with suppress(FileNotFoundError):
             await _disk((self._root / key).unlink)
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See BlobStore."""
+        found: list[str] = await _disk(self._keys, prefix)
+        return found
+
+    def _keys(self, prefix: str) -> list[str]:
+        below = self._root / prefix
+        return [path.relative_to(self._root).as_posix() for path in below.rglob("*") if path.is_file()]
 
     async def ping(self) -> None:
         """See BlobStore: a byte can be written."""

@@ -44,6 +44,13 @@ class S3Blobs:
         with suppress(*MISSING):
             await self._call(obstore.delete_async(self._store, key))
 
+    async def keys(self, prefix: str) -> list[str]:
+        """See BlobStore."""
+        return await self._call(self._keys(prefix))  # type: ignore[no-any-return]
+
+    async def _keys(self, prefix: str) -> list[str]:
+        return [found["path"] async for page in obstore.list(self._store, prefix) for found in page]
+
     async def ping(self) -> None:
         """See BlobStore: the bucket says whether it has a certain object."""
         with suppress(*MISSING):

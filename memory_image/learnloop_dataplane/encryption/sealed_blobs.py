@@ -84,6 +84,10 @@ class SealedBlobs:
         """See BlobStore."""
         await self._inner.delete(key)
 
+    async def keys(self, prefix: str) -> list[str]:
+        """See BlobStore."""
+        return await self._inner.keys(prefix)
+
     async def ping(self) -> None:
         """See BlobStore."""
         await self._inner.ping()

@@ -8,6 +8,7 @@ from uuid import UUID
 from learnloop_dataplane.audit.journal import actor, note
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.erasure.lasting_records import LastingRecords
 from learnloop_dataplane.erasure.tenant_rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database
@@ -27,6 +28,8 @@ REMAINS = (
     "sums over many episodes: normalisation, ranker weights, an agent's totals",
     "the audit chain, which names people by pseudonym only",
 )
+_KNOWN = "SELECT subject, erased_at FROM erasures WHERE namespace = $1"
+_OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1"
 _DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subject = $2"
 
 
@@ -86,8 +89,10 @@ class Erasing:
         warehouse: ClickHouse | None,
         sealer: Sealer,
         signer: Signer | None,
+        records: LastingRecords,
     ) -> None:
         self._db = db
+        self._records = records
         self._bus = bus
         self._users = users
         self._feedback = feedback
@@ -102,6 +107,8 @@ class Erasing:
 
         Raises:
             Unavailable: PostgreSQL does not answer; nothing was erased.
+            Unavailable: the artifact store does not, which remembers erasures when an older database is restored;
+                nothing was erased.
             ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
                 the rest and gives the receipt.
         """
@@ -111,10 +118,35 @@ class Erasing:
         done = await self._erase(namespace, await self._scope(namespace, user_id, agent), before)
         return done.signed(self._signer)
 
-    async def _erase(self, namespace: str, scope: Scope, before: Receipt | None) -> Receipt:
-        """`before`: what was erased of the same person under the hash they had formerly; the receipt counts it, too."""
+    async def again(self) -> int:
+        """Erases anew what a database that was restored has back, and has opt out who had; how many it was.
+
+        Raises:
+            Unavailable, ApiError: as for `erase`.
+        """
+        done = 0
+        for namespace, recorded in (await self._records.all()).items():
+            async with self._db.tenant(namespace) as connection:
+                known = {row["subject"]: row["erased_at"] for row in await connection.fetch(_KNOWN, namespace)}
+                out = {row["user_hash"] for row in await connection.fetch(_OUT, namespace)}
+            for user in sorted(recorded.opted_out - out):
+                async with self._db.tenant(namespace) as connection:
+                    await tombstones.alone(connection, namespace)
+                    await self._users.opt_out(connection, namespace, user)
+                done += 1
+            for subject, at in sorted(recorded.erased.items()):
+                if subject not in known or known[subject] < at:
+                    await self._erase(namespace, Scope.of(subject), None, at)
+                    done += 1
+        return done
+
+    async def _erase(
+        self, namespace: str, scope: Scope, before: Receipt | None, recorded: datetime | None = None
+    ) -> Receipt:
+        """`before`: what was erased of the same person under the hash they had formerly; the receipt counts it, too.
+        `recorded`: when it was erased before; left out, it is erased now."""
         identity = uuid7()
-        erased, at = await self._rows(namespace, scope, identity)
+        erased, at = await self._rows(namespace, scope, identity, recorded)
         await self._vectors(namespace, scope)
         warehouse = await self._warehouse(namespace, scope, at)
         messages = await self._messages(namespace, scope, at)
@@ -148,8 +180,19 @@ class Erasing:
         scope = await self._scope(namespace, user_id, None)
         async with self._db.tenant(namespace) as connection:
             await tombstones.alone(connection, namespace)
+            await self._records.opted_out(namespace, scope.user or "")
             await self._users.opt_out(connection, namespace, scope.user or "")
         await self.erase(namespace, user_id=user_id)
+
+    async def opt_in(self, namespace: str, user_id: str) -> None:
+        """Takes the opt-out back.
+
+        Raises:
+            Unavailable: PostgreSQL or the artifact store does not answer; the person may still be opted out.
+        """
+        scope = await self._scope(namespace, user_id, None)
+        await self._records.opted_in(namespace, scope.user or "")
+        await self._users.opt_in(namespace, user_id)
 
     async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
         if user_id is None:
@@ -161,11 +204,15 @@ class Erasing:
         async with self._db.tenant(namespace) as connection:
             return await self._users.former(connection, namespace, user_id)
 
-    async def _rows(self, namespace: str, scope: Scope, identity: UUID) -> tuple[Erased, datetime]:
+    async def _rows(
+        self, namespace: str, scope: Scope, identity: UUID, recorded: datetime | None
+    ) -> tuple[Erased, datetime]:
         await self._recalls.flush()  # what is logged later could name what is gone
         async with self._db.tenant(namespace) as connection:
             await tombstones.alone(connection, namespace)
-            at = await tombstones.mark(connection, namespace, scope.subject)
+            at = await tombstones.mark(connection, namespace, scope.subject, recorded)
+            if recorded is None:
+                await self._records.erased(namespace, scope.subject, at)
             erased = await erase(connection, namespace, scope)
             for trajectory_id in sorted(erased.touched):
                 await self._feedback.join(connection, namespace, trajectory_id)

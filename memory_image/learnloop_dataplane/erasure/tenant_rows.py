@@ -91,6 +91,12 @@ class Scope:
     user: str | None = None
     agent: str | None = None
 
+    @classmethod
+    def of(cls, subject: str) -> "Scope":
+        """What `subject` is of."""
+        kind, _, name = subject.partition("/")
+        return cls(user=name) if kind == "user" else cls(agent=name)
+
     @property
     def subject(self) -> str:
         """As records and tombstones name it."""

