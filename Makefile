@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway audit
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway audit
 
 help: ## this list
 	@hack/help Makefile
@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
 	@python3 hack/demo
 
-test: lint unit rollouts service ranks learn api e2e ## every check there is, in an hour
+test: lint unit rollouts service pages ranks learn api e2e ## every check there is, in an hour
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date, the documentation
 	ruff check .
@@ -43,6 +43,9 @@ rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minu
 
 service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, six minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
+
+pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; skipped with a reason where there is none
+	hack/pages
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
 	pytest tests/ranks

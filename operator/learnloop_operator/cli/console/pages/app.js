@@ -1,11 +1,14 @@
 // Routes, keys, theme; draws the page again, at most eight times a second, when something it shows has changed.
+import { agent } from "./agent.js";
+import { decisions } from "./decisions.js";
 import { h, link } from "./dom.js";
 import { say } from "./orders.js";
 import { overview } from "./overview.js";
 import { rollout } from "./rollout.js";
+import { run } from "./run.js";
 import { ask, follow, listen, store, tell } from "./store.js";
 
-const PAGES = { rollouts: rollout };
+const PAGES = { agents: agent, rollouts: rollout, runs: run, decisions };
 const LEAST_MILLISECONDS = 120;
 const main = document.getElementById("main");
 let drawn = 0, waiting = false, place = "";
@@ -26,9 +29,10 @@ function draw() {
   } catch (error) {
     made = [h("h1", null, "This page cannot be drawn"), h("p", { class: "problem" }, error.message)];
   }
-  keepFocus(() => main.replaceChildren(...[].concat(made).flat().filter(Boolean)));
+  keepFocus(() => main.replaceChildren(...[].concat(made).flat(Infinity).filter(Boolean)));
   const title = main.querySelector("h1");
   document.title = `${title ? title.textContent : ""} · learnloop`;
+  if (!performance.getEntriesByName("first-drawn").length) performance.mark("first-drawn");
   if (place !== location.hash) {
     place = location.hash;
     crumbs(namespace, kind, name, more);
@@ -54,8 +58,8 @@ function keepFocus(work) {
 
 function crumbs(namespace, kind, name, more) {
   const parts = [link("all")];
-  if (namespace) parts.push(h("span", null, namespace));
-  if (kind) parts.push(h("span", null, kind));
+  if (namespace) parts.push(h("span", null, namespace), link("decisions", namespace, "decisions"));
+  if (kind && kind !== "decisions") parts.push(h("span", null, kind));
   if (name) parts.push(more.length ? link(name, namespace, kind, name) : h("span", { "aria-current": "page" }, name));
   more.forEach((item) => parts.push(h("span", null, item)));
   document.getElementById("crumbs").replaceChildren(...parts);

@@ -12,12 +12,10 @@ const range = (values) => {
   return [low, high];
 };
 
-function ticks(low, high, wanted) {
+// A round distance of grid lines, so that about `wanted` fit.
+function gridGap(low, high, wanted) {
   const rough = (high - low) / wanted, size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((by) => by * size).find((by) => by >= rough) || rough;
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(at);
-  return found;
+  return [1, 2, 5, 10].map((by) => by * size).find((by) => by >= rough * 0.999) || rough;
 }
 
 const moment = (value, span) => {
@@ -33,20 +31,19 @@ export function lines({ said, series, marks = [], time = true, height = 240, xNa
   const shown = all.filter((p) => p.x >= x0 && p.x <= x1);
   let [y0, y1] = range(shown.flatMap((p) => [p.y, p.low, p.high]));
   if (zero) { y0 = 0; y1 = Math.max(y1, zero); }
-  const pad = zero ? 0 : (y1 - y0) * 0.06;
-  y0 -= pad; y1 += pad;
+  const gap = gridGap(y0, y1, Math.max(2, height / 60));
+  y0 = Math.floor(y0 / gap + 1e-9) * gap; y1 = Math.ceil(y1 / gap - 1e-9) * gap;
   const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (WIDE - LEFT - RIGHT);
   const Y = (y) => height - BELOW - ((y - y0) / (y1 - y0 || 1)) * (height - TOP - BELOW);
   const at = (x, y) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`;
   const drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": said });
-  for (const y of ticks(y0, y1, Math.max(2, height / 60)))
+  for (let y = y0; y <= y1 + gap / 1e6; y += gap)
     drawing.append(h("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: Y(y), y2: Y(y) }), h("text", { x: LEFT - 6, y: Y(y) + 4, "text-anchor": "end" }, figure(y, Math.abs(y1 - y0) < 0.5 ? 2 : Math.abs(y1 - y0) < 8 ? 1 : 0)));
   const count = 5;
   for (let i = 0; i <= count; i++) {
     const x = x0 + ((x1 - x0) * i) / count;
-    drawing.append(h("text", { x: X(x), y: height - 6, "text-anchor": i === 0 ? "start" : i === count ? "end" : "middle" }, time ? moment(x, x1 - x0) : figure(x, 0)));
+    drawing.append(h("text", { x: X(x), y: height - 6, "text-anchor": i === 0 ? "start" : i === count ? "end" : "middle" }, time ? moment(x, x1 - x0) : figure(x, 0) + (i === count && xName ? " " + xName : "")));
   }
-  if (xName) drawing.append(h("text", { x: WIDE - RIGHT, y: height - BELOW - 6, "text-anchor": "end" }, xName));
   series.forEach((one, index) => {
     const points = one.points.filter((p) => Number.isFinite(p.y) && p.x >= x0 && p.x <= x1), tint = index % 4;
     if (!points.length) return;

@@ -26,13 +26,19 @@ export const link = (text, ...parts) =>
   h("a", { href: "#/" + parts.map(encodeURIComponent).join("/") }, text);
 
 // Columns: [head, cell(row), "figure" | "why" | "name"?]. A table that says what it is, to ears too.
-export function table(caption, columns, rows, empty) {
+// With `kept` (a WeakMap) the row of an object that is the same as the last time is taken again.
+export function table(caption, columns, rows, empty, kept) {
   if (!rows.length) return h("p", { class: "quiet" }, empty || "Nothing yet.");
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", null, h("caption", null, caption),
       h("thead", null, h("tr", null, columns.map(([head, , kind]) => h("th", { scope: "col", class: kind }, head)))),
-      h("tbody", null, rows.map((row) => h("tr", row.fresh ? { class: "fresh" } : null,
-        columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
+      h("tbody", null, rows.map((row) => {
+        const old = kept?.get(row);
+        if (old) return old;
+        const made = h("tr", null, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))));
+        kept?.set(row, made);
+        return made;
+      }))));
 }
 
 export const card = (label, value, more) =>

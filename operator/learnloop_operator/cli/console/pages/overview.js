@@ -3,10 +3,13 @@ import { badge, card, h, link, table } from "./dom.js";
 import { figure, named, since, spaced, status, why } from "./format.js";
 import { every, store } from "./store.js";
 
-const state = { filter: "" };
+// Rows are made anew every half a minute, for their durations.
+const OLD = 30000;
+const state = { filter: "", agents: new WeakMap(), rollouts: new WeakMap(), since: 0 };
 const RANK = { RolledBack: 0, Failed: 0, Degraded: 0, Paused: 1, Progressing: 2, Training: 2 };
 
 export function overview(redraw) {
+  if (Date.now() - state.since > OLD) Object.assign(state, { agents: new WeakMap(), rollouts: new WeakMap(), since: Date.now() });
   const wanted = state.filter.toLowerCase();
   const fits = (object) => !wanted || `${spaced(object)}/${named(object)} ${status(object).phase || ""}`.toLowerCase().includes(wanted);
   const rollouts = every("modeldeployments"), agents = every("learningagents"), jobs = every("trainingjobs");
@@ -18,7 +21,7 @@ export function overview(redraw) {
   return [
     h("h1", null, "All namespaces"),
     h("div", { class: "cards" },
-      card("agents", agents.length, `in ${spaces.size} namespaces`),
+      card("agents", agents.length, `in ${spaces.size} namespace${spaces.size === 1 ? "" : "s"}`),
       card("canaries under way", moving.length, `of ${rollouts.length} rollouts`),
       card("wait for a person", paused.length),
       card("taken back", back.length),
@@ -28,7 +31,7 @@ export function overview(redraw) {
       h("input", { id: "filter", type: "search", value: state.filter, autocomplete: "off", placeholder: "namespace, name or phase",
         oninput: (event) => { state.filter = event.target.value; redraw(); } })),
     table("Agents", [
-      ["Namespace", (item) => spaced(item)],
+      ["Namespace", (item) => link(spaced(item), spaced(item), "decisions")],
       ["Agent", (item) => link(named(item), spaced(item), "agents", named(item)), "name"],
       ["Phase", (item) => badge(status(item).phase)],
       ["Return", (item) => figure(status(item).recentReturn), "figure"],
@@ -36,7 +39,7 @@ export function overview(redraw) {
       ["Canary", (item) => status(item).weight || "", "figure"],
       ["Runs", (item) => status(item).trainings ?? "", "figure"],
       ["Why", why, "why"],
-    ], sorted(agents.filter(fits)), "No agent in what you may read."),
+    ], sorted(agents.filter(fits)), "No agent in what you may read.", state.agents),
     table("Rollouts", [
       ["Namespace", (item) => spaced(item)],
       ["Rollout", (item) => link(named(item), spaced(item), "rollouts", named(item)), "name"],
@@ -46,7 +49,7 @@ export function overview(redraw) {
       ["Canary / stable", (item) => pair(item), "figure"],
       ["For", (item) => since(status(item).stepStartedAt || status(item).promotedAt), "figure"],
       ["Why", why, "why"],
-    ], sorted(rollouts.filter(fits)), "No rollout in what you may read."),
+    ], sorted(rollouts.filter(fits)), "No rollout in what you may read.", state.rollouts),
     busy.filter(fits).length ? table("Runs under way", [
       ["Namespace", (item) => spaced(item)],
       ["Run", (item) => link(named(item), spaced(item), "runs", named(item)), "name"],

@@ -1,0 +1,26 @@
+// Who decided what: people's orders on every rollout of a namespace, and its signed audit chain.
+import { badge, h, link, table } from "./dom.js";
+import { clock, named, status, text } from "./format.js";
+import { missing, read } from "./reads.js";
+import { every } from "./store.js";
+
+export function decisions(redraw, namespace) {
+  const said = every("modeldeployments", namespace).flatMap((item) => (status(item).decisions || []).map((one) => ({ ...one, rollout: named(item) })));
+  said.sort((a, b) => b.at.localeCompare(a.at));
+  const chain = read("audit", { namespace });
+  return [
+    h("h1", null, `Decisions in ${namespace}`),
+    table("Orders of people", [
+      ["At", (item) => clock(item.at)], ["Rollout", (item) => link(item.rollout, namespace, "rollouts", item.rollout), "name"], ["Order", (item) => item.verb],
+      ["By", (item) => `${item.by || "nobody said"}${item.by && !item.verified ? " (as claimed)" : ""}`], ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
+    ], said, "Nobody has ordered anything."),
+    h("h2", null, "Audit chain"),
+    h("p", { class: "quiet" }, "The newest records. ", h("code", null, `kubectl learnloop audit verify -n ${namespace}`), " proves that none was changed."),
+    missing(chain, "The audit chain") || table("Records, newest first", [
+      ["No.", (item) => item.seq, "figure"], ["At", (item) => clock(item.at)], ["Action", (item) => item.action, "name"], ["About", (item) => item.subject],
+      ["By", (item) => item.actor, "why"], ["Outcome", (item) => badge(item.outcome)], ["Detail", (item) => detail(item.detail), "why"],
+    ], [...chain.value.records].reverse()),
+  ];
+}
+
+const detail = (value) => { const all = text(value ?? ""); return h("code", null, all.length > 200 ? all.slice(0, 200) + " …" : all); };

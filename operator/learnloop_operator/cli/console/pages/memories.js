@@ -1,0 +1,49 @@
+// What an agent remembers, and why it would recall what it would recall.
+import { badge, h, link, table } from "./dom.js";
+import { clock, figure, text } from "./format.js";
+import { missing, read } from "./reads.js";
+
+const state = { question: "", asked: "", agent: "" };
+
+export function memories(redraw, namespace, name) {
+  const found = read("memories", { namespace, agent: name });
+  const gone = missing(found, "Memories");
+  if (gone) return gone;
+  const { memories: all, ranker } = found.value;
+  const place = `${namespace}/${name}`;
+  if (state.agent !== place) Object.assign(state, { agent: place, question: "", asked: "" });
+  const ask = () => { state.asked = state.question.trim(); redraw(); };
+  return [
+    h("h2", null, "What would it recall, and why?"),
+    h("div", { class: "tools" }, h("label", { for: "question" }, "What goes on"),
+      h("input", { id: "question", value: state.question, maxlength: "2000", size: "50", autocomplete: "off",
+        oninput: (event) => { state.question = event.target.value; }, onkeydown: (event) => { if (event.key === "Enter") ask(); } }),
+      h("button", { type: "button", id: "ask", onclick: ask }, "Recall")),
+    h("p", { class: "quiet" }, `Looking teaches nothing: the recall is not logged. The ranker is ${ranker.ranker}, from ${ranker.feedbacks} feedbacks; its weights: `,
+      Object.entries(ranker.weights).map(([signal, weight]) => `${signal} ${figure(weight, 2)}`).join(", "), "."),
+    state.asked ? recalled(read("recall", { namespace, agent: name, context: state.asked }, 3600), ranker) : null,
+    h("h2", null, "Memories"),
+    table(found.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
+      ["Stored", (item) => clock(item.created_at)], ["Kind", (item) => item.memory_type], ["What", (item) => what(item), "why"],
+      ["Importance", (item) => figure(item.importance), "figure"], ["Recalled", (item) => item.access_count, "figure"],
+      ["Helped / hurt", (item) => `${figure(item.helped)} / ${figure(item.hurt)}`, "figure"], ["From", (item) => from(item, namespace, name)], ["", (item) => (item.pinned ? badge("pinned") : "")],
+    ], all, "It remembers nothing yet."),
+  ];
+}
+
+function recalled(found, ranker) {
+  const gone = missing(found, "The recall");
+  if (gone) return gone;
+  const hits = found.value.memories || [], signals = Object.keys(ranker.weights);
+  return table("Recalled, best first: weight times z-score of each signal", [
+    ["What", (item) => what(item), "why"], ["Score", (item) => figure(item.score), "figure"],
+    ...signals.map((signal) => [signal, (item) => part(item.signals?.[signal], ranker.weights[signal]), "figure"]),
+  ], hits, "Nothing comes to its mind.");
+}
+
+const from = (item, namespace, name) => {
+  const episode = /^trajectory\/(.+)$/.exec(item.origin || "");
+  return episode ? link(episode[1].slice(0, 20), namespace, "agents", name, "episodes", episode[1]) : item.origin || item.source || "";
+};
+const part = (score, weight) => (score === undefined || score === null ? "" : figure(score * weight));
+const what = (item) => { const all = typeof item.content?.text === "string" ? item.content.text : text(item.content); return all.length > 400 ? all.slice(0, 400) + " …" : all; };

@@ -1,0 +1,79 @@
+// One training run: how far, its curves, its proof on held-out episodes, and its gates.
+import { lines } from "./charts.js";
+import { badge, card, h, link, table } from "./dom.js";
+import { clock, figure, interval, percent, since, status, text, why } from "./format.js";
+import { read } from "./reads.js";
+import { curve, get } from "./store.js";
+
+const ENDED = new Set(["Validated", "Failed"]);
+const told = new Map();
+const MOST_POINTS = 2000;
+
+export function run(redraw, namespace, name) {
+  const found = get("trainingjobs", namespace, name);
+  if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No run of this name in ${namespace}, or you may not read it.`)];
+  const now = status(found), ended = ENDED.has(now.phase), agent = now.lineage?.learningAgent;
+  const report = read("run", { namespace, job: name }, ended ? 600 : 2);
+  if (!ended) setTimeout(() => location.hash.endsWith(`/runs/${name}`) && redraw(), 2100);
+  const figures = keep(`${namespace}/${name}`, report.value?.heartbeat);
+  const points = curve("trainingjobs", namespace, name);
+  return [
+    h("h1", null, name, badge(now.phase)),
+    h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(found)),
+    h("div", { class: "cards" },
+      card("done", now.progress || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
+      card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize || 1} ranks` : ""),
+      card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
+      card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
+      card("algorithm", found.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`),
+      agent ? card("agent", link(agent, namespace, "agents", agent)) : null),
+    now.turn?.place ? h("p", null, `Place ${now.turn.place} of ${now.turn.waiting} in the queue; about ${now.turn.eta || "unknown"} left.`) : null,
+    h("h2", null, "Curves"),
+    whileTraining(report.value?.manifest?.while_training),
+    points.length > 1 || (points.length && !ended) ? lines({ said: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
+      series: [{ name: "mean return of training episodes, with its 95 % interval, since this page was opened", points: points.map((p) => ({ x: p.step, y: p.y, low: p.low, high: p.high })) }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
+    h("div", { class: "cards" }, Object.entries(figures).map(([label, series]) => h("div", { class: "card" }, h("span", null, label.replaceAll("_", " ")), h("b", null, figure(series.at(-1).y)),
+      series.length > 1 ? lines({ said: `${label} over steps`, time: false, height: 150, series: [{ name: "", points: series }] }) : null))),
+    report.error ? h("p", { class: "quiet" }, `The learner's own figures cannot be read: ${report.error}`) : null,
+    h("h2", null, "Gates"),
+    table("Gates", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
+    now.suite ? table("Evaluation suite", [["Dimension", (item) => item.dimension], ["IQM", (item) => figure(item.iqm), "figure"], ["Improvement", (item) => percent(item.improvement), "figure"], ["Figures", (item) => item.message, "why"]], now.suite.dimensions || []) : null,
+    proof(report.value?.manifest),
+    h("h2", null, "Where it comes from"),
+    table("Lineage", [["What", (item) => item[0]], ["Which", (item) => item[1], "why"]], [
+      ["reward policy", now.lineage?.rewardPolicy && `${now.lineage.rewardPolicy} revision ${now.lineage.rewardPolicyRevision || "?"}`],
+      ["experience", now.lineage?.trajectories !== undefined && `${now.lineage.trajectories} trajectories when it began`],
+      ["artifact", now.artifact && `${now.artifact.uri} sha256 ${now.artifact.sha256.slice(0, 16)}…`], ["backend", now.backend],
+      ["began", clock(now.startedAt)], ["ended", clock(now.finishedAt)],
+    ].filter((item) => item[1])),
+  ];
+}
+
+// The data plane keeps the newest figures alone; the line since this page was opened is kept here.
+function keep(place, heartbeat) {
+  const known = told.get(place) || {};
+  told.set(place, known);
+  for (const [label, value] of Object.entries(heartbeat?.figures || {})) {
+    const series = (known[label] ||= []);
+    if (series.at(-1)?.x !== heartbeat.step) series.push({ x: heartbeat.step, y: value });
+    if (series.length > MOST_POINTS) series.shift();
+  }
+  return known;
+}
+
+function whileTraining(found) {
+  return found?.points?.length ? lines({ said: "Return of the same episodes at each evaluation while training", time: false, xName: "steps",
+    marks: found.best_step === null ? [] : [{ x: found.best_step, label: `best step, ${found.exported} exported`, tone: "good" }],
+    series: [{ name: `return of the same ${found.episodes} episodes, evaluated while training`, points: found.points.map((p) => ({ x: p.step, y: p.mean })) }] }) : null;
+}
+
+function proof(manifest) {
+  if (!manifest) return null;
+  const gain = manifest.difference;
+  return [h("h2", null, "Proof"), table("What the manifest proves", [["What", (item) => item[0]], ["Figures", (item) => item[1], "why"]], [
+    ["more than the serving policy", gain && `${figure(gain.value)} [${figure(gain.low)}, ${figure(gain.high)}], paired by episode`],
+    ["export against network", manifest.parity && `${percent(manifest.parity.action_agreement)} of actions agree on ${manifest.parity.observations} observations, largest difference ${manifest.parity.max_abs_difference}`],
+    ["began from", manifest.begun_from], ["shield", manifest.actions ? `replaced ${manifest.interventions} of ${manifest.actions} actions` : null],
+    ["versions", manifest.versions && text(manifest.versions)],
+  ].filter((item) => item[1]))];
+}

@@ -1,0 +1,66 @@
+"""One Chromium for the session, and a console over an example loop for each test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli.console.change_log import ChangeLog
+from testing.browsers.chromium import chromium, missing
+from testing.browsers.console_server import WrittenCluster, served
+from testing.browsers.example_loop import ExampleLoop
+
+
+@dataclass
+class Looked:
+    """A page in the browser, the cluster behind it, and what the browser complained about or asked of others."""
+
+    page: Any
+    root: str
+    log: ChangeLog
+    cluster: WrittenCluster
+    loop: ExampleLoop
+    complaints: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> None:
+        """Open a page of the console and wait until it is drawn."""
+        self.page.goto(f"{self.root}/#/{path}")
+        self.page.wait_for_selector("main h1")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def look(browser: Any) -> Iterator[Callable[..., Looked]]:
+    """Opens a console in a fresh session: `scheme` light or dark, and objects beside those of the example."""
+    with ExitStack() as stack:
+
+        def open_console(scheme: str = "light", more: Any = ()) -> Looked:
+            loop, log = ExampleLoop(datetime.now(UTC)), ChangeLog()
+            for plural, body in [*loop.objects(), *more]:
+                log.put(plural, body)
+            cluster = WrittenCluster("demo", loop.records())
+            console, _ = stack.enter_context(served(cluster, log))
+            context = browser.new_context(color_scheme=scheme, viewport={"width": 1200, "height": 850})
+            stack.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(60_000)
+            found = Looked(page, f"http://{console.gate.hosts[0]}", log, cluster, loop)
+            page.on("console", lambda said: said.type in ("error", "warning") and found.complaints.append(said.text))
+            page.on("pageerror", lambda error: found.complaints.append(str(error)))
+            page.on("request", lambda sent: sent.url.startswith(found.root) or found.complaints.append(sent.url))
+            page.goto(console.gate.address)
+            page.wait_for_selector("main table")
+            return found
+
+        yield open_console

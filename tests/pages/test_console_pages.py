@@ -1,0 +1,149 @@
+"""The console in a real Chromium: every page draws, is accessible, follows changes, and steers after asking.
+
+SHOTS=folder keeps a picture of every page.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testing.browsers.chromium import serious_findings
+
+PAGES = {
+    "overview": "",
+    "agent": "demo/agents/walker",
+    "runs": "demo/agents/walker/runs",
+    "run": "demo/runs/walker-5",
+    "proof": "demo/runs/walker-4",
+    "rollout": "demo/rollouts/walker",
+    "rewards": "demo/agents/walker/rewards",
+    "episode": "demo/agents/walker/episodes/t-0003",
+    "memories": "demo/agents/walker/memories",
+    "decisions": "demo/decisions",
+}
+SHOWN = {
+    "overview": "canaries under way",
+    "agent": "taken back 0bad0bad",
+    "runs": "487 [481, 492]",
+    "run": "kl divergence",
+    "proof": "100 % of actions agree on 4096 observations",
+    "rollout": "about 61 more episodes are needed",
+    "rewards": "no-fall",
+    "episode": "Step 0 of 0 to 39",
+    "memories": "Stairs: shorten the step.",
+    "decisions": "rollout.decided",
+}
+ROLLOUTS = 500
+WATCH = """() => {
+  window.seen = {};
+  new MutationObserver(() => {
+    const text = document.querySelector("main").textContent;
+    for (const [said] of text.matchAll(/changed \\d+\\./g)) window.seen[said] ||= Date.now();
+  }).observe(document.querySelector("main"), { childList: true, subtree: true });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_draws_without_a_complaint_and_axe_finds_nothing_serious(look: Any, scheme: str) -> None:
+    looked, folder = look(scheme), os.environ.get("SHOTS")
+    for name, path in PAGES.items():
+        looked.go(path)
+        looked.page.get_by_text(SHOWN[name]).first.wait_for()
+        assert looked.page.locator("h1").count() == 1, name
+        assert "[object" not in looked.page.inner_text("main"), name
+        assert serious_findings(looked.page) == [], name
+        if folder:
+            looked.page.screenshot(path=Path(folder) / f"{name}-{scheme}.png")
+    assert looked.complaints == []
+
+
+def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(look: Any) -> None:
+    looked = look()
+    looked.go(PAGES["memories"])
+    looked.page.fill("#question", "stairs ahead")
+    looked.page.press("#question", "Enter")
+    looked.page.get_by_text("Recalled, best first").first.wait_for()
+    assert looked.page.input_value("#question") == "stairs ahead", "drawing anew keeps what is typed"
+    looked.go(PAGES["episode"])
+    looked.page.focus("#step-on")
+    looked.page.keyboard.press("Enter")
+    looked.page.get_by_text("Step 1 of 0 to 39").wait_for()
+    assert looked.page.evaluate("document.activeElement.id") == "step-on", "and the place of the keyboard"
+    assert looked.complaints == []
+
+
+def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
+    looked = look()
+    evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    looked.log.put("modeldeployments", looked.loop.rollout(verdict=evil))
+    looked.go(PAGES["rollout"])
+    looked.page.get_by_text(evil).first.wait_for()
+    assert looked.page.locator("main img").count() == 0
+    assert looked.complaints == []
+
+
+def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
+    looked = look()
+    looked.go(PAGES["rollout"])
+    looked.page.wait_for_selector("#verb-pause")
+    assert looked.page.locator("[id^=verb-]").all_inner_texts() == ["pause"], (
+        "those the API server says no to are hidden"
+    )
+    looked.page.click("#verb-pause")
+    dialog = looked.page.locator("dialog")
+    assert "kubectl learnloop pause walker -n demo" in dialog.inner_text()
+    assert serious_findings(looked.page) == []
+    dialog.get_by_text("Cancel").click()
+    assert looked.cluster.annotated == []
+    looked.page.click("#verb-pause")
+    looked.page.keyboard.press("Enter")
+    looked.page.get_by_text("3f9a2c81 holds at").wait_for()
+    assert [where for where, _ in looked.cluster.annotated] == ["modeldeployments/walker"]
+
+
+def test_a_tab_without_the_key_may_look_and_not_steer(look: Any) -> None:
+    looked = look()
+    looked.page.evaluate("sessionStorage.clear()")
+    looked.go(PAGES["rollout"])
+    looked.page.get_by_text("This tab may look only").wait_for()
+    assert looked.page.locator("[id^=verb-]").count() == 0
+
+
+def test_keys_find_filter_help_theme_and_the_way_back(look: Any) -> None:
+    looked = look()
+    looked.page.keyboard.press("/")
+    assert looked.page.evaluate("document.activeElement.id") == "filter"
+    looked.page.keyboard.type("nothing of this name")
+    looked.page.get_by_text("No agent in what you may read.").wait_for()
+    looked.page.fill("#filter", "")
+    looked.page.focus("#main")
+    looked.page.keyboard.press("?")
+    assert looked.page.locator("dialog[open] h2").inner_text() == "Keys"
+    looked.page.keyboard.press("Escape")
+    looked.page.keyboard.press("t")
+    assert looked.page.get_attribute("html", "data-theme") == "dark"
+    looked.go(PAGES["decisions"])
+    looked.page.keyboard.press("u")
+    looked.page.get_by_role("heading", name="All namespaces").wait_for()
+
+
+def test_five_hundred_rollouts_are_drawn_and_a_change_is_seen(look: Any) -> None:
+    seed = look()
+    seed.page.context.close()
+    many = [("modeldeployments", seed.loop.rollout(f"agent-{number:03d}")) for number in range(ROLLOUTS)]
+    looked = look(more=many)
+    assert looked.page.locator("main tbody tr").count() >= ROLLOUTS
+    drawn = looked.page.evaluate("performance.getEntriesByName('first-drawn')[0].startTime") / 1000
+    # The browser itself notes when each sentence is on the page: asking it from here takes longer than drawing.
+    looked.page.evaluate(WATCH)
+    seen = []
+    for weight in (50, 75, 90):
+        said, began = f"changed {weight}.", time.time()
+        looked.log.put("modeldeployments", looked.loop.rollout(stepText=said))
+        looked.page.wait_for_function("said => window.seen[said]", arg=said)
+        seen.append(looked.page.evaluate("said => window.seen[said]", said) / 1000 - began)
+    print(f"\n{ROLLOUTS} rollouts drawn {drawn:.2f} s after the page began to load; ", end="")
+    print(f"changes on the page after {', '.join(f'{one:.2f}' for one in seen)} s")
