@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.wrapping_keys import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, LENGTH, completion
 
 CONTENTS = st.none() | st.dictionaries(st.sampled_from([*KEYS, "other"]), st.sampled_from(["", "b2xk"]))
@@ -34,6 +35,8 @@ def test_passwords_are_long_different_and_need_no_escaping() -> None:
     assert len(set(made.values())) == len(KEYS)
     for key in ("audit-key", "nats-issuer-key"):
         assert len(seed_from(made.pop(key))) == 32, "a key the data plane can sign with"
+    keys = WrappingKeys.parse(made.pop("encryption-keys"))
+    assert keys.unwrap(keys.wrap(b"x", "y"), "k1", "y") == b"x"
     for password in made.values():
         assert len(password) == LENGTH
         assert password.isalpha()

@@ -132,9 +132,9 @@ class MetricThreshold(Resource):
             "RewardPolicy gave, as the data plane counts it. feedback: mean opinion of people, -1 to 1, "
             "over the rated episodes. latency: a quantile of the seconds that a policy request takes. "
             "drift: how many more of the arm's episodes return little than in its own earlier steps, "
-            "beyond what stable lost at the same time. promql: the number that `query` returns; "
-            "$revision, $namespace, $pods (a regular expression of the names of the arm's own pods) and $window (since "
-            "the rollout began, such as 90s) are replaced."
+            "beyond what stable lost at the same time. promql: the number that `query` returns. "
+            "There, $revision, $namespace, $pods (a regular expression of the names of the arm's own pods) and $window "
+            "(since the rollout began, such as 90s) are replaced."
         )
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
