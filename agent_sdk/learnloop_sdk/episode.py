@@ -76,6 +76,7 @@ class Episode:
         self._metadata = dict(metadata or {})
         self._segment: Segment | None = None
         self._decision: Decision | None = None
+        self._value: float | None = None
         self._reopenings = 0
         self._retrievals: list[str] = []
         self._values: dict[str, float] = {}
@@ -163,6 +164,7 @@ class Episode:
                     await self._leave_to_person(numbers, OVERRIDE_REVISION, segment.opened)
                 self._loop.counters.actions_overridden += answer.override is not None
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration)
+                self._value = answer.q_value
                 self._loop.counters.actions += 1
                 return answer.action
 
@@ -198,10 +200,11 @@ class Episode:
         `next_observation` is what the agent sees after the step. Give it with the last one: learning judges by it
         what an episode that a limit cut off was still worth.
         """
-        decision = self._decision
-        self._decision = None
+        decision, worth = self._decision, self._value
+        self._decision = self._value = None
         if decision is None or (action is not None and action is not decision[1]):
-            decision = self._as_done(decision, plain(action), observation)
+            known, decision = decision, self._as_done(decision, plain(action), observation)
+            worth = worth if decision is known else None
         value = float(reward)
         if not math.isfinite(value):
             raise LearnloopError(f"record: reward is {value}, must be finite")
@@ -213,7 +216,7 @@ class Episode:
         if not self._recorded or segment.overridden:
             return
         if segment.length <= MAX_STEPS:
-            segment.steps.append(decision, value, terminated, truncated)
+            segment.steps.append(decision, value, terminated, truncated, worth)
             segment.last = None if next_observation is None else self._as_seen(next_observation)
         elif segment.length == MAX_STEPS + 1:
             segment.last = decision[0]
@@ -225,7 +228,7 @@ class Episode:
 
     def set_aside(self) -> Decision:
         """The decision that act gave last, for `take_up`: of a team all act before any of them is rewarded."""
-        decision, self._decision = self._decision, None
+        decision, self._decision, self._value = self._decision, None, None
         if decision is None:
             raise LearnloopError("set_aside: ask act first")
         return decision

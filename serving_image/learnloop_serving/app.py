@@ -135,11 +135,13 @@ class Arm:
                 decision = await self.beside(self.episodes.act, opening, arm, body)
             else:
                 decision = self.episodes.act(opening, arm, body)
-            return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b}' % (
+            value = b"" if decision.q_value is None else b',"q_value":%b' % orjson.dumps(decision.q_value)
+            return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b%b}' % (
                 orjson.dumps(decision.action),
                 orjson.dumps(decision.log_prob),
                 b"true" if decision.drawn else b"false",
                 self._revision_json,
+                value,
             )
         if verb == "open":
             return self.episodes.open(body).model_dump_json().encode()

@@ -30,18 +30,23 @@ _NUMBERS: TypeAdapter[list[Row]] = TypeAdapter(_NumberRows, config=ConfigDict(st
 
 
 class Steps:
-    """The rows of one trajectory; see wire.Step."""
+    """The rows of one trajectory; see wire.Step. `values`: what policies thought actions worth, by step."""
 
-    __slots__ = ("rows",)
+    __slots__ = ("rows", "values")
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.values: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def append(self, decision: Decision, reward: float, terminated: bool, truncated: bool) -> None:
-        """One more."""
+    def append(
+        self, decision: Decision, reward: float, terminated: bool, truncated: bool, value: float | None = None
+    ) -> None:
+        """One more. `value`: what the policy thought the action worth."""
+        if value is not None:
+            self.values[len(self.rows)] = value
         self.rows.append((*decision, reward, terminated, truncated))
 
     def cut(self) -> None:
@@ -50,7 +55,7 @@ class Steps:
 
     def plain(self) -> list[dict[str, Any]]:
         """wire.Step as plain data, for each."""
-        return _plain(self.rows)
+        return _plain(self.rows, self.values)
 
     def numbers(self) -> list[Row] | None:
         """The rows as the schema takes them, where there is no text among them that a redactor should see; else None,
@@ -81,10 +86,10 @@ def encode(head: dict[str, Any], steps: Steps, redactor: Redactor) -> bytes:
             for one in clean.steps
         ]
     text = clean.model_dump_json(exclude={"steps"}, exclude_none=True).encode()
-    return b'%b,"steps":%b}' % (text[:-1], to_json(_plain(rows), inf_nan_mode="null"))
+    return b'%b,"steps":%b}' % (text[:-1], to_json(_plain(rows, steps.values), inf_nan_mode="null"))
 
 
-def _plain(rows: list[Row]) -> list[dict[str, Any]]:
+def _plain(rows: list[Row], values: dict[int, float]) -> list[dict[str, Any]]:
     found = []
     for observation, action, log_prob, exploration, reward, terminated, truncated in rows:
         step = {"observation": observation, "action": action, "reward": reward}
@@ -97,4 +102,6 @@ def _plain(rows: list[Row]) -> list[dict[str, Any]]:
         if exploration:
             step["exploration"] = True
         found.append(step)
+    for place, value in values.items():
+        found[place]["q_value"] = value
     return found

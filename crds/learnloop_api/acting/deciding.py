@@ -46,11 +46,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An action, the natural log of its probability or density, and whether it was drawn."""
+    """An action, the natural log of its probability or density, whether it was drawn, and what it is worth to an
+    epsilon-greedy policy, whose logits are values."""
 
     action: Action
     log_prob: float = 0.0
     drawn: bool = False
+    q_value: float | None = None
 
 
 def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, uniform: Uniform) -> Decision:
@@ -67,7 +69,8 @@ def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, unifor
         action = [*choice, *_numbers(behaviour, numbers, advice, uniform)]
     found = log_probability(behaviour, numbers, advice, action)
     assert found is not None  # what draws has a distribution
-    return Decision(action, found, True)
+    valued = behaviour.kind == "epsilon-greedy" and isinstance(action, int) and advice.logits is not None
+    return Decision(action, found, True, float(_logits(advice)[int(action)]) if valued else None)  # type: ignore[arg-type]
 
 
 def log_probability(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, action: Action) -> float | None:

@@ -72,3 +72,31 @@ class ExperienceRead(WireModel):
     )
     ids_sha256: Sha256 | None = Field(default=None, description="digest of that list")
     message: str = Field(default="", max_length=1024, description="why nothing was read; empty where something was")
+
+
+class ExploredAction(WireModel):
+    """An action that was drawn rather than the greedy one."""
+
+    timestamp: Timestamp = Field(description="when its episode ended")
+    agent_id: Name
+    step: int = Field(ge=0, description="of the episode, from 0")
+    action_hash: Sha256
+    reward: Real = Field(description="of the step, from the environment")
+    q_value: Real | None = Field(description="what the policy thought it worth; null: nobody said")
+    exploration_flag: Literal[True]
+
+
+class ExploredEpisode(WireModel):
+    """An episode's explored actions. `sha256` is over all of them, as the audit chain has it."""
+
+    trajectory_id: Identifier
+    policy_revision: str = Field(max_length=64)
+    sha256: Sha256
+    actions: list[ExploredAction] = Field(max_length=10_000)
+
+
+class ExplorationPage(WireModel):
+    """GET /api/v1/agents/{agent}/exploration: newest first; episodes without explored actions are left out."""
+
+    episodes: list[ExploredEpisode] = Field(max_length=50)
+    next: int | None = Field(description="`before` of the page that follows; null: there is none")

@@ -188,6 +188,9 @@ class ActResponse(WireModel):
     )
     exploration: bool = Field(description="the action was drawn from a distribution")
     revision: str
+    q_value: Real | None = Field(
+        default=None, description="of an epsilon-greedy policy: what it thinks the action worth"
+    )
     override: Literal["fixed"] | None = Field(
         default=None, description="a person has fixed this action: it says nothing of the policy; left out: nobody has"
     )

@@ -37,6 +37,9 @@ class Step(WireModel):
     terminated: bool = Field(default=False, description="the environment ended the episode here")
     truncated: bool = Field(default=False, description="a limit ended the episode here")
     exploration: bool = Field(default=False, description="the action was sampled rather than the greedy one")
+    q_value: Real | None = Field(
+        default=None, description="what the policy thought the action worth, where it is one that learns values"
+    )
 
 
 class Outcome(WireModel):

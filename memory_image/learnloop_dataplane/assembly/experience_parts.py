@@ -7,6 +7,7 @@ from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.datasets import Datasets
+from learnloop_dataplane.experience.explored_actions import ExploredActions
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
 from learnloop_dataplane.rewards.dry_run import DryRun
@@ -60,6 +61,7 @@ class ExperienceParts:
         stream = (bus, room) if bus is not None and room is not None else None
         self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
         self.datasets = Datasets(db, shared.warehouse, cipher)
+        self.explored = ExploredActions(db, cipher)
         self.preferences = Preferences(db, shared.users)
         self.policies = Policies(db, shared.arrived)
         self.signals = SignalReader(db)

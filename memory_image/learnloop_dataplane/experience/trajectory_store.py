@@ -9,9 +9,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from learnloop_api.redaction_fields import safe_measurements
-from learnloop_api.wire.trajectory import Trajectory
+from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_dataplane.encryption.data_keys import Owner
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
+from learnloop_dataplane.experience.explored_actions import digest, explored, note_explored
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -66,12 +67,14 @@ class Row:
     last_observation: str | None
     result: tuple[str, str] | None
     """Its type, and all of it."""
+    explored: str = ""
+    """Digest of the explored actions; "": there are none."""
 
 
 def prepare(trajectory: Trajectory) -> Row:
     """Redacts and encodes. Ids stay as they are: they are what makes storing idempotent."""
     outcome = trajectory.outcome
-    steps = redact([step.model_dump() for step in trajectory.steps])
+    steps = redact([_step(step) for step in trajectory.steps])
     columns = (
         trajectory.trajectory_id,
         trajectory.agent,
@@ -92,7 +95,15 @@ def prepare(trajectory: Trajectory) -> Row:
     whose = (trajectory.metadata.get(METADATA_KEY), trajectory.ended_at)
     last = None if trajectory.last_observation is None else _json(redact(trajectory.last_observation))
     result, value = _result(trajectory), outcome.episode_return
-    return Row(trajectory.trajectory_id, trajectory.agent, *whose, value, columns, _json(steps), last, result)
+    named = (trajectory.trajectory_id, trajectory.agent)
+    return Row(*named, *whose, value, columns, _json(steps), last, result, digest(explored(steps)))
+
+
+def _step(step: Step) -> dict[str, Any]:
+    told = step.model_dump()
+    if step.q_value is None:
+        del told["q_value"]
+    return told
 
 
 def _result(trajectory: Trajectory) -> tuple[str, str] | None:
@@ -138,6 +149,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
             if told:
                 columns = [list(column) for column in zip(*told, strict=True)]
                 await connection.execute(_INSERT_RESULTS, namespace, *columns)
+            await note_explored(connection, namespace, [(row.agent, row.trajectory_id, row.explored) for row in fresh])
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
     return Stored(set(new), unwanted)
 

@@ -187,3 +187,11 @@ def test_an_answers_log_probability_is_finite_and_bounded() -> None:
     for log_prob in (math.inf, -math.inf, math.nan, 10_001.0):
         with pytest.raises(ValidationError):
             ActResponse(action=0, log_prob=log_prob, exploration=True, revision="r")
+
+
+def test_only_a_policy_that_learns_values_says_what_an_action_is_worth() -> None:
+    advice = Advice(1, logits=[-3.0, 2.5])
+    assert decide(Behaviour(kind="epsilon-greedy", epsilon=0.1), None, advice, lambda: 0.99).q_value == 2.5
+    assert decide(Behaviour(kind="epsilon-greedy", epsilon=1.0), None, advice, lambda: 0.0).q_value == -3.0
+    assert decide(Behaviour(kind="sampled"), None, advice, lambda: 0.5).q_value is None
+    assert decide(Behaviour(kind="greedy"), None, advice, lambda: 0.5).q_value is None

@@ -95,3 +95,10 @@ def test_numbers_go_out_byte_for_byte_as_the_schema_has_them(rows: list[Row]) ->
     assert body == encode(HEAD, judged, redact_text)
     redacted = HEAD | {"task": redact_text(str(HEAD["task"])), "steps": quick.plain()}
     assert Trajectory.model_validate_json(body, strict=True) == Trajectory.model_validate(redacted)
+
+
+def test_what_a_policy_thought_an_action_worth_goes_with_its_step() -> None:
+    steps = Steps()
+    steps.append(([0.5], 1, -0.1, True), 1.0, False, False)
+    steps.append(([0.5], 0, -0.1, True), 1.0, True, False, 2.5)
+    assert [step.get("q_value") for step in steps.plain()] == [None, 2.5]

@@ -7,12 +7,14 @@ from pydantic import Field
 
 from learnloop_api import names
 from learnloop_api.wire.base import Name
+from learnloop_api.wire.experience import ExplorationPage
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.progress import MOST_WEEKS, AgentProgress
 from learnloop_api.wire.reward import AgentStats
 from learnloop_dataplane.agents.progress import progress
 from learnloop_dataplane.api.http.dependencies import Caller, Db, Experience, Input, Memory, NamePath, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
+from learnloop_dataplane.experience.explored_actions import MOST_EPISODES
 
 router = APIRouter(prefix="/api/v1", tags=["agents"])
 
@@ -79,6 +81,19 @@ async def get_progress(
     """What the agent got better at, week by week: success, time, turns, satisfaction, trainings and deployments."""
     deployed = f"{names.SUBJECT_MODEL_DEPLOYED}.{caller.namespace}"
     return answer(await progress(db, caller.namespace, agent, weeks, deployed))
+
+
+@router.get("/agents/{agent}/exploration", response_model=ExplorationPage)
+async def get_exploration(
+    agent: NamePath,
+    experience: Experience,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=MOST_EPISODES, description="episodes to look at")] = 20,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="`next` of the page before")] = None,
+) -> Response:
+    """The actions that were explored in the agent's newest episodes, with the digest that the audit chain has of each
+    episode's."""
+    return answer(await experience.explored.page(caller.namespace, agent, limit, before))
 
 
 @router.get("/experience/observations")

@@ -18,18 +18,23 @@ HELP = "check the namespace's audit chain, write it out, or erase a person or an
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0
 ERASED = "all episodes, steps, rewards, feedback, memories, recalls and events"
-_OF = {"export": ("action", "subject", "after"), "erase": ("user", "agent", "yes")}
+_OF = {"export": ("action", "subject", "after"), "erase": ("user", "yes")}
+_AGENT = ("erase", "exploration")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What to do, to what, and where the answer goes."""
-    parser.add_argument("what", choices=("verify", "export", "erase"), help="export writes NDJSON, erase a receipt")
+    parser.add_argument(
+        "what",
+        choices=("verify", "export", "erase", "exploration"),
+        help="export writes NDJSON, erase a receipt; exploration writes explored actions, checked by the chain",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="a new file for the export or the receipt (stdout)")
     parser.add_argument("--action", help="export: only these, e.g. memory.deleted")
     parser.add_argument("--subject", help="export: only about this, e.g. agent/walker")
     parser.add_argument("--after", type=int, metavar="SEQ", help="export: only what follows this record")
     parser.add_argument("--user", metavar="ID", help="erase: a person, as the application knows them, or the pseudonym")
-    parser.add_argument("--agent", metavar="NAME", help="erase: an agent")
+    parser.add_argument("--agent", metavar="NAME", help="erase, exploration: an agent")
     parser.add_argument("--yes", action="store_true", default=None, help="erase: do not ask")
     data_plane.arguments(parser)
 
@@ -40,6 +45,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         for name in names:
             if what != options.what and getattr(options, name) is not None:
                 raise CommandError(f"--{name} belongs to `audit {what}`, not to `audit {options.what}`: leave it out")
+    if options.agent is not None and options.what not in _AGENT:
+        raise CommandError(f"--agent belongs to `audit erase` and `audit exploration`, not to `audit {options.what}`")
     return _DO[options.what](DataPlaneAccess(cluster, options), options)
 
 
@@ -83,6 +90,42 @@ def _records(plane: DataPlaneAccess, options: argparse.Namespace) -> Iterator[Ob
         after = page["next"]
 
 
+def _exploration(plane: DataPlaneAccess, options: argparse.Namespace) -> str:
+    """Every explored action, newest first; an episode that is not what the chain says ends it."""
+    if options.agent is None:
+        raise CommandError("--agent: missing; name the agent whose explored actions are wanted")
+    logged: dict[str, str] = {}
+    wanted = argparse.Namespace(action="exploration.logged", subject=f"agent/{options.agent}", after=0)
+    for record in _records(plane, wanted):
+        logged |= record["detail"]["episodes"]
+    before: dict[str, str] = {}
+    count = young = 0
+    with _sink(options.output) as sink:
+        while True:
+            page = plane.ask("GET", f"/api/v1/agents/{options.agent}/exploration", {"limit": "50"} | before)
+            for episode in page["episodes"]:
+                known = logged.pop(episode["trajectory_id"], None)
+                if known is not None and known != episode["sha256"]:
+                    raise CommandError(
+                        f"episode {episode['trajectory_id']}: its explored actions are not those that the audit chain "
+                        f"names: {episode['sha256']} and not {known}"
+                    )
+                young += known is None
+                for action in episode["actions"]:
+                    told = {"trajectory_id": episode["trajectory_id"], **action, "in_chain": known is not None}
+                    sink.write(json.dumps(told, separators=(",", ":")) + "\n")
+                    count += 1
+            if page["next"] is None:
+                break
+            before = {"before": str(page["next"])}
+    if young:
+        why = "sealed in a moment, or stored by a release before"
+        print(f"{young} episodes are not in the chain: {why}", file=sys.stderr)
+    if logged:
+        print(f"{len(logged)} episodes that the chain names are gone: erased, or past their retention", file=sys.stderr)
+    return f"{count} explored actions written to {options.output}" if options.output else ""
+
+
 def _erase(plane: DataPlaneAccess, options: argparse.Namespace) -> str:
     if (options.user is None) == (options.agent is None):
         raise CommandError("name exactly one of --user and --agent: there is no way to erase all")
@@ -123,4 +166,4 @@ def _sink(path: str | None) -> Iterator[IO[str]]:
         yield sink
 
 
-_DO = {"verify": _verify, "export": _export, "erase": _erase}
+_DO = {"verify": _verify, "export": _export, "erase": _erase, "exploration": _exploration}
