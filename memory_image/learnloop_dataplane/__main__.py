@@ -1,4 +1,4 @@
-"""`python -m learnloop_dataplane` serves; `… migrate` upgrades the database.
+"""`python -m learnloop_dataplane` serves; `… migrate` upgrades the database, and `… prepare` makes its login, too.
 
 `… replay-dead-letters` publishes again what was refused.
 """
@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
         return 2
     set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    if options.verb == "migrate":
-        return _migrate(config)
+    if options.verb in ("migrate", "prepare"):
+        return _migrate(config, prepare=options.verb == "prepare")
     if options.verb == "replay-dead-letters":
         from learnloop_dataplane.experience.dead_letter_replay_command import run
 
@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m learnloop_dataplane", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     verbs.add_parser("migrate", help="upgrade the database and exit")
+    verbs.add_parser(
+        "prepare", help="the same as LEARNLOOP_ADMIN_DSN's login, which then hands the database to LEARNLOOP_DSN's"
+    )
     replay = verbs.add_parser("replay-dead-letters", help="publish refused events again, oldest first")
     replay.add_argument("--namespace", help="only letters of this namespace ('-': of none that could be told)")
     replay.add_argument("--code", choices=CODES, help="only those refused for this")
@@ -106,11 +109,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _migrate(config: Config) -> int:
+def _migrate(config: Config, *, prepare: bool) -> int:
+    from learnloop_dataplane.postgres import ordinary_login
     from learnloop_dataplane.postgres.migrate import migrate
 
+    own, admin = config.dsn.get_secret_value(), config.admin_dsn
+    if prepare and admin is None:
+        print("configuration error: LEARNLOOP_ADMIN_DSN: set the address with a superuser's login", file=sys.stderr)
+        return 2
     try:
-        asyncio.run(migrate(config.dsn.get_secret_value()))
+        work = ordinary_login.prepare(admin.get_secret_value(), own) if prepare and admin else migrate(own)
+        asyncio.run(work)
     except Exception as error:
         print(f"migration failed: {type(error).__name__}: {error}", file=sys.stderr)
         return 1

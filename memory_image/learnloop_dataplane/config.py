@@ -21,6 +21,7 @@ from learnloop_dataplane.wrapping_keys import WrappingKeys
 PREFIX = "LEARNLOOP_"
 SECRETS = (
     "dsn",
+    "admin_dsn",
     "nats_password",
     "embedder_key",
     "distiller_key",
@@ -47,6 +48,10 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     dsn: SecretStr = Field(description="postgresql://user:password@host:port/database, with the vector extension")
+    admin_dsn: SecretStr | None = Field(
+        default=None,
+        description="the same by a superuser's login, for `prepare` alone: nothing that serves has it",
+    )
     nats_url: str | None = Field(
         default=None, pattern=r"^(nats|tls)://.+", description="absent: trajectories are written directly"
     )

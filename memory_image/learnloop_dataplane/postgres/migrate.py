@@ -89,8 +89,8 @@ async def _upgrade(connection: AsyncConnection, revision: str) -> None:
 def prepare_role(connection: Connection) -> None:
     """Creates the role the service works under, and grants it what it needs.
 
-    Where this login may not create roles it keeps its own name: FORCE ROW LEVEL SECURITY binds it as well, and
-    `Database` refuses to run as a login that bypasses policies.
+    Where this login may not create roles, and is no member of that one, it keeps its own name: FORCE ROW LEVEL SECURITY
+    binds it as well, and `Database` refuses to run as a login that bypasses policies.
     """
     row = connection.execute(
         text(
@@ -100,11 +100,11 @@ def prepare_role(connection: Connection) -> None:
         ),
         {"role": SERVICE_ROLE},
     ).one()
-    if not row.may:
+    member = text("SELECT pg_has_role(current_user, :role, 'SET')")
+    if not row.may and not (row.exists and connection.execute(member, {"role": SERVICE_ROLE}).scalar()):
         return
     if not row.exists:
         connection.execute(text(f"CREATE ROLE {SERVICE_ROLE} NOLOGIN NOBYPASSRLS"))
-    member = text("SELECT pg_has_role(current_user, :role, 'SET')")
     if not connection.execute(member, {"role": SERVICE_ROLE}).scalar():
         connection.execute(text(f"GRANT {SERVICE_ROLE} TO CURRENT_USER"))
     schema = connection.execute(text("SELECT quote_ident(current_schema())")).scalar()

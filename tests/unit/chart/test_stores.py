@@ -35,15 +35,32 @@ def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> Non
     subject = "system:serviceaccount:learnloop-system:learnloop-operator"
     assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == subject
     assert render().environment("learnloop-operator")["LEARNLOOP_OPERATOR_SUBJECT"] == subject, "for MemoryServices"
-    assert environment["POSTGRES_PASSWORD"] == secret("learnloop-credentials", "postgres-password")
+    assert environment["DATABASE_PASSWORD"] == secret("learnloop-credentials", "database-password")
     order = list(environment)
-    assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"
+    assert order.index("DATABASE_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"
     assert environment["LEARNLOOP_DSN"] == (
-        "postgresql://learnloop:$(POSTGRES_PASSWORD)@learnloop-postgres.learnloop-system.svc:5432/learnloop"
+        "postgresql://learnloop_data:$(DATABASE_PASSWORD)@learnloop-postgres.learnloop-system.svc:5432/learnloop"
         "?sslmode=verify-full&sslrootcert=/run/tls/ca.crt"
     )
     assert environment["LEARNLOOP_NATS_PASSWORD_FILE"] == "/run/credentials/nats-password"
     assert environment["LEARNLOOP_ARTIFACTS"] == "file:///var/lib/learnloop/artifacts"
+
+
+def test_only_the_container_that_ends_before_serving_begins_has_the_administrators_login(render: Render) -> None:
+    pod = render().one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
+    (first,), (serving,) = pod["initContainers"], pod["containers"]
+    assert first["args"] == ["prepare"]
+    environment = {item["name"]: item.get("value", item.get("valueFrom")) for item in first["env"]}
+    assert environment["LEARNLOOP_ADMIN_DSN"].startswith(
+        "postgresql://learnloop:$(POSTGRES_PASSWORD)@learnloop-postgres"
+    )
+    order = list(environment)
+    assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_ADMIN_DSN")
+    assert environment["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data:")
+    mounted = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "credentials")
+    assert "postgres-password" not in repr((serving, mounted))
+    outside = {"postgresql": {"embedded": False, "external": {"dsnSecret": {"name": "pg", "key": "url"}}}}
+    assert "initContainers" not in render(outside).one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
 
 
 def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
         (
             "Deployment",
             "learnloop-data",
-            ["audit-key", "pseudonym-key", "postgres-password", "nats-password", "nats-issuer-key"],
+            ["audit-key", "pseudonym-key", "database-password", "nats-password", "nats-issuer-key"],
         ),
     ):
         volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]

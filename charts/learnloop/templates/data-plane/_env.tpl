@@ -17,6 +17,10 @@
 {{- end -}}
 {{- end -}}
 {{/* How the data plane finds its stores and whom it trusts. */}}
+{{/* Where the embedded PostgreSQL is, after the login. */}}
+{{- define "learnloop.dataPlane.database" -}}
+{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}
+{{- end -}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
@@ -132,10 +136,11 @@
 {{- end }}
 {{- end }}
 {{- if .Values.postgresql.embedded }}
-- name: POSTGRES_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
+# An ordinary login: it owns the data plane's tables, and the init container made it.
+- name: DATABASE_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: database-password}}
 - name: LEARNLOOP_DSN
-  value: postgresql://learnloop:$(POSTGRES_PASSWORD)@{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}
+  value: postgresql://learnloop_data:$(DATABASE_PASSWORD)@{{ include "learnloop.dataPlane.database" . }}
 {{- else }}
 - name: LEARNLOOP_DSN
   valueFrom:

@@ -1,0 +1,133 @@
+"""Makes the login that the data plane works as: it owns the data plane's tables, and may do nothing else in the server.
+
+The administrator's login migrates, hands over what it has made, and is then needed no more until the next version. So
+no process that serves tenants has a password that gets past row-level security or reads a file of the server.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import asyncpg
+
+from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
+
+WAIT_SECONDS = 240.0
+"""For a server that is on its way."""
+PAUSE_SECONDS = 2.0
+_LOCK = 0x6C6F6769
+_OWN = (
+    # Neither what an extension brings nor a sequence that follows its table. Tables of other roles are left alone.
+    """
+    SELECT format('ALTER %s %s OWNER TO %I',
+        CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+        c.oid::regclass, $1::text)
+    FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S') AND r.rolname = current_user
+        AND c.relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+        AND NOT EXISTS (SELECT 1 FROM pg_depend d
+            WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'e', 'i')
+                AND (d.deptype = 'e' OR c.relkind = 'S'))
+    ORDER BY c.relkind = 'S', c.oid
+    """,
+    """
+    SELECT format('ALTER ROUTINE %s OWNER TO %I', p.oid::regprocedure, $1::text)
+    FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
+    WHERE r.rolname = current_user AND p.pronamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema')
+        AND NOT EXISTS (SELECT 1 FROM pg_depend d
+            WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
+    """,
+    """
+    SELECT format('ALTER TYPE %s OWNER TO %I', t.oid::regtype, $1::text)
+    FROM pg_type t JOIN pg_roles r ON r.oid = t.typowner
+    WHERE r.rolname = current_user AND t.typtype IN ('d', 'e', 'r')
+        AND t.typnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema')
+        AND NOT EXISTS (SELECT 1 FROM pg_depend d
+            WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e')
+    """,
+    """
+    SELECT format('ALTER SCHEMA %I OWNER TO %I', n.nspname, $1::text)
+    FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+    WHERE r.rolname = current_user AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+    """,
+)
+_ROLE = """
+DO $$
+DECLARE login text := current_setting('learnloop.login'); BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = login) THEN
+        EXECUTE format('CREATE ROLE %I', login);
+    END IF;
+    EXECUTE format(
+        'ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS PASSWORD %L',
+        login, current_setting('learnloop.password'));
+END $$
+"""
+"""The password is in a setting of the transaction: the text of a statement is logged where it fails."""
+log = logging.getLogger(__name__)
+
+
+async def prepare(admin: str, dsn: str, *, seconds: float = WAIT_SECONDS) -> None:
+    """Migrates as the administrator, and gives the login of `dsn` its password and the database.
+
+    Safe to run again, and from several processes at once.
+
+    Args:
+        admin: postgresql:// of a superuser, of the same database.
+        dsn: postgresql:// of the login that the data plane works as.
+        seconds: for a server that does not answer yet.
+
+    Raises:
+        ValueError: `dsn` names no login, no password, or the administrator.
+        asyncpg.PostgresError, sqlalchemy.exc.SQLAlchemyError, OSError: the server refuses or does not answer.
+    """
+    login, password = _named(dsn)
+    if login == _named(admin)[0]:
+        raise ValueError(f"LEARNLOOP_DSN: {login!r} is the administrator's login, too: name another one")
+    await _answers(admin, seconds)
+    await migrate(admin)
+    connection = await asyncpg.connect(admin, timeout=10, command_timeout=600)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        async with connection.transaction():
+            await _hand_over(connection, login, password)
+    finally:
+        await connection.close()
+
+
+async def _hand_over(connection: Any, login: str, password: str) -> None:
+    settings = "SELECT set_config('learnloop.login', $1, true), set_config('learnloop.password', $2, true)"
+    await connection.execute(settings, login, password)
+    await connection.execute(_ROLE)
+    quoted = await connection.fetchval("SELECT quote_ident($1)", login)
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    await connection.execute(f"GRANT {SERVICE_ROLE} TO {quoted}")
+    await connection.execute(f"ALTER DATABASE {database} OWNER TO {quoted}")
+    handed = 0
+    for question in _OWN:
+        for row in await connection.fetch(question, login):
+            await connection.execute(row[0])
+            handed += 1
+    if handed:
+        log.info("%d objects of the database belong to the login %s now", handed, login)
+
+
+async def _answers(dsn: str, seconds: float) -> None:
+    """Returns when somebody may connect."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            await (await asyncpg.connect(dsn, timeout=5)).close()
+            return
+        except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.InvalidPasswordError) as error:
+            if time.monotonic() > until:
+                raise
+            log.info("the database is not there yet: %s", type(error).__name__)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _named(dsn: str) -> tuple[str, str]:
+    parts = urlsplit(dsn)
+    return unquote(parts.username or ""), unquote(parts.password or "")
