@@ -58,6 +58,8 @@ class Operator:
     ) -> None:
         self.world, self.name, self.proxy, self.system, self._hasty = world, name, proxy, system, hasty
         self.codes, self.given_up = list[int](), False
+        self.shard = ""
+        """What it looks after from its next start on, as in 1/2; "": everything."""
         self.armed = True
         """Whether the kernel ends a process that was stopped for too long."""
         self.log = world.folder / f"{name}.log"
@@ -74,6 +76,7 @@ class Operator:
             "LEARNLOOP_WATCH_NAMESPACE": self.world.namespace,
             "LEARNLOOP_SYSTEM_NAMESPACE": self.system,
             "LEARNLOOP_LEASE_NAME": LEASE_NAME,
+            "LEARNLOOP_SHARD": self.shard,
             "LEARNLOOP_PROMETHEUS_URL": self.world.provider.url,
             "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
             "LEARNLOOP_PORT": "0",
@@ -123,9 +126,9 @@ class Operator:
 class LiveWorld:
     """A namespace with one ModelDeployment in this routing mode, and what lives around it."""
 
-    def __init__(self, api_server: Path, provider: Provider, folder: Path, mode: str) -> None:
+    def __init__(self, api_server: Path, provider: Provider, folder: Path, mode: str, namespace: str = "") -> None:
         self.connection, self.provider, self.folder = kubeconfig.from_kubeconfig(api_server), provider, folder
-        self.namespace = f"live-{uuid.uuid4().hex[:10]}"
+        self.namespace = namespace or f"live-{uuid.uuid4().hex[:10]}"
         self.user = KubeClient(self.connection, timeout=60.0)
         self.mode, self.by_gateway = mode, mode == "gateway"
         self.traffic = Traffic(now=datetime.now(UTC), per_second=200.0)
@@ -154,6 +157,7 @@ class LiveWorld:
         *,
         beside: Operator | None = None,
         armed: bool = True,
+        shard: str = "",
     ) -> Operator:
         """One more process with a proxy of its own: of another installation, with a system namespace of its own, or of
         the one that the operator `beside` belongs to. `armed`: see Operator."""
@@ -161,7 +165,7 @@ class LiveWorld:
         if beside is None:
             await self._namespace(name)
         made = Operator(self, name, proxy, beside.system if beside else name, hasty or {})
-        made.armed = armed
+        made.armed, made.shard = armed, shard
         await proxy.start(made.config)
         self.operators.append(made)
         made.begin()
@@ -264,11 +268,13 @@ class LiveWorld:
 
 
 @asynccontextmanager
-async def live_world(api_server: Path, folder: Path, mode: str = "service") -> AsyncIterator[LiveWorld]:
+async def live_world(
+    api_server: Path, folder: Path, mode: str = "service", namespace: str = ""
+) -> AsyncIterator[LiveWorld]:
     """A world that ends with the block, with a ModelDeployment in it and no operator yet."""
     provider = Provider()
     await provider.start()
-    world = LiveWorld(api_server, provider, folder, mode)
+    world = LiveWorld(api_server, provider, folder, mode, namespace)
     try:
         await world.create()
         yield world

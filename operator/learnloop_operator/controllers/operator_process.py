@@ -9,6 +9,7 @@ from typing import Any
 
 import kopf
 
+from learnloop_api import names
 from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
 from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
@@ -32,6 +33,7 @@ from learnloop_operator.adapters.leadership import dead_man_switch
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.namespace_claims import NamespaceClaims
 from learnloop_operator.adapters.leadership.own_event_loop import OwnEventLoop
+from learnloop_operator.adapters.leadership.sibling_shards import SiblingShards
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness, watch_lease
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
@@ -71,15 +73,18 @@ class Operator:
         dead_man_switch.install()
         self.lease_loop = OwnEventLoop("lease", dead_man_switch.keep_off)
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
+        shard = settings.shard
+        self.lease_name = shard.lease(settings.lease_name)
         self.leadership = Leadership(
             self.lease_kube,
             settings.system_namespace,
-            settings.lease_name,
+            self.lease_name,
             settings.pod_name,
             tell=asyncio.get_running_loop().call_soon_threadsafe,
             switch=dead_man_switch.wind_up,
+            annotations={names.ANNOTATION_SHARDS: str(shard.count)},
         )
-        cache = ObjectCache(CACHED)
+        cache = ObjectCache(CACHED, shard.owns)
         pace = ConcurrencyLimit()
         self.metrics.allowed.set_function(lambda: float(pace.allowed))
         self.kube = KubeClient(
@@ -89,12 +94,15 @@ class Operator:
         keeper = settings.tls_keeper
         self.renewal = (
             CertificateRenewal(
-                keeper_of(keeper, self.kube.http, utc_now), self.leadership, self.metrics.certificate_expiry
+                keeper_of(keeper, self.kube.http, utc_now),
+                None if shard.index else self.leadership,  # one pair for all parts: the first shard renews it
+                self.metrics.certificate_expiry,
             )
             if keeper
             else None
         )
-        self.claims = NamespaceClaims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
+        siblings = SiblingShards(self.kube, settings.system_namespace, settings.lease_name, shard)
+        self.claims = NamespaceClaims(self.kube, siblings.installation, siblings=siblings)
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
@@ -128,6 +136,7 @@ class Operator:
             reads=self.reads,
             claims=self.claims,
             trust=self.trust,
+            owns=shard.owns,
         )
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
@@ -141,14 +150,14 @@ class Operator:
         self._take_signals()
         await self.server.start(self.settings.port, tls=own_context() if self.settings.tls else None)
         log.info("probes and metrics on port %d", self.server.port)
-        names = {
+        parts = {
             "kopf": self._watch(),
             "lease": self.lease_loop.run(self.leadership.run()),
             "lease watch": self.lease_loop.run(
                 watch_lease(
                     self.lease_kube,
                     self.settings.system_namespace,
-                    self.settings.lease_name,
+                    self.lease_name,
                     self.echo,
                     self.leadership.noticed,
                 )
@@ -165,7 +174,7 @@ class Operator:
             **({"trust": TrustSpreading(self.trust, self._mine).run()} if self.trust else {}),
             "stop": self.stopping.wait(),
         }
-        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()]
+        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         code = 0 if self.stopping.is_set() else 1
         for task in done:

@@ -10,6 +10,7 @@ from learnloop_operator.adapters.kube import kinds
 from learnloop_operator.adapters.kube.kinds import ResourceKind
 from learnloop_operator.adapters.leadership.namespace_claims import NAME
 from learnloop_operator.controllers.watching.kopf_handlers import CHILD_SELECTORS
+from learnloop_operator.core.coordination.shards import MOST, Shard
 
 from .conftest import ROOT, Object, Release, Render
 
@@ -136,7 +137,8 @@ def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
-            "resourceNames": ["learnloop-operator"],
+            # The shards', also those that there are not: whoever follows one asks whether it has ended.
+            "resourceNames": [Shard(index, MOST).lease("learnloop-operator") for index in range(MOST)],
             "verbs": ["get", "watch", "update"],
         },
         {

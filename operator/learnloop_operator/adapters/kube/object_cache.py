@@ -6,7 +6,7 @@ hundredth of the memory of parsed objects, and nobody can change them by acciden
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
@@ -44,9 +44,11 @@ class Entry:
 
 
 class ObjectCache:
-    """Objects of `kinds` by namespace and name. A kind counts only once it was listed as a whole."""
+    """Objects of `kinds` by namespace and name, in the namespaces that `owns` says. A kind counts only once it was
+    listed as a whole."""
 
-    def __init__(self, kinds: Iterable[ResourceKind]) -> None:
+    def __init__(self, kinds: Iterable[ResourceKind], owns: Callable[[str], bool] = lambda _namespace: True) -> None:
+        self._owns = owns
         self._kinds = frozenset(kind.kind for kind in kinds)
         self._packers = {kind: packer() for kind in self._kinds}
         self._places: defaultdict[ObjectName, dict[str, Entry]] = defaultdict(dict)
@@ -71,6 +73,8 @@ class ObjectCache:
             return True
         self._unknown.discard(kind.kind)
         metadata = body["metadata"]
+        if not self._owns(metadata["namespace"]):
+            return True
         place, name = (kind.kind, metadata["namespace"]), intern(metadata["name"])
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
         if version <= max(known.version if known else -1, self._deleted.get((place, name), -1)):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +42,8 @@ class Holder:
     """Takes and keeps one Lease for `identity`; `held` says whether that is proven right now.
 
     `lease_seconds`: how long the others wait without a renewal; `fence_seconds`: how long a renewal is proof to us.
+    `annotations`: what it says beside its holder. `vacant`: asked with a holder and the namespace, whether that holder
+    is known to do nothing any more, whatever its renewals say.
     """
 
     def __init__(
@@ -54,8 +56,11 @@ class Holder:
         lease_seconds: float,
         fence_seconds: float,
         clock: Callable[[], float] = since_boot,
+        annotations: Mapping[str, str] | None = None,
+        vacant: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
+        self._annotations, self._vacant = dict(annotations or {}), vacant
         self.identity = identity
         self._lease_seconds, self._fence_seconds, self._clock = lease_seconds, fence_seconds, clock
         self._held_until = float("-inf")
@@ -125,18 +130,22 @@ class Holder:
             manifest = {
                 "apiVersion": LEASE.api_version,
                 "kind": LEASE.kind,
-                "metadata": {"name": self._name, "namespace": self._namespace},
+                "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations},
                 "spec": self._spec({}),
             }
             self._written = await self._kube.create(manifest)
             return True
         holder, duration = self.saw(lease)
-        if holder not in ("", self.identity) and self._clock() - self._seen_at < duration:
+        fresh = holder not in ("", self.identity) and self._clock() - self._seen_at < duration
+        if fresh and not (self._vacant is not None and await self._vacant(holder, self._namespace)):
             return False
         await self._write(lease)
         return True
 
     async def _write(self, lease: dict[str, Any]) -> None:
+        if self._annotations:
+            metadata = lease["metadata"]
+            lease = {**lease, "metadata": {**metadata, "annotations": {**_said(metadata), **self._annotations}}}
         self._written = await self._kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +179,7 @@ class Leadership(Holder):
         clock: Callable[[], float] = since_boot,
         tell: Callable[[Callable[[], None]], object] = lambda call: call(),
         switch: Callable[[float], None] = lambda _seconds: None,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             kube,
@@ -179,6 +189,7 @@ class Leadership(Holder):
             lease_seconds=LEASE_SECONDS,
             fence_seconds=FENCE_SECONDS,
             clock=clock,
+            annotations=annotations,
         )
         self._tell, self._switch = tell, switch
         self.acquired = asyncio.Event()
@@ -282,6 +293,10 @@ class Leadership(Holder):
     def _expires_in(self) -> float:
         """Seconds until the holder we last saw may be replaced, by our own clock; never 0, so as not to spin."""
         return max(0.1, self._seen_at + self._seen_duration - self._clock() + 0.02)
+
+
+def _said(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    return metadata.get("annotations") or {}
 
 
 def _now() -> str:

@@ -15,6 +15,7 @@ from learnloop_operator.adapters.kube.errors import KubeError, NotLeading
 from learnloop_operator.adapters.kube.kinds import LEASE
 from learnloop_operator.adapters.leadership.boot_clock import since_boot
 from learnloop_operator.adapters.leadership.leader_lease import Holder
+from learnloop_operator.adapters.leadership.sibling_shards import SiblingShards
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +32,21 @@ class ClaimedElsewhere(NotLeading):
 
 
 class NamespaceClaims:
-    """The namespaces of one installation, which is known as `installation` (its system namespace and leader Lease)."""
+    """The namespaces of one installation, which is known as `installation` (its system namespace and leader Lease).
 
-    def __init__(self, kube: KubeClient, installation: str, *, clock: Callable[[], float] = since_boot) -> None:
-        self._kube, self.installation, self._clock = kube, installation, clock
+    Args:
+        siblings: the other shards of it, each of which has claims of its own; they hand namespaces over.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        installation: str,
+        *,
+        clock: Callable[[], float] = since_boot,
+        siblings: SiblingShards | None = None,
+    ) -> None:
+        self._kube, self.installation, self._clock, self._siblings = kube, installation, clock, siblings
         self._holders: dict[str, Holder] = {}
         self._tried: dict[str, float] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -87,8 +99,11 @@ class NamespaceClaims:
 
     def problem(self) -> str | None:
         """Why this installation does not work everywhere it should; None when it does."""
-        others = self.others()
-        unknown = [name for name, holder in sorted(self._holders.items()) if not holder.held and name not in others]
+        # A sibling gives it up within seconds, or dies, and then its claim runs out: nothing for people to mend.
+        others = {namespace: holder for namespace, holder in self.others().items() if not self._sibling(holder)}
+        unknown = [
+            name for name, holder in sorted(self._holders.items()) if not holder.held and name not in self.others()
+        ]
         if unknown and not others:
             return f"the Lease {NAME} of namespace {unknown[0]} cannot be taken: see the log, and the rights on leases"
         if not others:
@@ -113,7 +128,8 @@ class NamespaceClaims:
         before = holder.holder
         self._tried[namespace] = self._clock()
         if not await holder.attempt() and holder.holder not in (before, self.installation):
-            log.error("namespace %s is the installation %s's: nothing is done there", namespace, holder.holder)
+            level = logging.INFO if self._sibling(holder.holder) else logging.ERROR
+            log.log(level, "namespace %s is the installation %s's: nothing is done there", namespace, holder.holder)
 
     def _holder(self, namespace: str) -> Holder:
         if namespace not in self._holders:
@@ -125,8 +141,12 @@ class NamespaceClaims:
                 lease_seconds=CLAIM_SECONDS,
                 fence_seconds=FENCE_SECONDS,
                 clock=self._clock,
+                vacant=self._siblings.vacant if self._siblings else None,
             )
         return self._holders[namespace]
+
+    def _sibling(self, holder: str) -> bool:
+        return self._siblings is not None and self._siblings.known(holder)
 
     def _age(self, namespace: str) -> float:
         return self._clock() - self._tried.get(namespace, float("-inf"))

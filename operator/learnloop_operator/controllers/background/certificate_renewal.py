@@ -22,18 +22,18 @@ class CertificateRenewal:
     def __init__(
         self,
         keeper: CertificateKeeper,
-        leadership: Leadership,
+        leadership: Leadership | None,
         expiry: Gauge | None = None,
         seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`expiry`, by Secret: what shows when each certificate ends."""
+        """`leadership`: None where another shard renews; `expiry`, by Secret: what shows when each certificate ends."""
         self._keeper, self._leadership, self._expiry, self._seconds = keeper, leadership, expiry, seconds
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
-                if self._leadership.held:
+                if self._leadership is not None and self._leadership.held:
                     await self._keeper.look()
                     self._tell()
                 await self._keeper.copy_own()  # who stands by serves its metrics, too

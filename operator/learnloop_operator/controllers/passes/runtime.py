@@ -80,7 +80,10 @@ class Runtime:
         reads: LiveOrCachedReads | None = None,
         claims: NamespaceClaims | None = None,
         trust: TrustBundles | None = None,
+        owns: Callable[[str], bool] = lambda _namespace: True,
     ) -> None:
+        self.owns = owns
+        """Whether this process looks after a namespace at all; what others look after is not even remembered."""
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
         self.known: set[ObjectKey] = set()
@@ -94,7 +97,7 @@ class Runtime:
     def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
         """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
         `first`: before everything else (`DirtyQueue.mark_first`)."""
-        if kind in self.controllers:
+        if kind in self.controllers and self.owns(namespace):
             key = ObjectKey(kind, namespace, name)
             self.known.add(key)
             if first:

@@ -109,6 +109,8 @@ def own_handler(
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
+        if not runtime.owns(metadata["namespace"]):
+            return
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         first, news = key not in runtime.known, learn(cache, kind, event) or behind(body)
@@ -129,6 +131,8 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     """Marks the owners of a child."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        if not runtime.owns(event["object"]["metadata"]["namespace"]):
+            return
         news = learn(cache, kind, event)
         if not news and event["type"] is None:
             return
