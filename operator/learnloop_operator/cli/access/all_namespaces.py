@@ -16,7 +16,7 @@ CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
 class NotAllowedError(CommandError):
-    """The caller may not read this; somewhere else, or of another kind, it may."""
+    """The caller may not read this, or there is none; somewhere else, or of another kind, it may."""
 
 
 class VersionGoneError(CommandError):
@@ -45,7 +45,7 @@ class AllNamespaces:
                     GROUP, VERSION, namespace, plural, _request_timeout=SECONDS
                 )
         except ApiException as error:
-            raise _said(error) from error
+            raise _said(error, plural) from error
         except HTTPError as error:
             raise unreachable(error) from error
         return str(found["metadata"]["resourceVersion"]), cast(list[Object], found["items"])
@@ -73,7 +73,7 @@ class AllNamespaces:
             for event in stream:
                 yield event["type"], cast(Object, event["raw_object"])
         except ApiException as error:
-            raise _said(error) from error
+            raise _said(error, plural) from error
         except HTTPError as error:
             raise unreachable(error) from error
 
@@ -105,10 +105,10 @@ class AllNamespaces:
         return [name for name in candidates if self.allowed("list", plural, name)]
 
 
-def _said(error: ApiException) -> CommandError:
+def _said(error: ApiException, plural: str) -> CommandError:
+    if error.status == 404:
+        return NotAllowedError(f"the cluster does not know {plural}.{GROUP}: install learnloop's CRDs")
     said = str(refused(error))
     if error.status == 410:
         return VersionGoneError(said)
-    if error.status in (401, 403, 404):
-        return NotAllowedError(said)
-    return CommandError(said)
+    return NotAllowedError(said) if error.status in (401, 403) else CommandError(said)

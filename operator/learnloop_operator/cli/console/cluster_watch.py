@@ -17,7 +17,7 @@ from learnloop_operator.cli.errors import CommandError
 
 MOST_NAMESPACES = 20
 """Watched one by one, five connections each; who reads more of them can read the cluster, or names them."""
-LONGEST_PAUSE = 10.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +79,41 @@ class ClusterWatch:
         return [(plural, name) for plural in KINDS for name in self.where.names or (None,)]
 
     def _follow(self, plural: str, namespace: str | None) -> None:
-        version, failures, where = "", 0, f"{plural} in {namespace or 'all namespaces'}"
-        told = False
+        version, failures, told = "", 0, False
         while not self.stopped.is_set():
             try:
-                if not version:
-                    version, bodies = self.reads.listed(plural, namespace)
-                    self.log.replace(plural, namespace, bodies)
-                    self.problems.pop(where, None)
+                version = version or self._list(plural, namespace)
+                failures = 0
                 if not told:
-                    self._listed.release()
                     told = True
+                    self._listed.release()
                 for kind, body in self.reads.changes(plural, namespace, version):
                     version = body["metadata"]["resourceVersion"]
                     if kind in CHANGES:
                         self._take(plural, kind, body)
                     if self.stopped.is_set():
                         return
-                failures = 0
             except VersionGoneError:
                 version = ""
-            except CommandError as error:
-                failures += 1
-                version = ""
-                self.problems[where] = str(error)
+                self.stopped.wait(SHORTEST_PAUSE)
+            except (CommandError, LookupError, ValueError) as error:
+                # A line that was cut off in the middle is no JSON; no such line may end the thread.
+                version, failures = "", failures + 1
+                self.problems[_where(plural, namespace)] = str(error)
                 if not told:
-                    self._listed.release()
                     told = True
+                    self._listed.release()
                 # A right that is missing seldom comes back soon; a server that is away does.
-                pause = (
-                    LONGEST_PAUSE
-                    if isinstance(error, NotAllowedError)
-                    else min(LONGEST_PAUSE, 2.0 ** min(failures, 6) / 4)
-                )
+                soon = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 6))
+                pause = LONGEST_PAUSE if isinstance(error, NotAllowedError) else soon
                 self.stopped.wait(pause * random.uniform(0.75, 1.25))
+
+    def _list(self, plural: str, namespace: str | None) -> str:
+        """Take the list in; returns its version."""
+        version, bodies = self.reads.listed(plural, namespace)
+        self.log.replace(plural, namespace, bodies)
+        self.problems.pop(_where(plural, namespace), None)
+        return version
 
     def _take(self, plural: str, kind: str, body: dict[str, object]) -> None:
         metadata = body["metadata"]
@@ -121,3 +122,7 @@ class ClusterWatch:
             self.log.remove(plural, metadata["namespace"], metadata["name"])
         else:
             self.log.put(plural, body)
+
+
+def _where(plural: str, namespace: str | None) -> str:
+    return f"{plural} in {namespace or 'all namespaces'}"

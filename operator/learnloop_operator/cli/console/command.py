@@ -47,6 +47,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         webbrowser.open(gate.address)
     try:
         server.serve_forever()
+    except KeyboardInterrupt:
+        return ""
     finally:
         watch.stop()
         server.server_close()

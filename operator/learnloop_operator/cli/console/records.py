@@ -1,6 +1,7 @@
 """What the pages read of the data plane: a few named reads, by the command line's own client, as it would ask."""
 
 import re
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ class Records:
 
     def __init__(self, cluster: Cluster, options: Namespace) -> None:
         self._plane = DataPlaneAccess(cluster, options)
+        self._first, self._answered = threading.Lock(), False
         self._reads: Mapping[str, Callable[[Asked], Any]] = {
             "rewards": self._rewards,
             "episode": self._episode,
@@ -41,7 +43,13 @@ class Records:
         """
         if what not in self._reads:
             raise CommandError(f"read {what[:64]!r}: there is none; the reads are {', '.join(self._reads)}")
-        return self._reads[what](asked)
+        if self._answered:
+            return self._reads[what](asked)
+        # The first answer says whether the data plane speaks TLS: a page's reads must not find that out all at once.
+        with self._first:
+            found = self._reads[what](asked)
+            self._answered = True
+        return found
 
     def _get(self, path: str, query: Asked) -> Any:
         return self._plane.ask("GET", path, query, seconds=SECONDS)

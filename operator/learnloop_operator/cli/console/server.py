@@ -176,6 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
             # A body that was not read would be taken for the next request.
             self.close_connection = True
             self._problem(400, str(error))
+        except (LookupError, TypeError, ValueError) as error:
+            self.close_connection = True
+            self._problem(500, f"an answer has another form than this command knows ({error!r}); is it as new?")
         except (ConnectionError, TimeoutError):
             self.close_connection = True
 

@@ -2,13 +2,15 @@
 
 import itertools
 import json
+import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.console import command
+from learnloop_operator.cli.access.all_namespaces import AllNamespaces, NotAllowedError, VersionGoneError
+from learnloop_operator.cli.console import cluster_watch, command
 from learnloop_operator.cli.console.change_log import REMEMBERED, ChangeLog
 from learnloop_operator.cli.console.cluster_watch import MOST_NAMESPACES, visible
 from learnloop_operator.cli.console.gate import Gate
@@ -255,3 +257,60 @@ def test_an_address_is_of_this_machine_and_long_enough_not_to_be_guessed() -> No
     command.arguments(parser)
     with pytest.raises(CommandError, match="--port 70000: give 1 to 65535"):
         command.open_console(None, parser.parse_args(["--port", "70000"]))  # type: ignore[arg-type]
+
+
+class PlayedWatch(AllNamespaces):
+    """Lists and watches as a test plays them; the last step ends the console."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.steps, self.asked, self.ended = steps, list[tuple[str, str]](), threading.Event()
+
+    def listed(self, plural: str, namespace: str | None) -> tuple[str, list[dict[str, Any]]]:
+        self.asked.append(("list", ""))
+        return "10", [rollout("a")]
+
+    def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.asked.append(("watch", version))
+        if not self.steps:
+            self.ended.set()
+            raise NotAllowedError("the test is over")
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        yield from step
+
+
+def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_watch, "KINDS", ["modeldeployments"])
+    monkeypatch.setattr(cluster_watch, "SHORTEST_PAUSE", 0.001)
+
+    def change(kind: str, version: str, name: str = "a") -> tuple[str, dict[str, Any]]:
+        body = rollout(name, verdict=version)
+        return kind, {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+
+    reads = PlayedWatch(
+        [
+            [change("MODIFIED", "11"), ("BOOKMARK", {"metadata": {"resourceVersion": "15"}})],
+            [change("ADDED", "16", "b"), change("DELETED", "17")],
+            VersionGoneError("too old"),
+            CommandError("the API server does not answer"),
+        ]
+    )
+    log = ChangeLog()
+    watching = cluster_watch.ClusterWatch(reads, log, cluster_watch.WatchedNamespaces(None))
+    watching.start()
+    assert reads.ended.wait(20.0)
+    watching.stop()
+    assert [asked for asked in reads.asked if asked[0] == "watch"][:3] == [("watch", n) for n in ("10", "15", "17")]
+    assert [kind for kind, _ in reads.asked] == ["list", "watch", "watch", "watch", "list", "watch", "list", "watch"]
+    assert [item["metadata"]["name"] for item in log.read(None, 0.0).snapshot or []] == ["a"], "as the new list has it"
+
+
+def test_an_answer_of_another_form_is_a_sentence_and_no_silence(
+    pair: tuple[Console, Browser], cluster: WrittenCluster
+) -> None:
+    cluster.records = {"/api/v1/memory/ranker": {}}
+    status, _, said = pair[1].ask("GET", "/records/recall?namespace=ns&agent=walker&context=stairs")
+    assert (status, "'weights'" in json.loads(said)["error"]) == (500, True)

@@ -1,0 +1,167 @@
+"""The console before a real API server: it shows and does what its caller may, and tells each change."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api.names import API_VERSION, GROUP
+from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.console import command
+from testing.browsers.console_server import Browser
+
+from .test_audit_command import kubeconfig
+
+KINDS = ["learningagents", "trainingjobs", "rewardpolicies", "modeldeployments", "memoryservices"]
+SECONDS = 30.0
+Opened = tuple[Browser, dict[str, Any]]
+
+
+def rollout(namespace: str, name: str = "walker") -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ModelDeployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"uri": "uniform://discrete/2?observations=4"}},
+    }
+
+
+def granted(kube: Any, namespace: str, account: str, verbs: list[str], kinds: list[str]) -> None:
+    """A service account with a Role of its own in the namespace."""
+    metadata = {"name": account, "namespace": namespace}
+    if verbs:
+        rule = {"apiGroups": [GROUP], "resources": kinds, "verbs": verbs}
+        api = "rbac.authorization.k8s.io"
+        kube.create({"apiVersion": f"{api}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
+        reference = {"apiGroup": api, "kind": "Role", "name": account}
+        subject = {"kind": "ServiceAccount", **metadata}
+        binding = {"roleRef": reference, "subjects": [subject], "metadata": metadata}
+        kube.create({"apiVersion": f"{api}/v1", "kind": "RoleBinding", **binding})
+    kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+
+
+@pytest.fixture
+def as_account(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: Path) -> Callable[..., Path]:
+    """A kubeconfig of somebody with these rights in the namespace."""
+
+    def make(verbs: list[str], kinds: list[str] = KINDS) -> Path:
+        granted(kube, namespace, "reader", verbs, kinds)
+        token = kubectl("create", "token", "reader", "-n", namespace).strip()
+        return kubeconfig(api_server, tmp_path / "reader.yaml", token)
+
+    return make
+
+
+@pytest.fixture
+def opened(namespace: str) -> Iterator[Callable[..., Opened]]:
+    """A running console of a kubeconfig, entered by a browser, and what it says of itself."""
+    with ExitStack() as stack:
+
+        def start(config: Path, *arguments: str) -> Opened:
+            parser = ArgumentParser()
+            command.arguments(parser)
+            cluster = KubernetesCluster(str(config), None, namespace)
+            server, watch = command.open_console(cluster, parser.parse_args(arguments))
+            watch.start()
+            watch.wait_for_lists(SECONDS)
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            for end in (server.server_close, server.shutdown, watch.stop):
+                stack.callback(end)
+            browser = Browser(server.port)
+            assert server.console is not None
+            assert browser.enter(server.console.gate.token) == 303
+            status, _, about = browser.ask("GET", "/about")
+            assert status == 200
+            return browser, json.loads(about)
+
+        yield start
+
+
+def test_changes_of_all_namespaces_are_told(
+    api_server: Path, kube: Any, namespace: str, opened: Callable[..., Opened]
+) -> None:
+    kube.create(rollout(namespace))
+    browser, about = opened(api_server)
+    assert (about["namespaces"], about["problems"]) == (None, {})
+    events = browser.stream()
+    name, _, objects = next(events)
+    assert name == "snapshot"
+    assert (namespace, "walker") in {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in objects}
+    began = time.monotonic()
+    kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "verdict": "holding at 10 %"}}, "status")
+    for _, _, changes in events:
+        mine = [item for item in changes if item["namespace"] == namespace]
+        if mine and mine[0]["object"]["status"].get("verdict") == "holding at 10 %":
+            break
+    print(f"\na status that was written was told after {time.monotonic() - began:.3f} s")
+    kube.delete(rollout(namespace))
+    assert any(item["object"] is None for item in next(events)[2])
+
+
+def test_a_user_of_one_namespace_sees_that_one_without_errors(
+    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
+) -> None:
+    kube.create(rollout(namespace))
+    browser, about = opened(as_account(["get", "list", "watch"]))
+    assert (about["namespaces"], about["problems"]) == ([namespace], {})
+    assert about["message"] == "You may read one namespace of the cluster."
+    assert about["user"] == f"system:serviceaccount:{namespace}:reader"
+    objects = next(browser.stream())[2]
+    assert {item["metadata"]["namespace"] for item in objects} == {namespace}
+    rights = json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])
+    assert not any(rights.values()), "who may read only gets no buttons"
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
+    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
+) -> None:
+    kube.create(rollout(namespace))
+    browser, about = opened(as_account(["get", "list", "watch"], ["modeldeployments"]))
+    assert sorted(about["problems"]) == sorted(f"{kind} in {namespace}" for kind in KINDS if kind != "modeldeployments")
+    assert "cannot list resource" in next(iter(about["problems"].values()))
+    assert [item["plural"] for item in next(browser.stream())[2]] == ["modeldeployments"]
+
+
+def test_an_order_is_written_with_the_callers_own_rights_and_name(
+    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
+) -> None:
+    kube.create(rollout(namespace))
+    canary = {"revision": "3f9a2c81", "uri": "learnloop://x/1"}
+    kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "canary": canary}}, "status")
+    browser, _ = opened(as_account(["get", "list", "watch", "patch"]))
+    assert json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])["pause"] is True
+    order = {"namespace": namespace, "verb": "pause", "name": "walker", "confirm": f"pause {namespace}/walker"}
+    status, _, said = browser.ask("POST", "/orders", order)
+    assert (status, json.loads(said)["said"].startswith("3f9a2c81 holds")) == (200, True), said
+    value = kube.get(rollout(namespace))["metadata"]["annotations"]["learnloop.dev/pause"]
+    assert value.startswith("3f9a2c81 at ")
+    assert value.endswith(f" by system:serviceaccount:{namespace}:reader")
+    elsewhere = {**order, "namespace": "default", "confirm": "pause default/walker"}
+    status, _, said = browser.ask("POST", "/orders", elsewhere)
+    assert (status, "cannot get resource" in json.loads(said)["error"]) == (400, True), said
+
+
+def test_the_command_prints_an_address_that_works_once_and_ends_quietly(api_server: Path, namespace: str) -> None:
+    arguments = ["--kubeconfig", str(api_server), "-n", namespace, "console", "--namespaces", namespace]
+    program = [sys.executable, "-m", "learnloop_operator.cli.main", *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            port, token = int(address.split(":")[2].split("/")[0]), address.partition("token=")[2]
+            browser = Browser(port)
+            assert (browser.enter(token), Browser(port).enter(token)) == (303, 403)
+            assert b"<title>learnloop</title>" in browser.ask("GET", "/")[2]
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
