@@ -132,9 +132,8 @@ bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to
 bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
 	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
-bench-watch: $(VENV)/.ready ## anomalies of 1,000 quiet and 600 planted agents, and queues of 200
-	@$(PYTHON) -m bench.watch --quiet $${QUIET:-1000} --agents $${AGENTS:-200}
-	@$(PYTHON) -m bench.watch.queueing
+bench-watch: $(VENV)/.ready ## anomalies, queues and notifications of 200 agents, and what metrics and traces cost
+	@$(PYTHON) -m bench.watch --quiet $${QUIET:-1000} --agents $${AGENTS:-200} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

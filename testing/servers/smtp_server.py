@@ -10,8 +10,8 @@ class Smtp(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Session)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Session)
         self.port = int(self.server_address[1])
         self.mails: list[str] = []
         self.busy = False
