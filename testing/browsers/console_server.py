@@ -6,6 +6,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.cli.console.change_log import ChangeLog
@@ -44,7 +45,8 @@ class WrittenCluster:
         self.annotated += [(f"{plural}/{name}", f"{key}={value}") for key, value in values.items()]
 
     def events(self, body: Any) -> list[Any]:
-        return []
+        at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        return [{"at": at, "type": "Normal", "reason": "Stepping", "note": "25 % of new episodes from now on"}]
 
     def token(self, account: str, audience: str) -> str:
         return "t"

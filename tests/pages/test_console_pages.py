@@ -36,6 +36,7 @@ SHOWN = {
     "memories": "Stairs: shorten the step.",
     "decisions": "rollout.decided",
 }
+ALSO = {"agent": "2026-01-26", "rollout": "25 % of new episodes from now on"}
 ROLLOUTS = 500
 WATCH = """() => {
   window.seen = {};
@@ -52,6 +53,8 @@ def test_every_page_draws_without_a_complaint_and_axe_finds_nothing_serious(look
     for name, path in PAGES.items():
         looked.go(path)
         looked.page.get_by_text(SHOWN[name]).first.wait_for()
+        if name in ALSO:
+            looked.page.get_by_text(ALSO[name]).first.wait_for()
         assert looked.page.locator("h1").count() == 1, name
         assert "[object" not in looked.page.inner_text("main"), name
         assert serious_findings(looked.page) == [], name
@@ -63,6 +66,7 @@ def test_every_page_draws_without_a_complaint_and_axe_finds_nothing_serious(look
 def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(look: Any) -> None:
     looked = look()
     looked.go(PAGES["memories"])
+    looked.page.wait_for_selector("#question")
     looked.page.fill("#question", "stairs ahead")
     looked.page.press("#question", "Enter")
     looked.page.get_by_text("Recalled, best first").first.wait_for()

@@ -39,12 +39,23 @@ function loop(redraw, namespace, name, found) {
     h("h2", null, "The loop"),
     missing(history, "Rewards") || picture(history.value.rewards, marks(namespace, rollouts)),
     history.error ? lines({ said: "Mean return since this page was opened", series: [{ name: "mean return of the newest episodes, since this page was opened", points: curve("learningagents", namespace, name).map((p) => ({ x: p.at, y: p.y })) }] }) : null,
+    weeks(read("progress", { namespace, agent: name }, 600)),
     h("h2", null, "Rollouts"),
     table("Rollouts of this agent", [
       ["Rollout", (item) => link(named(item), namespace, "rollouts", named(item)), "name"], ["Phase", (item) => badge(status(item).phase)],
       ["Weight", (item) => `${status(item).weight ?? 0} %`, "figure"], ["Why", why, "why"],
     ], rollouts, "No rollout yet: the first proven model makes one."),
   ];
+}
+
+function weeks(found) {
+  if (!found.value?.weeks?.length) return null;
+  return [h("h2", null, "Week by week"), table("What it got better at", [
+    ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
+    ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
+    ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => percent(item.gain_per_training), "figure"],
+    ["Deployments", (item) => item.deployments ?? "", "figure"], ["Taken back", (item) => item.rollbacks ?? "", "figure"],
+  ], [...found.value.weeks].reverse())];
 }
 
 // Promotions and take-backs: on record where that can be read, and in the status where not.

@@ -3,6 +3,7 @@ import { weights } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
 import { agentOf, clock, figure, interval, percent, since, status, why } from "./format.js";
 import { buttons, offered } from "./orders.js";
+import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
 export function rollout(redraw, namespace, name) {
@@ -36,6 +37,10 @@ export function rollout(redraw, namespace, name) {
       "Means are of values scaled to 0 to 1, with an always-valid 95 % interval and the episodes compared."),
     arms(now.experiment), gates(now.gates),
     now.shadow?.message ? [h("h2", null, "Shadow"), h("p", null, now.shadow.message)] : null,
+    h("h2", null, "What happened"),
+    table("Events, newest first", [
+      ["At", (item) => clock(item.at)], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
+    ], [...(read("happened", { namespace, plural: "modeldeployments", name }, 10).value || [])].reverse(), "No event of the last hour, or you may not read events."),
     h("h2", null, "Taken back"),
     table("Blocked revisions", [
       ["At", (item) => clock(item.at)], ["Revision", (item) => h("code", null, item.revision)],

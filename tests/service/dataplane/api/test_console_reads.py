@@ -1,0 +1,94 @@
+"""What the console reads of a data plane is there, in the form in which its pages show it."""
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from learnloop_operator.cli.console.records import Records
+from learnloop_operator.cli.errors import CommandError
+from testing.browsers.console_server import WrittenCluster
+from testing.browsers.example_loop import ExampleLoop
+from testing.servers.data_plane_server import listening
+
+from ..conftest import NOW, POLICY, trajectory
+
+SECONDS = 60.0
+EXAMPLE = ExampleLoop(NOW).records()
+
+
+class Plane:
+    """The console's reads of namespace team-a, and the API behind them."""
+
+    def __init__(self, url: str) -> None:
+        options = Namespace(memory_service=None, data_service="", data_url=url, service_account="default")
+        self.url, self.records = url, Records(WrittenCluster("team-a"), options)
+
+    def send(self, method: str, path: str, body: Any = None) -> None:
+        headers = {"x-learnloop-namespace": "team-a"}
+        answer = httpx.request(
+            method, f"{self.url}{path}", headers=headers, json=body, trust_env=False, timeout=SECONDS
+        )
+        assert answer.status_code < 300, answer.text
+
+    def read(self, what: str, **asked: str) -> Any:
+        return self.records.read(what, {"agent": "walker", **asked})
+
+
+@pytest.fixture(scope="module")
+def plane(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with listening(dsn, Path(tmp_path_factory.mktemp("artifacts")), sweep_seconds=0.2) as url:
+        found = Plane(url)
+        found.send("PUT", "/api/v1/rewards/policies/good/revisions/r1", POLICY)
+        found.send("PUT", "/api/v1/agents/walker", {"reward_policy": "good", "reward_policy_revision": "r1"})
+        for number in range(30):
+            found.send("POST", "/api/v1/trajectories", trajectory(f"t-{number:02d}", episode_return=float(number)))
+        for text in ("Stairs: shorten the step.", "The left hip saturates."):
+            memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": text}}
+            found.send("POST", "/api/v1/memory/store", memory)
+        deadline = time.monotonic() + SECONDS
+        while len(found.read("rewards")["rewards"]) < 30:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield found
+
+
+def test_rewards_have_components_the_model_and_the_moment(plane: Plane) -> None:
+    first = plane.read("rewards")["rewards"][0]
+    assert set(EXAMPLE["/api/v1/rewards/history"]["rewards"][0]) <= set(first)
+    assert (first["metadata"]["policy_revision"], set(first["components"])) == ("3f9a2c81", {"return", "success"})
+
+
+def test_an_episode_is_found_on_a_later_page_with_its_credits(plane: Plane) -> None:
+    found = plane.read("episode", trajectory="t-03")
+    assert set(EXAMPLE["/api/v1/experience/trajectories"]["trajectories"][0]) <= set(found["episode"])
+    assert (found["episode"]["episode_return"], len(found["credits"]["credits"])) == (3.0, 3)
+    with pytest.raises(CommandError, match="'t-99' is not among the newest 500 episodes of walker"):
+        plane.read("episode", trajectory="t-99")
+
+
+def test_memories_come_with_the_ranker_and_a_recall_with_every_signal_unlogged(plane: Plane) -> None:
+    found = plane.read("memories")
+    assert set(EXAMPLE["/api/v1/memory/entries"]["memories"][0]) <= set(found["memories"][0])
+    recalled = plane.read("recall", context="stairs ahead")["memories"]
+    assert recalled[0]["content"]["text"] == "Stairs: shorten the step."
+    assert set(recalled[0]["signals"]) == set(found["ranker"]["weights"])
+    parts = [found["ranker"]["weights"][name] * score for name, score in recalled[0]["signals"].items()]
+    assert sum(parts) == pytest.approx(recalled[0]["score"], abs=0.01), "weight times z-score adds up to the score"
+
+
+def test_the_audit_chain_is_read_without_a_signature_too(plane: Plane) -> None:
+    records = plane.read("audit")["records"]
+    assert set(EXAMPLE["/api/v1/audit/records"]["records"][0]) <= set(records[0])
+    assert {"reward.policy.published"} <= {record["action"] for record in records}
+
+
+def test_what_is_not_there_is_said_in_the_data_planes_words(plane: Plane) -> None:
+    assert plane.read("deployed", deployment="walker")["deployed"] == []
+    assert plane.read("progress")["weeks"] is not None
+    with pytest.raises(CommandError, match="walker-9"):
+        plane.read("run", job="walker-9")
