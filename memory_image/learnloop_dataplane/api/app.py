@@ -36,7 +36,7 @@ from learnloop_dataplane.api.routes import (
 )
 from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.privacy.redaction import use_key
+from learnloop_dataplane.privacy import keyed_digests, redaction
 
 ROUTERS = (
     trajectories,
@@ -65,7 +65,9 @@ HOT = (trajectories, rewards, memories)  # of their routes, those that read the 
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    use_key(config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None)
+    key = config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None
+    redaction.use_key(key)
+    keyed_digests.use_key(key)
     plane = DataPlane(config)
 
     @asynccontextmanager

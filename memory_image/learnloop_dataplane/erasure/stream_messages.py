@@ -19,7 +19,7 @@ from learnloop_dataplane.experience import dead_letters
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, REWARDS, TRAJECTORIES
 from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY
-from learnloop_dataplane.privacy.tombstones import digest_of
+from learnloop_dataplane.privacy.tombstones import digests_of
 
 log = logging.getLogger(__name__)
 BATCH = 256
@@ -58,7 +58,7 @@ class Matcher:
         body = _object(message.data)
         if body is None:
             return self._of_agent(headers.get(dead_letters.SUBJECT, ""))
-        if digest_of(self._namespace, str(body.get("trajectory_id"))) in self._digests:
+        if not self._digests.isdisjoint(digests_of(self._namespace, str(body.get("trajectory_id")))):
             return True
         if self._scope.agent is not None:
             return body.get("agent") == self._scope.agent and not self._later(body)

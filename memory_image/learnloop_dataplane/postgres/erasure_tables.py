@@ -20,7 +20,7 @@ class Erasure(SQLModel, table=True):
 
 
 class ErasedTrajectory(SQLModel, table=True):
-    """An erased episode, by the SHA-256 of its namespace and id: it stays erased whatever time it claims to be from."""
+    """An erased episode, by a digest of its namespace and id: it stays erased whatever time it claims to be from."""
 
     __tablename__ = "erased_trajectories"
     __table_args__ = (Index("ix_erased_subject", "namespace", "subject"),)

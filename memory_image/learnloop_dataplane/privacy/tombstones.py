@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Protocol
+
+from learnloop_dataplane.privacy import keyed_digests
 
 # Writers of episodes hold it together, an erasure holds it alone: an episode on its way is either there to be erased or
 # comes after its tombstone. A statement of its own, so that the one behind it sees what was committed meanwhile.
@@ -11,14 +12,14 @@ _SHARE = "SELECT pg_advisory_xact_lock_shared(hashtextextended('erasure/' || $1,
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))"
 _REFUSED = """
 SELECT t.trajectory_id
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    AS t(trajectory_id, digest, agent, person, ended_at)
-WHERE EXISTS (SELECT 1 FROM erased_trajectories e WHERE e.namespace = $1 AND e.digest = t.digest)
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[])
+    AS t(trajectory_id, digest, agent, person, ended_at, former)
+WHERE EXISTS (SELECT 1 FROM erased_trajectories e WHERE e.namespace = $1 AND e.digest IN (t.digest, t.former))
     OR EXISTS (SELECT 1 FROM user_opt_outs o WHERE o.namespace = $1 AND 'user/' || o.user_hash = t.person)
     OR EXISTS (SELECT 1 FROM erasures e
         WHERE e.namespace = $1 AND e.subject IN (t.agent, t.person) AND t.ended_at <= e.erased_at)
 """
-_ERASED = "SELECT 1 FROM erased_trajectories WHERE namespace = $1 AND digest = $2"
+_ERASED = "SELECT 1 FROM erased_trajectories WHERE namespace = $1 AND digest = ANY($2::text[])"
 _BURY = """
 INSERT INTO erased_trajectories (namespace, digest, subject) SELECT $1, unnest($2::text[]), $3 ON CONFLICT DO NOTHING
 """
@@ -49,9 +50,10 @@ class Episode(Protocol):
         """By the sender's clock."""
 
 
-def digest_of(namespace: str, trajectory_id: str) -> str:
-    """How an erased episode is remembered."""
-    return sha256(f"{namespace}/{trajectory_id}".encode("utf-8", "replace")).hexdigest()
+def digests_of(namespace: str, trajectory_id: str) -> tuple[str, str]:
+    """How an erased episode is remembered: by the installation's key, and as it was before there was one."""
+    content = f"{namespace}/{trajectory_id}".encode("utf-8", "replace")
+    return keyed_digests.digest("erased episode", content), keyed_digests.plain(content)
 
 
 async def hold_off(connection: Any, namespace: str, *, seconds: float | None = None) -> None:
@@ -68,14 +70,16 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) 
     """The ids of those that must not be stored: erased, or of someone who opted out. Until the caller's transaction
     ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)
+    digests = [digests_of(namespace, item.trajectory_id) for item in episodes]
     rows = await connection.fetch(
         _REFUSED,
         namespace,
         [item.trajectory_id for item in episodes],
-        [digest_of(namespace, item.trajectory_id) for item in episodes],
+        [digest for digest, _ in digests],
         [f"agent/{item.agent}" for item in episodes],
         [None if item.user is None else f"user/{item.user}" for item in episodes],
         [item.ended_at for item in episodes],
+        [former for _, former in digests],
     )
     return {row["trajectory_id"] for row in rows}
 
@@ -83,7 +87,7 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) 
 async def is_erased(connection: Any, namespace: str, trajectory_id: str) -> bool:
     """Was this episode erased? Until the caller's transaction ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)
-    return bool(await connection.fetchval(_ERASED, namespace, digest_of(namespace, trajectory_id)))
+    return bool(await connection.fetchval(_ERASED, namespace, digests_of(namespace, trajectory_id)))
 
 
 async def alone(connection: Any, namespace: str) -> None:
@@ -103,4 +107,4 @@ async def mark(connection: Any, namespace: str, subject: str, at: datetime | Non
 
 async def bury(connection: Any, namespace: str, subject: str, trajectory_ids: Collection[str]) -> None:
     """These episodes never come back."""
-    await connection.execute(_BURY, namespace, [digest_of(namespace, item) for item in trajectory_ids], subject)
+    await connection.execute(_BURY, namespace, [digests_of(namespace, item)[0] for item in trajectory_ids], subject)

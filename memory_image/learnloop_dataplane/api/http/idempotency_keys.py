@@ -6,7 +6,6 @@ Where a process dies between doing and keeping, the request is done twice, as fa
 it (`idempotency.claims`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -20,6 +19,7 @@ from learnloop_dataplane.api.http.dependencies import data_plane, identify
 from learnloop_dataplane.api.http.error_responses import refusal, unexpected
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.idempotency.claims import HEADER, KeptAnswer, claim
+from learnloop_dataplane.privacy import keyed_digests
 
 MAX_ANSWER = 1_048_576
 # These only read; a certificate's key is kept nowhere. /training/start makes the TrainingJob's name of its key: the
@@ -98,7 +98,7 @@ def covers(scope: Scope) -> bool:
 
 def _digest(request: Request, body: bytes) -> str:
     asked = json.dumps([request.method, request.url.path, sorted(request.query_params.multi_items())])
-    return hashlib.sha256(asked.encode() + b"\n" + body).hexdigest()
+    return keyed_digests.digest("request", asked.encode() + b"\n" + body)
 
 
 async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes, dict[str, str]]:
