@@ -1,20 +1,43 @@
 """Operator processes that die by SIGKILL at writes of a rollout; `make crash-sweep KILLS=12` takes more of them."""
 
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testing.operators.process_kills import compare
+from testing.servers.otlp_receiver import Receiver
 
 KILLS = 3
 
 
 @pytest.mark.parametrize("mode", ["service", "gateway"])
 async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
-    api_server: Path, tmp_path: Path, mode: str
+    api_server: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    receiver = Receiver().begin()
+    monkeypatch.setenv("LEARNLOOP_TRACES_ENDPOINT", receiver.url)
     found, different = await compare(api_server, tmp_path, KILLS, every=4, mode=mode)
     assert not different
     assert len(found.killed_at) == KILLS, found.killed_at
     assert found.codes == [-9] * KILLS
     assert found.generations == sorted(set(found.generations)), "a routing table came back"
+    receiver.shutdown()
+    check_traces(receiver.spans)
+
+
+def check_traces(spans: list[dict[str, Any]]) -> None:
+    """Of the two rollouts, of which one was killed again and again: each has one root, and no step is without it."""
+    traces = defaultdict[str, list[dict[str, Any]]](list)
+    for span in spans:
+        traces[span["trace"]].append(span)
+    assert len(traces) == 2
+    for trace in traces.values():
+        (root,) = {span["id"] for span in trace if not span["parent"]}
+        assert {span["parent"] for span in trace if span["parent"]} == {root}
+        assert {span["told"]["cicd.pipeline.result"] for span in trace if not span["parent"]} == {"success"}
+    assert any(
+        {"pods", "step 1", "step 2", "step 3", "step 4"} <= {span["name"] for span in trace}
+        for trace in traces.values()
+    )
