@@ -6,7 +6,7 @@ import pytest
 
 from testing.network_policies import Network, Party
 
-from .conftest import Rejected, Render
+from .conftest import Rejected, Release, Render
 
 ON: dict[str, Any] = {"backup": {"enabled": True, "keep": 3}}
 
@@ -15,37 +15,93 @@ def test_there_is_none_unless_it_is_wanted(render: Render) -> None:
     assert not render().of("CronJob")
 
 
-def test_its_pod_is_restricted_and_has_no_token(render: Render) -> None:
-    job = render(ON).one("CronJob", "learnloop-backup")["spec"]
-    assert job["concurrencyPolicy"] == "Forbid"
-    spec = job["jobTemplate"]["spec"]["template"]["spec"]
+def pod(release: Release, name: str = "learnloop-backup") -> dict[str, Any]:
+    found: dict[str, Any] = release.one("CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]
+    return found
+
+
+def containers(template: dict[str, Any]) -> dict[str, Any]:
+    spec = template["spec"]
+    return {one["name"]: one for one in [*spec["initContainers"], *spec["containers"]]}
+
+
+@pytest.mark.parametrize("name", ["learnloop-backup", "learnloop-restore"])
+def test_its_pods_are_restricted_and_have_no_token(render: Render, name: str) -> None:
+    release = render(ON)
+    assert release.one("CronJob", name)["spec"]["concurrencyPolicy"] == "Forbid"
+    spec = pod(release, name)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    (container,) = spec["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    for container in containers(pod(release, name)).values():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_the_steps_come_in_order_and_the_database_is_read_by_its_own_version(render: Render) -> None:
+    release = render(ON | {"postgresql": {"image": {"tag": "pg17"}}})
+    made = containers(pod(release))
+    assert [*made] == ["begin", "dump", "finish"]
+    assert made["finish"]["args"] == ["finish", "/backup", "--keep", "3"]
+    read = containers(pod(release, "learnloop-restore"))
+    assert [*read] == ["check", "read", "restore"]
+    assert read["restore"]["args"] == ["restore", "/backup", "--backup=$(BACKUP)"]
+    for name, one in {**made, **read}.items():
+        assert one["image"].endswith(":pg17") is (name in ("dump", "read")), name
+
+
+def test_tables_change_hands_by_the_administrator_in_a_restore_alone(render: Render) -> None:
+    release = render(ON)
+    for name, administers in (("learnloop-backup", False), ("learnloop-restore", True)):
+        for step, container in containers(pod(release, name)).items():
+            env = {one["name"]: one.get("value", "") for one in container["env"]}
+            if step not in ("dump", "read"):
+                assert ("LEARNLOOP_ADMIN_DSN" in env) is administers, step
+                assert env["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data:"), step
+
+
+def test_a_restore_never_begins_by_itself_or_twice(render: Render) -> None:
+    spec = render(ON).one("CronJob", "learnloop-restore")["spec"]
+    assert spec["suspend"] is True
+    assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0
+
+
+def test_keys_are_sealed_for_whom_the_values_name(render: Render) -> None:
+    recipient = "ab" * 32
+    release = render({"backup": {**ON["backup"], "recipient": recipient}})
+    assert containers(pod(release))["finish"]["args"][-2:] == ["--recipient", recipient]
+    with pytest.raises(Rejected, match="recipient"):
+        render({"backup": {**ON["backup"], "recipient": "age1xyz"}})
 
 
 def test_it_asks_by_tls_and_its_volume_stays(render: Render) -> None:
     release = render(ON)
-    template = release.one("CronJob", "learnloop-backup")["spec"]["jobTemplate"]["spec"]["template"]
-    env = {one["name"]: one.get("value") for one in template["spec"]["containers"][0]["env"]}
+    env = {one["name"]: one.get("value") for one in containers(pod(release))["dump"]["env"]}
     assert env["DSN"].endswith("?sslmode=verify-full&sslrootcert=/run/tls/ca.crt")
     assert "password" not in env["DSN"]
     claim = release.one("PersistentVolumeClaim", "learnloop-backup")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_it_reaches_postgresql_and_nobody_else(render: Render) -> None:
+def test_a_volume_that_one_node_mounts_is_read_on_that_node(render: Render) -> None:
+    """Before a restore the data plane ends, so that one may run anywhere."""
+    near = pod(render(ON))["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    assert near["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "data-plane"
+    assert "podAffinity" not in pod(render(ON), "learnloop-restore")["spec"]["affinity"]
+    shared = {"dataPlane": {"artifacts": {"persistence": {"accessMode": "ReadWriteMany"}}}}
+    assert "podAffinity" not in pod(render(ON | shared))["spec"]["affinity"]
+
+
+def test_it_reaches_postgresql_and_nats_and_nobody_else(render: Render) -> None:
     release = render(ON)
     network = Network(release.of("NetworkPolicy"))
-    labels = release.one("CronJob", "learnloop-backup")["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
-    backup = Party("backup", "learnloop-system", labels)
+    backup = Party("backup", "learnloop-system", pod(release)["metadata"]["labels"])
     reached = {
         (owner, port["containerPort"])
         for owner, pod in release.pods().items()
@@ -56,8 +112,15 @@ def test_it_reaches_postgresql_and_nobody_else(render: Render) -> None:
             port["containerPort"],
         )
     }
-    assert reached == {("StatefulSet/learnloop-postgres", 5432)}
+    assert reached == {("StatefulSet/learnloop-postgres", 5432), ("StatefulSet/learnloop-nats", 4222)}
     assert not network.allows(backup, Party("outside"), 443)
+    bucket = render(ON | {"dataPlane": {"artifacts": {"s3": {"bucket": "models"}}}})
+    assert Network(bucket.of("NetworkPolicy")).allows(backup, Party("outside"), 443)
+
+
+def test_artifacts_that_nobody_keeps_are_no_backup(render: Render) -> None:
+    with pytest.raises(Rejected, match="artifacts lie on no volume"):
+        render(ON | {"dataPlane": {"artifacts": {"persistence": {"enabled": False}}}})
 
 
 def test_a_server_of_ones_own_is_backed_up_by_its_own_means(render: Render) -> None:

@@ -11,6 +11,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import GROUP, VERSION
+from learnloop_operator.cli.access.jobs import Jobs, KubernetesJobs
 from learnloop_operator.cli.access.service_proxy import SendRequest, refused, through, unreachable
 from learnloop_operator.cli.errors import CommandError
 
@@ -56,6 +57,8 @@ class Cluster(Protocol):
     def forward(self, service: str) -> SendRequest: ...
 
     def token(self, account: str, audience: str) -> str: ...
+
+    def jobs(self, namespace: str) -> Jobs: ...
 
 
 class KubernetesCluster:
@@ -227,6 +230,10 @@ class KubernetesCluster:
     def forward(self, service: str) -> SendRequest:
         """Requests to `NAMESPACE/NAME:PORT` through the API server."""
         return through(self._objects.api_client, service)
+
+    def jobs(self, namespace: str) -> Jobs:
+        """Jobs of the chart's CronJobs in another namespace than the agents'."""
+        return KubernetesJobs(self._objects.api_client, namespace)
 
     def token(self, account: str, audience: str) -> str:
         """A token of a service account of the namespace, for ten minutes."""

@@ -1,0 +1,122 @@
+"""`python -m learnloop_dataplane.backup begin|finish|check|restore`: the steps of the chart's two CronJobs.
+
+pg_dump runs between begin and finish, pg_restore between check and restore.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.audit.trusted_keys import trusted_keys
+from learnloop_dataplane.backup.folder import BackupError, Folder
+from learnloop_dataplane.backup.making import begin, finish
+from learnloop_dataplane.backup.restoring import check, restore
+from learnloop_dataplane.blobs.blob_store import open_blobs
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.errors import ApiError, ConfigError
+from learnloop_dataplane.nats.connection import Bus
+from learnloop_dataplane.postgres.database import Database
+
+READY_SECONDS = 60.0
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 done, 1 the backup is not whole or the installation not empty, 2 configuration error, 3 a store
+    does not answer."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        config = Config.from_env()
+        print(json.dumps(asyncio.run(_run(config, options))))
+    except (ConfigError, ValueError) as error:
+        print(f"configuration error: {error}", file=sys.stderr)
+        return 2
+    except BackupError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (ApiError, TimeoutError, OSError) as error:
+        print(f"{options.verb}: {error or 'a store does not answer'}; to begin again is safe", file=sys.stderr)
+        return 3
+    return 0
+
+
+async def _run(config: Config, options: argparse.Namespace) -> dict[str, Any]:
+    folder = Folder(options.folder)
+    blobs = open_blobs(config.artifacts)
+    dsn = (config.admin_dsn or config.dsn).get_secret_value()
+    if options.verb == "check":
+        from learnloop_dataplane.postgres.migrate import migrate
+
+        await migrate(dsn)  # the dump grants rights to a role that this makes
+    db = Database(dsn, pool_size=2)
+    bus = Bus(config) if config.nats_url and options.verb in ("begin", "restore") else None
+    db.start()
+    if bus:
+        bus.start()
+    try:
+        await asyncio.wait_for(db.ready.wait(), READY_SECONDS)
+        if bus:
+            await asyncio.wait_for(bus.ready.wait(), READY_SECONDS)
+        return await _step(config, options, folder, db, bus, blobs)
+    finally:
+        if bus:
+            await bus.close()
+        await db.close()
+
+
+async def _step(
+    config: Config, options: argparse.Namespace, folder: Folder, db: Database, bus: Bus | None, blobs: Any
+) -> dict[str, Any]:
+    signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+    trusted = trusted_keys(config, signer)
+    if options.verb == "begin":
+        await begin(db, bus, blobs, folder, datetime.now(UTC).isoformat(timespec="seconds"))
+        return {"begun": str(folder.part)}
+    if options.verb == "finish":
+        keys = _keys(config, options.credentials) if options.recipient else {}
+        made = await finish(db, blobs, folder, signer=signer, recipient=options.recipient, keys=keys)
+        return {"backup": made.name, "signed": signer is not None, "removed": folder.prune(options.keep)}
+    backup = folder.chosen(options.backup)
+    if options.verb == "check":
+        manifest = await check(db, backup, trusted)
+        return {"backup": backup.name, "created_at": manifest.created_at, "files": len(manifest.files)}
+    return await restore(db, bus, blobs, backup, folder, trusted)
+
+
+def _keys(config: Config, directory: Path) -> dict[str, str]:
+    """The Secret's keys as they are mounted; keys of experience may be of another Secret, and are a variable."""
+    found = {path.name: path.read_text() for path in sorted(directory.iterdir()) if path.is_file()}
+    if config.encryption_keys is not None:
+        found["encryption-keys"] = config.encryption_keys.get_secret_value()
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m learnloop_dataplane.backup", description=__doc__)
+    parser.add_argument("verb", choices=("begin", "finish", "check", "restore"))
+    parser.add_argument("folder", type=Path, help="where backups lie")
+    parser.add_argument("--backup", default="", metavar="NAME", help="check, restore: which; default: the newest")
+    parser.add_argument("--keep", type=_some, default=14, metavar="N", help="finish: how many stay (%(default)s)")
+    parser.add_argument("--recipient", default="", metavar="HEX", help="finish: whom the keys are sealed for")
+    parser.add_argument(
+        "--credentials", type=Path, default=Path("/run/credentials"), metavar="DIRECTORY", help="(%(default)s)"
+    )
+    return parser
+
+
+def _some(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("give 1 or more")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Verbs that keep an installation: its backups."""

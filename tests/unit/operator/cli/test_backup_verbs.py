@@ -1,0 +1,111 @@
+"""`kubectl learnloop backup` and `restore`: what they start, in which order, and what they leave when it fails."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api.sealed_box import new_identity, seal
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs.keeping import backup, restore
+
+
+class Installation:
+    """A cluster with one; writes down what is asked of it."""
+
+    namespace = "team-a"
+
+    def __init__(self, problem: str = "", replicas: int = 2) -> None:
+        self.problem, self.replicas = problem, replicas
+        self.asked: list[Any] = []
+
+    def jobs(self, namespace: str) -> "Installation":
+        self.asked.append(("in", namespace))
+        return self
+
+    def start(self, cron_job: str, variables: Mapping[str, str]) -> str:
+        self.asked.append(("start", cron_job, dict(variables)))
+        return f"{cron_job}-1"
+
+    def end(self, job: str, seconds: float) -> str:
+        self.asked.append(("end", job))
+        if self.problem:
+            raise CommandError(self.problem)
+        return '{"backup": "learnloop-1"}'
+
+    def scale(self, deployment: str, replicas: int, seconds: float) -> int:
+        self.asked.append(("scale", deployment, replicas))
+        before, self.replicas = self.replicas, replicas
+        return before
+
+
+def said(verb: Any, cluster: Installation, *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    return str(verb.run(cluster, parser.parse_args(arguments)))
+
+
+def test_a_backup_is_a_job_of_the_charts_cron_job() -> None:
+    cluster = Installation()
+    assert said(backup, cluster) == '{"backup": "learnloop-1"}'
+    assert cluster.asked == [
+        ("in", "learnloop-system"),
+        ("start", "learnloop-backup", {}),
+        ("end", "learnloop-backup-1"),
+    ]
+
+
+def test_a_restore_finds_the_data_plane_stopped_and_starts_it_again() -> None:
+    cluster = Installation()
+    said(restore, cluster, "learnloop-7", "--yes", "--release", "own", "--release-namespace", "there")
+    assert cluster.asked == [
+        ("in", "there"),
+        ("scale", "own-data", 0),
+        ("start", "own-restore", {"BACKUP": "learnloop-7"}),
+        ("end", "own-restore-1"),
+        ("scale", "own-data", 2),
+    ]
+
+
+def test_after_a_restore_that_failed_nobody_serves_half_of_it() -> None:
+    cluster = Installation("database.dump is not what was written")
+    with pytest.raises(CommandError, match=r"not what was written; Deployment learnloop-data stays at 0 .* to 2"):
+        said(restore, cluster, "--yes")
+    assert cluster.replicas == 0
+
+
+def test_a_restore_is_confirmed() -> None:
+    with pytest.raises(CommandError, match="say so with --yes"):
+        said(restore, Installation())
+    with pytest.raises(CommandError, match="--identity belongs to --keys"):
+        said(restore, Installation(), "--identity", "x")
+
+
+def test_the_private_key_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "backup.key"
+    recipient = said(backup, Installation(), "--keygen", str(file)).removeprefix("backup.recipient: ")
+    assert file.stat().st_mode & 0o077 == 0
+    with pytest.raises(CommandError, match="name a new file"):
+        said(backup, Installation(), "--keygen", str(file))
+    sealed = tmp_path / "keys.sealed"
+    sealed.write_bytes(seal(b'{"audit-key": "abc"}', recipient))
+    secret = json.loads(said(restore, Installation(), "--keys", str(sealed), "--identity", str(file)))
+    assert secret["stringData"] == {"audit-key": "abc"}
+    assert secret["metadata"] == {"name": "learnloop-credentials", "namespace": "learnloop-system"}
+
+
+def test_keys_that_do_not_open_are_named(tmp_path: Path) -> None:
+    identity, sealed = tmp_path / "backup.key", tmp_path / "keys.sealed"
+    identity.write_text(new_identity()[0])
+    sealed.write_bytes(seal(b"{}", new_identity()[1]))
+    arguments = ("--keys", str(sealed), "--identity", str(identity))
+    with pytest.raises(CommandError, match="sealed for another key"):
+        said(restore, Installation(), *arguments)
+    with pytest.raises(CommandError, match="--identity FILE"):
+        said(restore, Installation(), *arguments[:2])
+    sealed.unlink()
+    with pytest.raises(CommandError, match=r"keys\.sealed: No such file"):
+        said(restore, Installation(), *arguments)
