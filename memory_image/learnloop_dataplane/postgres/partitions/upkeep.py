@@ -66,7 +66,9 @@ async def drop(dsn: str, names: Sequence[str]) -> None:
 async def ranges(connection: Any, table: str) -> list[Range]:
     """The table's partitions, by any role."""
     await connection.execute("SET LOCAL TimeZone = 'UTC'" if connection.is_in_transaction() else "SET TimeZone = 'UTC'")
-    return sorted(parse(row["relname"], row["bound"]) for row in await connection.fetch(_RANGES, table))
+    found = await connection.fetch(_RANGES, table)
+    # One that another replica drops at this moment is still listed, without a bound.
+    return sorted(parse(row["relname"], row["bound"]) for row in found if row["bound"] is not None)
 
 
 async def _make(connection: Any, now: datetime, retention_days: int) -> list[str]:

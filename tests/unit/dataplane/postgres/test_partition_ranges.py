@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_dataplane.postgres.partitions import upkeep
 from learnloop_dataplane.postgres.partitions.ranges import (
     AHEAD,
     MOST,
@@ -68,3 +69,18 @@ def test_what_postgresql_says_of_a_bound_is_read() -> None:
     assert parse("t", "FOR VALUES FROM (MINVALUE) TO ('2026-11-25 00:00:00+00')").lower is None
     with pytest.raises(ValueError, match=r"partition t has the bound 'DEFAULT'.*detach"):
         parse("t", "DEFAULT")
+
+
+async def test_one_that_is_dropped_at_this_moment_is_passed_over() -> None:
+    class Connection:
+        def is_in_transaction(self) -> bool:
+            return True
+
+        async def execute(self, _statement: str) -> None:
+            return None
+
+        async def fetch(self, *_: object) -> list[dict[str, str | None]]:
+            bound = "FOR VALUES FROM (MINVALUE) TO ('2026-11-25 00:00:00+00')"
+            return [{"relname": "gone", "bound": None}, {"relname": "first", "bound": bound}]
+
+    assert [one.name for one in await upkeep.ranges(Connection(), upkeep.STEPS)] == ["first"]
