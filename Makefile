@@ -126,7 +126,7 @@ bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks 
 bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and rlox, 12 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
 
-bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to use tools; SEEDS=1: fewer
+bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to use tools, beside TRL; SEEDS=1: fewer
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)
 
 bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer

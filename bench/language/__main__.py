@@ -1,9 +1,12 @@
-"""`make bench-language`: five algorithms teach a model of 118,000 parameters to use tools; the last line is JSON.
+"""`make bench-language`: four algorithms teach a model of 118,000 parameters to use tools; the last line is JSON.
 
 The model is made from nothing: it imitates demonstrations of which two thirds err. Each case learns with five seeds on
 one thread; success is that on 256 held-out tasks, as sampled and with the likeliest answers, before and after. Seconds
 are the processor's, of learning alone. Losses and their gradients are compared with float64 references by
 tests/unit/trainer/language/test_losses.py.
+
+Each case of GRPO is done by TRL, too: the same model, tasks, world, hyperparameters and thread, with peft and the
+library's own sampling and learning. `--alone` leaves it out.
 """
 
 import json
@@ -15,6 +18,7 @@ from pathlib import Path
 import torch
 
 from bench.arguments import parser
+from bench.language import peer
 from bench.language.cases import BARS, CASES
 from bench.language.tiny_runs import Outcome, TinyRun
 from learnloop_environments.conversations.tool_lookup import ToolLookup
@@ -22,6 +26,8 @@ from learnloop_trainer.language.from_scratch import make
 
 SEEDS = 5
 UPDATES = 300
+FASTER, LOWER = 1.5, 0.05
+"""Beside the peer: tokens by processor second, and how much lower the success may be: what 256 tasks can tell apart."""
 
 
 def passed(name: str, outcome: Outcome) -> bool:
@@ -49,14 +55,44 @@ def summary(name: str, outcomes: list[Outcome]) -> dict[str, object]:
     }
 
 
+def tell(what: str, one: Outcome, more: str = "") -> None:
+    """A line about a run."""
+    print(
+        f"{what}: sampled {one.sampled[0]:.2f} → {one.sampled[1]:.2f}, greedy {one.greedy[0]:.2f} → "
+        f"{one.greedy[1]:.2f}, {one.cpu_seconds:.1f} s, {one.tokens_per_second:.0f} tokens/s{more}",
+        flush=True,
+    )
+
+
+def beside(ours: list[Outcome], theirs: list[Outcome]) -> dict[str, object]:
+    """The peer's runs, and how the product compares with them seed by seed."""
+    pairs = list(zip(ours, theirs, strict=True))
+    speed = statistics.median(our.tokens_per_second / their.tokens_per_second for our, their in pairs)
+    success = statistics.fmean(our.sampled[1] - their.sampled[1] for our, their in pairs)
+    return {
+        "name": peer.NAME,
+        "sampled": round(statistics.fmean(their.sampled[1] for their in theirs), 4),
+        "greedy": round(statistics.fmean(their.greedy[1] for their in theirs), 4),
+        "cpu_seconds": round(statistics.fmean(their.cpu_seconds for their in theirs), 1),
+        "tokens_per_cpu_second": round(statistics.fmean(their.tokens_per_second for their in theirs)),
+        "tokens_ratio": round(speed, 2),
+        "success_difference": round(success, 4),
+        "bar": {"tokens_ratio": FASTER, "success_difference": -LOWER},
+        "passed": speed >= FASTER and success >= -LOWER,
+    }
+
+
 def main() -> None:
     """Print a line for each run and for each case, then everything as one JSON object."""
     known = parser(__doc__)
     known.add_argument("seeds", type=int, nargs="?", default=SEEDS, help=f"of each case; left out: {SEEDS}")
     known.add_argument("case", nargs="*", help=f"left out: {', '.join(CASES)}")
+    known.add_argument("--alone", action="store_true", help="do not run the peer")
     asked = known.parse_args()
     if unknown := set(asked.case) - set(CASES):
         known.error(f"case {min(unknown)!r} is unknown; take one of {', '.join(CASES)}")
+    names = asked.case or list(CASES)
+    python = None if asked.alone or not any(CASES[name].algorithm == "grpo" for name in names) else peer.environment()
     torch.set_num_threads(1)
     began = time.process_time()
     found: dict[str, object] = {}
@@ -64,17 +100,15 @@ def main() -> None:
         make(Path(folder), ToolLookup(), updates=UPDATES)
         made = time.process_time() - began
         print(f"a model of 118,000 parameters, made in {made:.0f} processor seconds", flush=True)
-        for name in asked.case or CASES:
-            outcomes = list[Outcome]()
+        for name in names:
+            outcomes, peers = list[Outcome](), list[Outcome]()
             for seed in range(asked.seeds):
                 outcomes.append(one := TinyRun(Path(folder), CASES[name], seed).learned())
-                print(
-                    f"{name} seed {seed}: sampled {one.sampled[0]:.2f} → {one.sampled[1]:.2f}, greedy "
-                    f"{one.greedy[0]:.2f} → {one.greedy[1]:.2f}, {one.cpu_seconds:.1f} s, "
-                    f"{one.tokens_per_second:.0f} tokens/s{'' if passed(name, one) else ', below its bar'}",
-                    flush=True,
-                )
-            found[name] = summary(name, outcomes)
+                tell(f"{name} seed {seed}", one, "" if passed(name, one) else ", below its bar")
+                if python is not None and CASES[name].algorithm == "grpo":
+                    peers.append(one := peer.learned(python, Path(folder), CASES[name], seed, one))
+                    tell(f"{name} seed {seed} by {peer.NAME}", one)
+            found[name] = summary(name, outcomes) | ({"peer": beside(outcomes, peers)} if peers else {})
     whole = {"seeds": asked.seeds, "base_cpu_seconds": round(made, 1), "cases": found}
     print(json.dumps(whole | {"cpu_seconds": round(time.process_time() - began, 1)}))
 

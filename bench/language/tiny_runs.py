@@ -20,7 +20,7 @@ from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Draw, Rollouts
 from learnloop_trainer.language.sampler import Limits, sample
 
-CONTEXT, MOST_TOKENS = 256, 64
+CONTEXT, MOST_TOKENS, HELD_OUT = 256, 64, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Outcome:
     """Shares of held-out tasks solved, before and after, and what learning took.
 
     Attributes:
-        tokens_per_second: sampled and learned from, by processor seconds.
+        tokens_per_second: sampled and learned from, by processor seconds; 0 where pairs are learned from.
     """
 
     sampled: tuple[float, float]
@@ -57,18 +57,59 @@ class Outcome:
         return self.greedy[1] - self.greedy[0]
 
 
+def parameters_of(case: Case) -> Any:
+    """Its hyperparameters, the defaults included."""
+    given = {"learning_rate_schedule": "constant", **case.parameters}
+    return _traits(case).parameters(weights=case.weights, **given)
+
+
+def _traits(case: Case) -> Any:
+    traits = algorithms.find(case.algorithm)
+    assert traits is not None, case.algorithm
+    return traits
+
+
+class Judge:
+    """Held-out tasks; the same ones, drawn alike, for whoever is judged."""
+
+    def __init__(self, chat: Chat, held_out: int = HELD_OUT) -> None:
+        """`held_out`: how many."""
+        self._chat, self._held_out = chat, held_out
+        self._rollouts = Rollouts("ToolLookup-v1", ToolLookup(), chat, 0, 512)
+
+    def success(self, network: LanguageNetwork) -> tuple[float, float]:
+        """Shares of tasks solved: as sampled, and with the likeliest answers."""
+        return self._share(network, 1.0), self._share(network, 0.0)
+
+    def _share(self, network: LanguageNetwork, temperature: float) -> float:
+        draws = [Draw(task, task) for task in range(self._held_out)]
+        with network.sampling() as model:
+            speak = lambda prompts, drawn, limits: sample(model, prompts, drawn, limits)  # noqa: E731
+            held = self._rollouts.play(draws, Split.HELD_OUT, speak, limits_of(self._chat, temperature), 0)
+        return sum(episode.reward for episode in held) / self._held_out
+
+
+def limits_of(chat: Chat, temperature: float) -> Limits:
+    """How the tiny model speaks."""
+    return Limits(temperature, chat.stops, MOST_TOKENS, CONTEXT)
+
+
+def success_of(folder: Path) -> tuple[float, float]:
+    """Of a whole model that somebody else wrote; see Judge.success."""
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    chat = Chat(AutoTokenizer.from_pretrained(folder), ToolLookup().tools)
+    return Judge(chat).success(LanguageNetwork(AutoModelForCausalLM.from_pretrained(folder)))
+
+
 class TinyRun:
     """The learner of a case on the model in `base`."""
 
-    def __init__(self, base: Path, case: Case, seed: int, held_out: int = 256) -> None:
-        """`held_out`: tasks that success is measured on; the same for every seed."""
+    def __init__(self, base: Path, case: Case, seed: int) -> None:
+        """At step 0."""
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        traits = algorithms.find(case.algorithm)
-        assert traits is not None, case.algorithm
+        traits, chosen = _traits(case), parameters_of(case)
         words, world, group = AutoTokenizer.from_pretrained(base), ToolLookup(), Alone()
         model: Any = AutoModelForCausalLM.from_pretrained(base)
-        given = {"learning_rate_schedule": "constant", **case.parameters}
-        chosen: Any = traits.parameters(weights=case.weights, **given)
         whole = case.weights == "full"
         self.network = LanguageNetwork(
             model,
@@ -76,34 +117,22 @@ class TinyRun:
             value_head=traits.values,
             reference=AutoModelForCausalLM.from_pretrained(base) if whole else None,
         )
-        self._chat = Chat(words, world.tools)
-        self._rollouts = Rollouts("ToolLookup-v1", world, self._chat, seed, 512)
-        self._judged = Rollouts("ToolLookup-v1", world, self._chat, 0, 512)
-        size = getattr(chosen, "batch_episodes", 0) or chosen.batch_pairs
-        plan = Plan(getattr(chosen, "batch_episodes", 0), chosen.group_size, getattr(chosen, "rollouts", 0))
-        played = Played(self._rollouts, self._limits(1.0), plan, group)
-        self.learner = traits.learner(chosen, Setting(self.network, played, group, seed, case.rounds * size))
-        self._case, self._held_out = case, held_out
-
-    def _limits(self, temperature: float) -> Limits:
-        return Limits(temperature, self._chat.stops, MOST_TOKENS, CONTEXT)
-
-    def success(self, temperature: float) -> float:
-        """Share of held-out tasks it solves."""
-        draws = [Draw(task, task) for task in range(self._held_out)]
-        with self.network.sampling() as model:
-            speak = lambda prompts, drawn, limits: sample(model, prompts, drawn, limits)  # noqa: E731
-            held = self._judged.play(draws, Split.HELD_OUT, speak, self._limits(temperature), 0)
-        return sum(episode.reward for episode in held) / self._held_out
+        chat = Chat(words, world.tools)
+        self._judge, self._batch = Judge(chat), getattr(chosen, "batch_episodes", 0)
+        rollouts = Rollouts("ToolLookup-v1", world, chat, seed, 512)
+        plan = Plan(self._batch, chosen.group_size, getattr(chosen, "rollouts", 0))
+        played = Played(rollouts, limits_of(chat, 1.0), plan, group)
+        total = case.rounds * (self._batch or chosen.batch_pairs)
+        self.learner = traits.learner(chosen, Setting(self.network, played, group, seed, total))
+        self._case = case
 
     def learned(self) -> Outcome:
         """Learn for all rounds, on one thread."""
         torch.set_num_threads(1)
-        before = self.success(1.0), self.success(0.0)
+        before = self._judge.success(self.network)
         began, tokens = time.process_time(), 0.0
         for _ in range(self._case.rounds):
-            done = self.learner.iterate()
-            tokens += done.curves.get("length", 0.0) * getattr(self.learner.parameters, "batch_episodes", 0)  # type: ignore[attr-defined]
+            tokens += self.learner.iterate().curves.get("length", 0.0) * self._batch
         spent = time.process_time() - began
-        after = self.success(1.0), self.success(0.0)
+        after = self._judge.success(self.network)
         return Outcome((before[0], after[0]), (before[1], after[1]), spent, tokens / max(spent, 1e-9))

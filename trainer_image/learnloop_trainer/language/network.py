@@ -99,10 +99,26 @@ class LanguageNetwork:
                 raise RuntimeError("all weights learn and no reference was kept")
             return self._score(self.reference, batch).log_prob
 
+    @torch.no_grad()
+    def values(self, batch: Batch) -> torch.Tensor:
+        """What the value head expects at each sampled token, float32 [n]; RuntimeError without one.
+
+        The words' logits are not computed: of a small model they are a good part of the work.
+        """
+        if self.value_head is None:
+            raise RuntimeError("the network has no value head")
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            hidden = self._hidden(self.model, batch)
+        return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _hidden(model: Any, batch: Batch) -> torch.Tensor:
+        seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+        return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
+
     def _score(self, model: Any, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
-            hidden = seen.last_hidden_state[batch.row, batch.column - 1]
+            hidden = self._hidden(model, batch)
             logits = model.get_output_embeddings()(hidden)
         scaled = logits.float() / batch.temperature.unsqueeze(1)
         spread = torch.log_softmax(scaled, dim=1)

@@ -56,6 +56,14 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch with the base model's log-probabilities of its sampled tokens, float32 [n]; None without a KL term."""
+
+    batch: Batch
+    base: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """The advantage of each sampled token of an episode, and with a value head its old value and target: [tokens]."""
 
@@ -97,13 +105,12 @@ class PolicyGradient(Generic[P]):
         sums = Sums()
         for episode in episodes:
             _note(sums, episode)
-        judged = self._judged(episodes)
+        parts = [self._prepared(episodes, number) for number in range(parameters.minibatches)]
+        judged = self._judged(episodes, parts)
         stepper = Stepper(parameters, setting)
-        part = [episode.group % parameters.minibatches for episode in episodes]
         for epoch in range(parameters.epochs):
-            for number in range(parameters.minibatches):
-                members = [at for at in range(len(episodes)) if part[at] == number]
-                self._update(episodes, members, judged, stepper, sums, first=epoch == 0 and number == 0)
+            for number, part in enumerate(parts):
+                self._update(episodes, part, judged, stepper, sums, first=epoch == 0 and number == 0)
         (count, reward, tokens) = setting.group.sum(
             [len(episodes), sum(episode.reward for episode in episodes), sum(episode.sampled for episode in episodes)]
         )
@@ -114,17 +121,21 @@ class PolicyGradient(Generic[P]):
         curves |= {"gradient_norm": float(np.mean(stepper.norms))} if stepper.norms else {}
         return Round([reward / count] if count else [], curves)
 
-    def _judged(self, episodes: Sequence[Episode]) -> list[Judged]:
-        values = self._values(episodes) if self._objective.values else None
+    def _prepared(self, episodes: Sequence[Episode], number: int) -> list[Prepared]:
+        """Batches of minibatch `number`, once for all epochs: neither rows nor the base's opinion of them change."""
+        members = [at for at, episode in enumerate(episodes) if episode.group % self.parameters.minibatches == number]
+        found = batches(episodes, members, self.parameters.tokens_per_batch, self.network.device)
+        wanted = bool(self.parameters.kl_coefficient)
+        return [Prepared(batch, self.network.score_base(batch) if wanted else None) for batch in found]
+
+    def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[Judged]:
+        values = self._values(len(episodes), parts) if self._objective.values else None
         return self._objective.judge(self.parameters, self.setting, episodes, values)
 
-    @torch.no_grad()
-    def _values(self, episodes: Sequence[Episode]) -> list[Floats]:
-        found: list[Floats] = [np.empty(0)] * len(episodes)
-        everything = range(len(episodes))
-        for batch in batches(episodes, everything, self.parameters.tokens_per_batch, self.network.device):
-            value = self.network.score(batch).value
-            assert value is not None  # an objective with values has a network with a value head
+    def _values(self, count: int, parts: Sequence[Sequence[Prepared]]) -> list[Floats]:
+        found: list[Floats] = [np.empty(0)] * count
+        for batch in (prepared.batch for part in parts for prepared in part):
+            value = self.network.values(batch)
             for place, member in enumerate(batch.members):
                 found[member] = value[batch.episode == place].double().cpu().numpy()
         return found
@@ -132,26 +143,25 @@ class PolicyGradient(Generic[P]):
     def _update(
         self,
         episodes: Sequence[Episode],
-        members: Sequence[int],
+        part: Sequence[Prepared],
         judged: Sequence[Judged],
         stepper: Stepper,
         sums: Sums,
         *,
         first: bool,
     ) -> None:
-        (total,) = self.setting.group.sum([float(len(members))])
+        (total,) = self.setting.group.sum([float(sum(len(prepared.batch.members) for prepared in part))])
         if not total:
             return
         weights = token_weights(episodes, total)
-        for batch in batches(episodes, members, self.parameters.tokens_per_batch, self.network.device):
-            self._backward(batch, judged, weights, sums, first=first)
+        for prepared in part:
+            self._backward(prepared, judged, weights, sums, first=first)
         stepper.step(self.step)
 
     def _backward(
-        self, batch: Batch, judged: Sequence[Judged], weights: Sequence[float], sums: Sums, *, first: bool
+        self, prepared: Prepared, judged: Sequence[Judged], weights: Sequence[float], sums: Sums, *, first: bool
     ) -> None:
-        parameters = self.parameters
-        base = self.network.score_base(batch) if parameters.kl_coefficient else None
+        parameters, batch, base = self.parameters, prepared.batch, prepared.base
         scores = self.network.score(batch, entropy_gradient=bool(parameters.entropy_coefficient))
         weight = spread(weights, batch.members, batch.episode)
         fits = losses.accepted(

@@ -215,3 +215,19 @@ def test_two_ranks_learn_what_one_does(words: Any, algorithm: str, parameters: d
     moved = (alone.network.vector - begun).abs().max()
     assert moved.item() > 5e-4
     assert (ranks[0].network.vector - alone.network.vector).abs().max().item() <= 1e-4
+
+
+def test_the_base_model_is_asked_once_for_a_round_of_several_epochs(
+    words: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = learner(words, "ppo-lm", Alone(), epochs=3, minibatches=2, kl_coefficient=0.1)
+    asked = []
+    score_base = type(one.network).score_base
+    monkeypatch.setattr(
+        type(one.network), "score_base", lambda self, batch: (asked.append(batch), score_base(self, batch))[1]
+    )
+    curves = one.iterate().curves
+    assert sorted(member for batch in asked for member in batch.members) == list(
+        range(sum(len(b.members) for b in asked))
+    )
+    assert "kl" in curves

@@ -187,3 +187,15 @@ def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny: Any) -> Non
     assert short[0] is None
     assert short[1] is not None
     assert len(short[1].sampled_ids) == 2
+
+
+def test_what_the_value_head_expects_needs_no_logits(tiny: Any) -> None:
+    network = adapted(tiny, value_head=True)
+    batch = make(episodes(network, 5), range(5), network.device)
+    scored = network.score(batch).value
+    assert scored is not None
+    assert scored.abs().max() > 0
+    network.model.get_output_embeddings = None  # whoever asked for logits would fail
+    assert torch.equal(network.values(batch), scored.detach())
+    with pytest.raises(RuntimeError, match="no value head"):
+        LanguageNetwork(network.model).values(batch)
