@@ -1,0 +1,67 @@
+"""The tutorial that teaches a language model: its digest is the trainer's, and its agent's run learns and proves."""
+
+import json
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_trainer.language.base_model import folder_digest
+from learnloop_trainer.language.from_scratch import model, tokeniser
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Place, read_order
+from learnloop_trainer.training_run.rank import run
+
+from .blocks import ROOT, blocks
+
+PAGE = "teach-a-language-model"
+TEMPLATES = [next(item for item in blocks("yaml") if PAGE in item.place).text]
+TEMPLATES.append((ROOT / "examples" / "language-model" / "trained.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What step 1 makes, but with random weights."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    words = tokeniser(ToolLookup(), 0)
+    model(len(words), 0, words.eos_token_id).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+def test_the_command_prints_the_digest_that_a_run_wants(tiny: Path) -> None:
+    block = next(item for item in blocks("console") if PAGE in item.place and "sha256sum" in item.text)
+    done = subprocess.run(
+        ["bash", "-c", block.text.strip().removeprefix("$ ")],
+        cwd=tiny.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split()[0] == folder_digest(tiny)
+
+
+@pytest.mark.parametrize("text", TEMPLATES, ids=["tutorial", "example"])
+def test_its_agents_run_learns_and_proves(
+    text: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    agent = LearningAgentSpec.model_validate(list(yaml.safe_load_all(text))[1]["spec"]).to_kube()
+    spoken = agent["task"]["languageModel"]
+    spoken["base"] |= {"uri": tiny.as_uri(), "sha256": folder_digest(tiny)}
+    environment = agent["task"]["external"]["trainingEnvironment"]
+    spec = agent["training"]["template"] | {"data": {"environment": environment, "languageModel": spoken}}
+    # As in the tutorial, but for one small round, and with nobody's recorded turns yet.
+    spec |= {"totalSteps": 16, "evaluation": {"episodes": 8}}
+    spec["rloo"] |= {"batchEpisodes": 16, "experience": "rollouts"}
+    order = read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps({"job": "lookups-1", "spec": spec})})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert Path(urlsplit(manifest.artifact_uri).path).stat().st_size > 0
+    assert manifest.language is not None
+    assert manifest.environment == environment
