@@ -1,0 +1,1 @@
+"""Learners that take no step, beside a library's, on the same logs."""

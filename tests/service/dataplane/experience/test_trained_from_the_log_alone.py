@@ -1,0 +1,54 @@
+"""An agent with `external: {}`: its episodes go to a real data plane, and a run has nothing else to learn from."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from learnloop_api import names
+from learnloop_trainer.export import Behaving, OnnxPolicy
+from learnloop_trainer.store.factory import VARIABLE, choose
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
+from testing.servers.data_plane_process import Product
+from testing.training.recordings import bandit
+
+EPISODES = 300
+SPACES = "uniform://discrete/3?observations=3"
+
+
+def test_what_an_agent_logged_trains_proves_and_exports_its_next_policy(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bandit(tmp_path / "log.jsonl", episodes=EPISODES, steps=2, right=0.7)
+    with Product(dsn, tmp_path, tmp_path / "artifacts") as product:
+        url = f"http://127.0.0.1:{product.port}"
+        with httpx.Client(base_url=url, headers={"X-LearnLoop-Namespace": "team-a"}, timeout=60) as agent:
+            for line in (tmp_path / "log.jsonl").read_text().splitlines():
+                answer = agent.post("/api/v1/trajectories", content=line)
+                assert answer.status_code == 202, answer.text
+        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.setenv(names.ENV_DATA_URL, url)
+        monkeypatch.setenv(names.ENV_NAMESPACE, "team-a")
+        spec = {
+            "algorithm": "cql",
+            "totalSteps": 20_000,
+            "data": {"spaces": SPACES, "learningAgentRef": {"name": "la"}},
+            "export": {"behaviour": {"kind": "sampled", "temperature": 0.1}},
+        }
+        order = Order.model_validate({"job": "alone-1", "spec": spec})
+        run(order, Place(), 1)
+        store = choose({names.ENV_DATA_URL: url, names.ENV_NAMESPACE: "team-a"}, order.job, "la")
+        manifest = store.manifest()
+        assert manifest is not None
+        body = store.artifact(manifest.artifact_uri)
+    assert manifest.environment == SPACES
+    assert manifest.experience is not None
+    assert manifest.off_policy is not None
+    assert manifest.off_policy.verdict, manifest.off_policy.message
+    judged = manifest.off_policy.episodes
+    assert manifest.experience.steps == 2 * (EPISODES - judged), "what proves is not learned from"
+    assert manifest.difference is not None
+    assert manifest.difference.low > 0, "better than what was logged"
+    worth = real(Behaving(OnnxPolicy(body, 3, 3), 0), manifest.off_policy.discount)
+    assert manifest.evaluation.ci_low <= worth <= manifest.evaluation.ci_high
