@@ -89,7 +89,7 @@ class IqlOfflineParameters(Offline):
         description="Of the values of logged actions that a state's value is (tau): 0.5 their mean, near 1 the best.",
     )
     inverse_temperature: float = Field(
-        default=3.0,
+        default=1.0,
         ge=0,
         le=100,
         description="How much the policy prefers better actions, in standard deviations of the advantage (beta); 0 "
