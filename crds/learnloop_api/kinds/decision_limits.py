@@ -7,7 +7,7 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
-FEWEST, MOST = 0.01, 1_000_000.0
+MOST = 1_000_000.0
 
 
 class DecisionLimits(Resource):
@@ -21,11 +21,11 @@ class DecisionLimits(Resource):
     )
 
     per_second: float | None = Field(
-        default=None, ge=FEWEST, le=MOST, description="Of all agents together; left out: without bound."
+        default=None, gt=0, le=MOST, description="Of all agents together; left out: without bound."
     )
     per_agent_per_second: float | None = Field(
         default=None,
-        ge=FEWEST,
+        gt=0,
         le=MOST,
         description="Of each agent, as episodes name it; left out: without bound. Those that name none count as one.",
     )

@@ -62,7 +62,7 @@ class DecisionLimits:
         buckets = [bucket for bucket in (self._all, self._of(tag, now)) if bucket is not None]
         wait = max(bucket.wait(now) for bucket in buckets)
         if wait > 0.0:
-            seconds = min(LONGEST_WAIT, math.ceil(wait))
+            seconds = math.ceil(min(LONGEST_WAIT, wait))
             told = f"spec.decisionLimits: this server has given its part of the decisions: ask again in {seconds} s"
             raise Refusal(429, "Throttled", told, retry_after=seconds)
         for bucket in buckets:

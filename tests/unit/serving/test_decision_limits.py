@@ -74,6 +74,8 @@ def test_a_small_part_is_one_decision_in_a_while(limits: tuple[RoutingState, Dec
     routing, mine = limits
     assert routing.offer(limited(0.5, per_second=0.1), "test")
     assert given(mine, 3) == (1, 20)
+    assert routing.offer(limited(1.0, per_second=5e-324), "test")
+    assert given(mine, 2) == (1, 60), "nobody is told to come back in an eternity"
 
 
 def test_a_throttled_request_says_when_to_come_back_and_nothing_of_the_arm(server: LiveServer) -> None:
