@@ -107,5 +107,6 @@ class HttpEmbedder:
             matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
         if matrix.shape != (expected, self.dimensions) or not np.isfinite(matrix).all():
             raise ValueError(f"vectors of shape {matrix.shape}, expected {(expected, self.dimensions)} finite numbers")
-        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-        return list(matrix / np.maximum(lengths, 1e-12))
+        wide = matrix.astype(np.float64)  # squares of what single precision holds overflow and vanish in it
+        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+        return list((wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32))

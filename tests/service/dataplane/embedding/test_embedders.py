@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import onnx
 import pytest
@@ -182,6 +183,16 @@ async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused
             await embedder.embed(["abc"])
         Server.status = 200
         await embedder.close()
+
+
+@pytest.mark.parametrize("scale", ["1e-40", "1e-20", "1", "1e20", "1e38"])
+async def test_a_vector_of_any_length_becomes_one_of_length_one(scale: str) -> None:
+    body = f'{{"data": [{{"index": 0, "embedding": [{scale}, -{scale}, 0]}}]}}'
+    answers = httpx.MockTransport(lambda request: httpx.Response(200, content=body.encode()))
+    embedder = HttpEmbedder("http://embedder/v1", "m", 3, transport=answers)
+    [vector] = await embedder.embed(["abc"])
+    assert vector == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-3)
+    await embedder.close()
 
 
 async def test_a_text_that_the_server_refuses_costs_the_others_nothing() -> None:
