@@ -11,7 +11,6 @@ import uvloop
 from starlette.types import ASGIApp
 
 from learnloop_api import names
-from learnloop_api.http_server.head_deadlines import HeadDeadlines
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.contexts import with_scheme
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
@@ -38,9 +37,11 @@ from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.probes import probes_config
 from learnloop_serving.server import DrainingServer, leave_sentence
 from learnloop_serving.settings import ConfigurationError, termination_log
+from learnloop_serving.uvicorn_config import uvicorn_config
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 8.0
+CONNECTIONS = 4096
 
 
 def model_server(server: ServerSettings) -> ModelServer:
@@ -127,23 +128,8 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
 
 
 def _config(settings: GatewaySettings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.serving.host,
-        port=settings.serving.port,
-        loop="uvloop",
-        http=HeadDeadlines,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        limit_concurrency=4096,
-        ssl_context_factory=(lambda *_: tls) if tls else None,
-    )
+    own = settings.serving
+    return uvicorn_config(app, own.host, own.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
 
 
 def main() -> int:

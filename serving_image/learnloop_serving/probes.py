@@ -5,9 +5,9 @@ import ssl
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_api.http_server.head_deadlines import HeadDeadlines
 from learnloop_api.http_server.probes_port import CONNECTIONS
 from learnloop_serving.settings import Settings
+from learnloop_serving.uvicorn_config import uvicorn_config
 
 PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -31,18 +31,4 @@ def probes_config(app: ASGIApp, settings: Settings, tls: ssl.SSLContext | None) 
     """The server of `app`'s probes; None where they are served beside everything."""
     if settings.probes_port is None:
         return None
-    return uvicorn.Config(
-        ProbesOnly(app),
-        host=settings.host,
-        port=settings.probes_port,
-        http=HeadDeadlines,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        limit_concurrency=CONNECTIONS,
-        ssl_context_factory=(lambda *_: tls) if tls else None,
-    )
+    return uvicorn_config(ProbesOnly(app), settings.host, settings.probes_port, connections=CONNECTIONS, tls=tls)

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
-from learnloop_api.http_server.head_deadlines import HeadDeadlines
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
@@ -29,6 +28,7 @@ from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import measure
 from learnloop_serving.probes import probes_config
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+from learnloop_serving.uvicorn_config import uvicorn_config
 
 log = logging.getLogger(__name__)
 MAX_SENTENCE = 2048
@@ -99,24 +99,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
 
 
 def _config(settings: Settings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http=HeadDeadlines,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        limit_concurrency=CONNECTIONS,
-        h11_max_incomplete_event_size=16_384,
-        ssl_context_factory=(lambda *_: tls) if tls else None,
-    )
+    return uvicorn_config(app, settings.host, settings.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
 
 
 async def _load(settings: Settings, arm: Arm, server: uvicorn.Server) -> None:
