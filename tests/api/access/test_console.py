@@ -9,6 +9,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,17 @@ def test_an_order_is_written_with_the_callers_own_rights_and_name(
     assert (status, "cannot get resource" in json.loads(said)["error"]) == (400, True), said
 
 
-def test_the_command_prints_an_address_that_works_once_and_ends_quietly(api_server: Path, namespace: str) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_prints_an_address_that_works_once_and_ends_quietly(
+    api_server: Path, namespace: str, ending: signal.Signals
+) -> None:
     arguments = ["--kubeconfig", str(api_server), "-n", namespace, "console", "--namespaces", namespace]
     program = [sys.executable, "-m", "learnloop_operator.cli.main", *arguments]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # As a shell starts it in the background, with Ctrl-C ignored.
+    ignored = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignored
+    ) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
@@ -162,6 +170,6 @@ def test_the_command_prints_an_address_that_works_once_and_ends_quietly(api_serv
             assert (browser.enter(token), Browser(port).enter(token)) == (303, 403)
             assert b"<title>learnloop</title>" in browser.ask("GET", "/")[2]
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ending)
             _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (0, "")

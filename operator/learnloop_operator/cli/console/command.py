@@ -1,6 +1,7 @@
 """`kubectl learnloop console`: the loop in a browser, with the caller's own kubeconfig and rights."""
 
 import argparse
+import signal
 import webbrowser
 from typing import cast
 
@@ -32,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
-    """Serve until Ctrl-C.
+    """Serve until Ctrl-C, or SIGTERM.
 
     Raises:
         CommandError: the port is taken, or the API server does not answer.
@@ -40,6 +41,9 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     own = cast(KubernetesCluster, cluster)
     server, watch = open_console(own, options)
     gate = server.console.gate if server.console else Gate(server.port)
+    # A shell has what it starts in the background ignore Ctrl-C; whoever ends it by either signal means the same.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     watch.start()
     watch.wait_for_lists(LIST_SECONDS)
     print(f"{gate.address}\nThe address works once, in one browser of this machine. Ctrl-C ends it.", flush=True)
