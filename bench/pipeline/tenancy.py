@@ -62,6 +62,7 @@ WRITES = (
 async def attack(
     db: Database,
     tables: list[str],
+    parts: list[str],
     statements: int,
     values: list[str],
     seed: int,
@@ -73,17 +74,21 @@ async def attack(
     the reads each template goes out with 25 values at once, each an execution of its own: three times as many again.
 
     Args:
+        tables: those that a tenant's login may name.
+        parts: partitions of them, which it may not name.
         tell: called with how many more are done.
     """
     rng, counted = random.Random(seed), Counter[str]()
-    done = 0
+    targets, done = [*tables, *parts], 0
     while done < statements:
-        some, table = min(BATCH, statements - done), rng.choice(tables)
+        some, table = min(BATCH, statements - done), rng.choice(targets)
         done += some
         async with db.tenant(rng.choice(NAMESPACES)) as connection:
             for template, count in _turns(rng, some):
                 tried = rng.choices(values, k=count)
-                counted += await _tried(connection, template.format(table=table), tried, writes=template in WRITES)
+                # A tenant's login may not name a partition at all: there reads are refused like writes.
+                refusable = template in WRITES or table in parts
+                counted += await _tried(connection, template.format(table=table), tried, refusable=refusable)
         tell(some)
     return counted
 
@@ -117,10 +122,10 @@ def _turns(rng: random.Random, statements: int) -> list[tuple[str, int]]:
     return turns
 
 
-async def _tried(connection: Any, statement: str, values: list[str], *, writes: bool) -> Counter[str]:
-    """The statement with each of the values. No read is refused for its own sake: one that is ends the bench."""
+async def _tried(connection: Any, statement: str, values: list[str], *, refusable: bool) -> Counter[str]:
+    """The statement with each of the values. One that is refused though it is not `refusable` ends the bench."""
     try:
-        if writes:
+        if refusable:
             async with connection.transaction():
                 rows = await connection.fetchmany(statement, [(value,) for value in values])
         else:
@@ -144,6 +149,7 @@ async def measure(dsn: str, directory: Path, *, statements: int, requests: int, 
         ids = await victim.plant(house)
         async with victim.complete(dsn) as before:
             tables = list(before)
+            parts = await victim.partitions(connection)
             values = [*ids, *intruders.METACHARACTERS, "blue"]
             started = time.perf_counter()
             counted: Counter[str] = Counter()
@@ -153,7 +159,7 @@ async def measure(dsn: str, directory: Path, *, statements: int, requests: int, 
             sql_started = time.perf_counter()
             found = await asyncio.gather(
                 *(
-                    attack(house.db, tables, some, values, seed + place, progress)
+                    attack(house.db, tables, parts, some, values, seed + place, progress)
                     for place, some in enumerate(shares(statements))
                 )
             )

@@ -15,7 +15,8 @@ from learnloop_dataplane.postgres.row_level_security import UNSCOPED
 TIME = "2026-01-31T12:00:00Z"
 TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace'
-WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND NOT c.relname = ANY($1) ORDER BY c.relname
+WHERE c.relkind IN ('r', 'p') AND c.relispartition = $2
+AND c.relnamespace = 'public'::regnamespace AND NOT c.relname = ANY($1) ORDER BY c.relname
 """
 COLUMNS = """
 SELECT attname AS name, format_type(atttypid, atttypmod) AS type, attnotnull AS needed FROM pg_attribute
@@ -35,8 +36,13 @@ MADE_UP = {
 
 
 async def tables(connection: Any) -> list[str]:
-    """Every table whose rows belong to a namespace, as the catalogue has them."""
-    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED))]
+    """Every table whose rows belong to a namespace, as the catalogue has them; a partitioned one once, as a whole."""
+    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED), False)]
+
+
+async def partitions(connection: Any) -> list[str]:
+    """The parts of those tables, which an attacker may ask by their own names."""
+    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED), True)]
 
 
 async def plant(house: House) -> list[str]:
