@@ -45,6 +45,15 @@ def wait_for(port: int) -> None:
     raise AssertionError(f"nobody listens on {port}")
 
 
+def wait_until_ready(programs: Path, port: int) -> None:
+    """Until PostgreSQL takes sessions: it listens before it has started."""
+    asked = [programs / "pg_isready", "--quiet", "--host", "127.0.0.1", "--port", str(port)]
+    deadline = time.monotonic() + START_SECONDS
+    while subprocess.run(asked, check=False, timeout=START_SECONDS).returncode:
+        assert time.monotonic() < deadline, f"PostgreSQL does not start at {port}"
+        time.sleep(0.05)
+
+
 @contextmanager
 def nats_by_tls(folder: Path, files: Folder, port: int) -> Iterator[str]:
     """A server with JetStream; the URL, for `localhost`."""
@@ -116,6 +125,7 @@ def postgres_by_tls(programs: Path, folder: Path, files: Folder, port: int) -> I
     process = followed(follow_script(folder), files, "INT", command, stderr=subprocess.DEVNULL, **options)
     try:
         wait_for(port)
+        wait_until_ready(programs, port)
         yield f"postgresql://learnloop@localhost:{port}/postgres"
     finally:
         process.terminate()

@@ -42,7 +42,8 @@ def explore(z: Floats, k: int, ranker: Ranker, random: Random) -> tuple[list[int
     other = weight_vector(STATIC) if ranker.active else np.array(ranker.weights)
     shaken = np.array([random.gauss() for _ in other])
     liked = z @ (other + SHAKEN * (ranker.root @ shaken))
-    out = np.argsort(liked[:k])[:places]
+    first = 0 if ranker.rewards else k - places  # labels alone: the last places leave, however the rest is liked
+    out = first + np.argsort(liked[first:k])[:places]
     into = k + np.argsort(-liked[k:])[:places]
     swaps = int(np.count_nonzero(liked[into] > liked[out]))
     leaving, coming = out[:swaps].tolist(), into[:swaps].tolist()

@@ -163,6 +163,18 @@ def test_whatever_the_rewards_are_a_bet_has_nothing_to_gain_from_the_coin(reward
     assert expected == pytest.approx(1.0)
 
 
+def test_where_only_labels_teach_the_best_places_are_never_given_away() -> None:
+    rng = np.random.default_rng(3)
+    disliked = Ranker(weights=tuple(-weight_vector(STATIC)))  # likes the first of a recall least
+    last = set()
+    for number in range(200):
+        order, chances = explore(recalled(rng).features, 10, disliked, Random(number))
+        assert order[:9] == list(range(9))
+        assert chances[:9] == [1.0] * 9
+        last.add(order[9] == 9)
+    assert last == {True, False}, "the last place is given away now and then"
+
+
 def test_the_recalls_of_one_episode_are_one_bet() -> None:
     rng = np.random.default_rng(5)
     ranker = live(Ranker(weights=tuple(rng.normal(size=len(SIGNALS)))), rng, 50, lambda *_: rng.normal())[-1]
