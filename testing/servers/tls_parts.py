@@ -47,7 +47,7 @@ def wait_for(port: int) -> None:
 
 def wait_until_ready(programs: Path, port: int) -> None:
     """Until PostgreSQL takes sessions: it listens before it has started."""
-    asked = [programs / "pg_isready", "--quiet", "--host", "127.0.0.1", "--port", str(port)]
+    asked = [str(programs / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(port)]
     deadline = time.monotonic() + START_SECONDS
     while subprocess.run(asked, check=False, timeout=START_SECONDS).returncode:
         assert time.monotonic() < deadline, f"PostgreSQL does not start at {port}"
