@@ -18,7 +18,7 @@ from learnloop_trainer.language.experience import Plan, Played
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Draw, Rollouts
-from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.language.sampler import Limits, Sampler
 
 CONTEXT, MOST_TOKENS, HELD_OUT = 256, 64, 256
 
@@ -84,7 +84,7 @@ class Judge:
     def _share(self, network: LanguageNetwork, temperature: float) -> float:
         draws = [Draw(task, task) for task in range(self._held_out)]
         with network.sampling() as model:
-            speak = lambda prompts, drawn, limits: sample(model, prompts, drawn, limits)  # noqa: E731
+            speak = Sampler(model)
             held = self._rollouts.play(draws, Split.HELD_OUT, speak, limits_of(self._chat, temperature), 0)
         return sum(episode.reward for episode in held) / self._held_out
 

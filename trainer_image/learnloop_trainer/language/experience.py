@@ -19,7 +19,7 @@ from learnloop_trainer.language.learning import Arrays, Pair
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Draw, Rollouts, Speaker
 from learnloop_trainer.language.rows import Episode, Row, Sampled, of_arrays, rows_of, to_arrays
-from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.language.sampler import Limits, Sampler
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.array_container import pack, part, under, unpack
 
@@ -73,7 +73,7 @@ class Played:
         size = self._plan.group_size
         draws = [Draw(task, task * size + one) for task in tasks[share.start : share.stop] for one in range(size)]
         with network.sampling() as model:
-            speak = self._speaker or (lambda prompts, drawn, limits: sample(model, prompts, drawn, limits))
+            speak = self._speaker or Sampler(model)
             return self._rollouts.play(draws, Split.TRAINING, speak, self._limits, occasion)
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:

@@ -23,7 +23,7 @@ class Speaker(Protocol):
     def __call__(
         self, prompts: Sequence[Sequence[int]], uniforms: Callable[[int], Uniforms], limits: Limits
     ) -> list[Sampled | None]:
-        """See sampler.sample."""
+        """See sampler.Sampler."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop_trainer.language.prefix_cache import PrefixCache
 from learnloop_trainer.language.rows import Sampled
 
 Uniforms = NDArray[np.float64]
@@ -35,67 +36,60 @@ class Limits:
     context: int
 
 
-@torch.no_grad()
-def sample(
-    model: Any, prompts: Sequence[Sequence[int]], uniforms: Callable[[int], Uniforms], limits: Limits
-) -> list[Sampled | None]:
-    """One turn for each prompt; None where the prompt leaves no room in the context.
+class Sampler:
+    """Draws turns of conversations; see rollouts.Speaker. It holds for weights as they are now."""
 
-    `uniforms(place)` gives the numbers [prompts] in [0, 1) for the place-th token. Log-probabilities are those of the
-    distribution drawn from, after the temperature; of the likeliest token (temperature 0) at temperature 1.
-    """
-    drawn: list[Sampled | None] = [None] * len(prompts)
-    alive = np.asarray([at for at, prompt in enumerate(prompts) if len(prompt) < limits.context], dtype=np.int64)
-    if not len(alive):
-        return drawn
-    device = next(model.parameters()).device
-    longest = max(len(prompts[at]) for at in alive)
-    ids = np.zeros((len(alive), longest), dtype=np.int64)
-    attention = np.zeros((len(alive), longest), dtype=np.int64)
-    for place, at in enumerate(alive):
-        ids[place, longest - len(prompts[at]) :] = prompts[at]
-        attention[place, longest - len(prompts[at]) :] = 1
-    mask, tokens = torch.from_numpy(attention).to(device), torch.from_numpy(ids).to(device)
-    positions = (mask.cumsum(1) - 1).clamp_min(0)
-    found: list[list[int]] = [[] for _ in prompts]
-    chances: list[list[float]] = [[] for _ in prompts]
-    heat = limits.temperature or 1.0
-    stops = np.asarray(sorted(limits.stops), dtype=np.int64)
-    cache: Any = None
-    for place in range(limits.most):
-        out = model(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache = out.past_key_values
-        spread = torch.log_softmax(out.logits[:, -1].float() / heat, dim=1)
-        token = _draw(spread, uniforms(place)[alive]) if limits.temperature else spread.argmax(1)
-        chance = spread.gather(1, token.unsqueeze(1)).squeeze(1)
-        speaking = np.ones(len(alive), dtype=np.bool_)
-        said = token.cpu().numpy()
-        ended = np.isin(said, stops)
-        for row, (at, word, log_prob) in enumerate(zip(alive.tolist(), said.tolist(), chance.tolist(), strict=True)):
-            found[at].append(word)
-            chances[at].append(log_prob)
-            full = len(prompts[at]) + len(found[at]) >= limits.context or place + 1 == limits.most
-            if ended[row] or full:
-                speaking[row] = False
-                drawn[at] = Sampled(prompts[at], found[at], chances[at], heat, bool(ended[row]))
-        if not speaking.any():
+    def __init__(self, model: Any) -> None:
+        """What the model has read of a conversation stays read for its next turn."""
+        self._read = PrefixCache(model)
+        self._model = model
+
+    @torch.no_grad()
+    def __call__(
+        self, prompts: Sequence[Sequence[int]], uniforms: Callable[[int], Uniforms], limits: Limits
+    ) -> list[Sampled | None]:
+        """One turn for each prompt; None where the prompt leaves no room in the context.
+
+        `uniforms(place)` gives the numbers [prompts] in [0, 1) for the place-th token. Log-probabilities are those of
+        the distribution drawn from, after the temperature; of the likeliest token (temperature 0) at temperature 1.
+        """
+        drawn: list[Sampled | None] = [None] * len(prompts)
+        alive = np.asarray([at for at, prompt in enumerate(prompts) if len(prompt) < limits.context], dtype=np.int64)
+        if not len(alive):
             return drawn
-        kept = np.flatnonzero(speaking)
-        tokens, positions = token.unsqueeze(1), positions[:, -1:] + 1
-        if len(kept) < len(alive):
-            keep = torch.from_numpy(kept).to(device)
-            tokens, positions, mask = tokens[keep], positions[keep], mask[keep]
-            cache.batch_select_indices(keep)
-            alive = alive[kept]
-        mask = torch.cat((mask, mask.new_ones(len(mask), 1)), dim=1)
-    return drawn
+        reading = self._read.read([prompts[at] for at in alive])
+        found: list[list[int]] = [[] for _ in prompts]
+        chances: list[list[float]] = [[] for _ in prompts]
+        heat = limits.temperature or 1.0
+        stops = np.asarray(sorted(limits.stops), dtype=np.int64)
+        for place in range(limits.most):
+            spread = torch.log_softmax(reading.logits.float() / heat, dim=1)
+            token = _draw(spread, uniforms(place)[alive]) if limits.temperature else spread.argmax(1)
+            chance = spread.gather(1, token.unsqueeze(1)).squeeze(1)
+            said = token.cpu().numpy()
+            ended = np.isin(said, stops)
+            speaking = ~ended
+            for row, (at, word, log_prob) in enumerate(
+                zip(alive.tolist(), said.tolist(), chance.tolist(), strict=True)
+            ):
+                found[at].append(word)
+                chances[at].append(log_prob)
+                if len(prompts[at]) + len(found[at]) >= limits.context or place + 1 == limits.most:
+                    speaking[row] = False
+                if not speaking[row]:
+                    drawn[at] = Sampled(prompts[at], found[at], chances[at], heat, bool(ended[row]))
+            complete = np.flatnonzero(ended).tolist()
+            read = [(int(alive[row]), [*prompts[alive[row]], *found[alive[row]][:-1]]) for row in complete]
+            self._read.keep(reading, complete, read)
+            if not speaking.any():
+                break
+            kept = torch.from_numpy(np.flatnonzero(speaking)).to(token.device)
+            if len(kept) < len(alive):
+                reading.select(kept)
+                token, alive = token[kept], alive[speaking]
+            tokens = token.unsqueeze(1)
+            reading.read(self._model, tokens, torch.ones_like(tokens))
+        return drawn
 
 
 def _draw(spread: torch.Tensor, uniform: Uniforms) -> torch.Tensor:

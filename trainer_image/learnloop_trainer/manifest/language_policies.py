@@ -18,7 +18,7 @@ from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.rollouts import Draw, Rollouts
 from learnloop_trainer.language.rows import Episode
-from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.language.sampler import Limits, Sampler
 from learnloop_trainer.manifest.baseline_policy import FIELD, fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
@@ -95,7 +95,7 @@ class HeldOutTasks:
 
     def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
         """Tasks first to first + episodes - 1."""
-        speak = lambda prompts, drawn, limits: sample(model, prompts, drawn, limits)  # noqa: E731
+        speak = Sampler(model)
         draws = [Draw(task, task) for task in range(first, first + episodes)]
         return self._rollouts.play(draws, Split.HELD_OUT, speak, limits, 0)
 

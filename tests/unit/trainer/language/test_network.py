@@ -12,7 +12,7 @@ from learnloop_trainer.language import lora, losses
 from learnloop_trainer.language.batches import batches, make
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Sampled, rows_of
-from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.language.sampler import Limits, Sampler
 
 RANDOM = np.random.default_rng(5)
 LIMITS = Limits(1.0, {2}, 24, 96)
@@ -24,7 +24,7 @@ def episodes(network: LanguageNetwork, count: int, temperature: float = 1.0) -> 
     limits = Limits(temperature, {2}, 24, 96)
     with network.sampling() as model:
         numbers = np.arange(count)
-        turns = sample(model, prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), limits)
+        turns = Sampler(model)(prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), limits)
     return [Episode(rows_of([turn])[0], 0.0, at) for at, turn in enumerate(turns) if turn is not None]
 
 
@@ -166,9 +166,9 @@ def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny: Any, whole: 
 def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny: Any) -> None:
     prompts = [RANDOM.integers(3, 40, 4 + number).tolist() for number in range(5)]
     numbers = np.arange(5)
-    together = sample(tiny, prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), LIMITS)
+    together = Sampler(tiny)(prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), LIMITS)
     for at, prompt in enumerate(prompts):
-        alone = sample(tiny, [prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]  # type: ignore[misc]
+        alone = Sampler(tiny)([prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]  # type: ignore[misc]
         assert alone is not None
         assert together[at] is not None
         assert alone.sampled_ids == together[at].sampled_ids  # type: ignore[union-attr]
@@ -177,13 +177,13 @@ def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny: Any) ->
 def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny: Any) -> None:
     numbers = np.zeros(1)
     every = set(range(tiny.config.vocab_size))
-    one = sample(tiny, [[5]], lambda place: numbers, Limits(1.0, every, 24, 96))[0]
+    one = Sampler(tiny)([[5]], lambda place: numbers, Limits(1.0, every, 24, 96))[0]
     assert one is not None
     assert (len(one.sampled_ids), one.complete) == (1, True)
-    limited = sample(tiny, [[5]], lambda place: numbers, Limits(1.0, (), 4, 96))[0]
+    limited = Sampler(tiny)([[5]], lambda place: numbers, Limits(1.0, (), 4, 96))[0]
     assert limited is not None
     assert (len(limited.sampled_ids), limited.complete) == (4, False)
-    short = sample(tiny, [[5] * 10, [5] * 8], lambda place: np.zeros(2), Limits(1.0, (), 24, 10))
+    short = Sampler(tiny)([[5] * 10, [5] * 8], lambda place: np.zeros(2), Limits(1.0, (), 24, 10))
     assert short[0] is None
     assert short[1] is not None
     assert len(short[1].sampled_ids) == 2
