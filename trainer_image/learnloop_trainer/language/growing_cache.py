@@ -10,7 +10,7 @@ SPARE = 32
 """Columns of room, in tokens: what is read before was copied once for so many."""
 
 
-class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer's keys and values [rows, heads, columns, width] as the first columns of larger tensors."""
 
     def update(
@@ -59,7 +59,7 @@ def growing_cache(config: Any) -> DynamicCache | None:
         return None
     if not cache.layers or any(type(layer) is not DynamicLayer for layer in cache.layers):
         return None
-    cache.layers = [GrowingLayer() for _ in cache.layers]
+    cache.layers = [GrowingLayer() for _ in cache.layers]  # type: ignore[no-untyped-call]
     return cache
 
 

@@ -1,7 +1,7 @@
 """Keys and values of what a model has read, so that no prompt is read twice (vLLM's automatic prefix caching).
 
 Prompts that begin alike are read to where they part, once; equal ones are read as one; and the next turn of a
-conversation begins where the model stopped reading. What a model makes of a token depends on the tokens before it alone,
+conversation begins where the model stopped reading. What it makes of a token depends on the tokens before it alone,
 so the answers are the same up to the rounding of sums.
 """
 
@@ -59,6 +59,11 @@ class _Block:
 
     layers: list[tuple[torch.Tensor, torch.Tensor]]
     mask: torch.Tensor
+
+    @property
+    def columns(self) -> int:
+        """How many places each row has."""
+        return self.mask.shape[1]
 
 
 @dataclass(slots=True)
@@ -124,26 +129,24 @@ class PrefixCache:
         for block in blocks:
             begins.append(begin)
             begin += len(block.mask)
-        columns = max(block.mask.shape[1] for block in blocks)
-        mask = torch.cat([pad(block.mask, (columns - block.mask.shape[1], 0)) for block in blocks])
+        columns = max(block.columns for block in blocks)
+        mask = torch.cat([pad(block.mask, (columns - block.columns, 0)) for block in blocks])
         rows = torch.tensor([begins[block] + row for block, row in places], device=mask.device)
         mask = mask[rows]
         used = mask.any(0)
         cache: Any = growing_cache(self.model.config)
         for number in range(len(blocks[0].layers)):
-            pair = [
-                torch.cat(
-                    [pad(block.layers[number][part], (0, 0, columns - block.mask.shape[1], 0)) for block in blocks]
-                )
+            keys, values = (
+                torch.cat([pad(block.layers[number][part], (0, 0, columns - block.columns, 0)) for block in blocks])
                 for part in (0, 1)
-            ]
-            cache.update(pair[0][rows][:, :, used], pair[1][rows][:, :, used], number)
+            )
+            cache.update(keys[rows][:, :, used], values[rows][:, :, used], number)
         return Reading(cache, mask[:, used], torch.empty(0))
 
 
 def _shared(prompts: Sequence[Ids]) -> int:
     """How many first tokens all have in common, and each has one more."""
-    first, last = min(prompts), max(prompts)  # of sorted sequences these differ soonest
+    first, last = min(map(tuple, prompts)), max(map(tuple, prompts))  # of sorted sequences these differ soonest
     most = min(map(len, prompts)) - 1
     return next((at for at in range(most) if first[at] != last[at]), most)
 
