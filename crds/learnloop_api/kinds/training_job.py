@@ -209,7 +209,7 @@ class TrainingTemplate(AlgorithmBlocks):
         description="What the policy must never do, in training, evaluation and serving; left out, nothing.",
     )
     tracking: Tracking | None = Field(
-        default=None, description="Curves for TensorBoard or MLflow; left out, only heartbeats."
+        default=None, description="Curves for TensorBoard, MLflow, Weights & Biases; left out, only heartbeats."
     )
     initial_policy: InitialPolicy | None = Field(
         default=None, description="Begins from the weights of another policy (transfer); left out, from random ones."

@@ -1,4 +1,4 @@
-"""Curves for other tools: TensorBoard and MLflow."""
+"""Curves for other tools: TensorBoard, MLflow, Weights & Biases."""
 
 from learnloop_trainer.tracking.tracker import Ending, Tracker, tracker
 

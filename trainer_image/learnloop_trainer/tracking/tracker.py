@@ -1,4 +1,4 @@
-"""Points of a run's curves, written from a thread of their own: no backend ever slows training or stops it."""
+"""Points of a run's curves. Each backend writes from a thread of its own: none slows training, another, or stops it."""
 
 import hashlib
 import threading
@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from learnloop_trainer.tracking.mlflow import Run
 from learnloop_trainer.tracking.tensorboard import Board
+from learnloop_trainer.tracking.wandb import WandbRun
 from learnloop_trainer.training_order import Order
 
 MLFLOW_URI, MLFLOW_EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"  # as MLflow's own client reads them
@@ -72,10 +73,10 @@ class Tracker:
     """Takes points from the training thread. Without backends it does nothing."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
-        """The thread begins with the first point."""
+        """The threads begin with the first point."""
         self._feeds = [_Feed(backend) for backend in backends]
         self._lock, self._stop, self._ending = threading.Lock(), threading.Event(), ""
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def note(self, step: int, values: Mapping[str, float]) -> None:
         """A point of every curve named; returns at once."""
@@ -84,23 +85,24 @@ class Tracker:
         with self._lock:
             for feed in self._feeds:
                 feed.add((step, time.time(), dict(values)))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
-                self._thread.start()
+            if not self._threads:
+                for feed in self._feeds:
+                    thread = threading.Thread(target=self._run, args=(feed,), name="tracking", daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
 
     def finish(self, ending: Ending) -> None:
         """Write what waits and end the runs, within LAST_SECONDS. A run that will be gone on with is not finished."""
         self._ending = ending
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(LAST_SECONDS)
+        last = time.monotonic() + LAST_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, last - time.monotonic()))
 
-    def _run(self) -> None:
+    def _run(self, feed: _Feed) -> None:
         while not self._stop.wait(WRITE_SECONDS):
-            for feed in self._feeds:
-                feed.write()
-        for feed in self._feeds:
-            feed.end(self._ending)
+            feed.write()
+        feed.end(self._ending)
 
 
 def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker:
@@ -111,13 +113,25 @@ def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker
     uri, experiment = environ.get(MLFLOW_URI, ""), environ.get(MLFLOW_EXPERIMENT, "learnloop")
     if asked is not None and asked.mlflow is not None:
         uri, experiment = asked.mlflow.tracking_uri, asked.mlflow.experiment
+    job, recipe, parameters = _recipe(order, namespace)
     if uri:
-        recipe = order.spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
-        job = f"{namespace or 'default'}/{order.job}"
-        tags = {"learnloop.job": job, "learnloop.recipe": hashlib.sha256(recipe.encode()).hexdigest()}
-        parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.world}
-        parameters |= {"seed": str(order.spec.seed), "totalSteps": str(order.spec.total_steps)}
-        own = order.parameters.to_kube()
-        parameters |= {f"{order.spec.algorithm}.{name}": str(value) for name, value in own.items()}
+        tags = {"learnloop.job": job, "learnloop.recipe": recipe}
         backends.append(Run(uri, experiment, order.job, tags, parameters, environ))
+    if asked is not None and asked.wandb is not None:
+        wish = asked.wandb
+        directory = Path(wish.directory) if wish.directory else None
+        configuration = {**parameters, "job": job, "recipe": recipe}
+        identity = hashlib.sha256(f"{job}\n{recipe}".encode()).hexdigest()[:32]
+        where = (wish.base_url, wish.project, wish.entity, wish.mode, directory)
+        backends.append(WandbRun(*where, identity=identity, job=order.job, configuration=configuration))
     return Tracker(backends)
+
+
+def _recipe(order: Order, namespace: str) -> tuple[str, str, dict[str, str]]:
+    """The job's full name, the digest of what it does, and its parameters by name."""
+    recipe = order.spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
+    parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.world}
+    parameters |= {"seed": str(order.spec.seed), "totalSteps": str(order.spec.total_steps)}
+    own = order.parameters.to_kube()
+    parameters |= {f"{order.spec.algorithm}.{name}": str(value) for name, value in own.items()}
+    return f"{namespace or 'default'}/{order.job}", hashlib.sha256(recipe.encode()).hexdigest(), parameters
