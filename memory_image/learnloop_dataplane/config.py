@@ -74,6 +74,7 @@ class Config(BaseModel):
         pattern=r"^([0-9a-f]{64}( |$))*$",
         description="public keys of the audit keys before this one, 64 hexadecimal digits each, a space between",
     )
+    audit_log: bool = Field(default=True, description="copy each audit record to standard output, one JSON line")
     audit_checkpoint_seconds: float = Field(
         default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from learnloop_dataplane.assembly.shared_parts import SharedParts
-from learnloop_dataplane.audit import chain_pages
+from learnloop_dataplane.audit import chain_pages, standard_output
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.audit.trusted_keys import trusted_keys
@@ -21,7 +21,13 @@ class AuditParts:
         config = shared.config
         self._shared = shared
         self.signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
-        self.sealer = Sealer(shared.db, shared.plain_blobs, self.signer, every=config.audit_checkpoint_seconds)
+        self.sealer = Sealer(
+            shared.db,
+            shared.plain_blobs,
+            self.signer,
+            every=config.audit_checkpoint_seconds,
+            copy=standard_output.write if config.audit_log else None,
+        )
 
     def start(self) -> None:
         """Records go into their chains, wherever they were left, by this process or another one."""

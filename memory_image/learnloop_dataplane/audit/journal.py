@@ -23,6 +23,14 @@ INSERT INTO audit_pending (namespace, actor, action, subject, detail)
 SELECT $1, $2, 'memory.stored', * FROM unnest($3::text[], $4::jsonb[])
 """
 
+# What the operator tells, a new leader tells again within an hour.
+_NOTED = """
+SELECT 1 FROM audit_pending WHERE namespace = $1 AND subject = $2 AND detail ->> 'id' = $3
+UNION ALL
+SELECT 1 FROM (SELECT subject, detail FROM audit_log WHERE namespace = $1 ORDER BY seq DESC LIMIT 20000) newest
+WHERE subject = $2 AND detail ->> 'id' = $3 LIMIT 1
+"""
+
 
 async def note(
     connection: Any, namespace: str, action: str, subject: str, detail: Detail | None = None, *, outcome: str = "done"
@@ -34,6 +42,11 @@ async def note(
     """
     encoded = orjson.dumps(detail or {}).decode()
     await connection.execute(_NOTE, namespace, actor.get(), action, subject[:512], outcome, encoded)
+
+
+async def noted(connection: Any, namespace: str, subject: str, identity: str) -> bool:
+    """Is a record about this subject whose detail has this `id` among the newest 20,000 of the namespace?"""
+    return bool(await connection.fetchval(_NOTED, namespace, subject, identity))
 
 
 def digest_of(ids: Sequence[UUID]) -> str:

@@ -1,5 +1,7 @@
 """Puts what is pending into the chain, one process at a time for each namespace, and signs the end of it."""
 
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -56,13 +58,23 @@ class Sealer:
     Args:
         signer: None: the chain is linked but never signed, so only a kept hash would show that its end is missing.
         every: seconds between two checkpoints of a chain that grows; a thousand records need none to wait for.
+        copy: is told records once they are in the chain, in a thread; None: nobody is.
     """
 
-    def __init__(self, db: Database, blobs: BlobStore, signer: Signer | None, *, every: float = 60.0) -> None:
+    def __init__(
+        self,
+        db: Database,
+        blobs: BlobStore,
+        signer: Signer | None,
+        *,
+        every: float = 60.0,
+        copy: Callable[[Sequence[Sealed]], None] | None = None,
+    ) -> None:
         self._db = db
         self._blobs = blobs
         self._signer = signer
         self._every = timedelta(seconds=every)
+        self._copy = copy
         self._signed: set[str] = set()  # namespaces with nothing to sign since this process looked
 
     async def run(self, namespace: str) -> int:
@@ -77,6 +89,7 @@ class Sealer:
             while True:
                 async with self._db.tenant(namespace) as connection:
                     sealed = await seal_pending(connection, namespace)
+                await self._copied(sealed)
                 done += len(sealed)
                 if len(sealed) < BATCH:
                     break
@@ -90,17 +103,23 @@ class Sealer:
         Raises:
             Unavailable: it is not in the chain.
         """
+        before: list[Sealed] = []
         async with self._db.tenant(namespace) as connection:
-            while len(await seal_pending(connection, namespace)) == BATCH:
-                pass
+            while len(waiting := await seal_pending(connection, namespace)) == BATCH:
+                before += waiting
             said = Said(datetime.now(UTC), actor, action, subject, "done", detail)
             [sealed] = await _link(connection, namespace, [said])
             checkpoint = None
             if self._signer is not None:
                 checkpoint = await self._sign(connection, namespace, self._signer, sealed.entry.seq, sealed.hash)
+        await self._copied([*before, *waiting, sealed])
         if checkpoint is not None:
             await self._keep(checkpoint)
         return sealed
+
+    async def _copied(self, sealed: Sequence[Sealed]) -> None:
+        if self._copy is not None and sealed:
+            await asyncio.to_thread(self._copy, sealed)  # a pipe that nobody empties stops this thread, and no request
 
     async def _sign_when_due(self, namespace: str, signer: Signer) -> None:
         self._signed.discard(namespace)

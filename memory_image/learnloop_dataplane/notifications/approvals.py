@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.deployment import AwaitedApproval
+from learnloop_dataplane.audit.journal import note, noted
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.notifications.references import BadReference, References
@@ -15,6 +16,8 @@ UPDATE notifications SET given_up_at = CASE WHEN delivered_at IS NULL THEN now()
 WHERE namespace = $1 AND event = ANY($2::text[]) AND payload::jsonb ->> 'model_deployment' = $3
     AND given_up_at IS NULL AND problem IS DISTINCT FROM 'it waits no more' AND NOT starts_with(message_id, $4)
 """
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 
 
 class Approvals:
@@ -35,12 +38,22 @@ class Approvals:
         payload = asked.model_dump_json().encode()
         async with self._db.tenant(namespace) as connection:
             await self._settle(connection, namespace, asked.model_deployment, identity)
+            await self._held(connection, namespace, asked, identity)
             await self._notifications.tell(connection, namespace, WAITING, identity, payload)
             for seconds, receivers in self._notifications.escalations(namespace):
                 later = f"{identity}/after/{seconds}"
                 await self._notifications.tell(
                     connection, namespace, ESCALATED, later, payload, to=receivers, after=float(seconds)
                 )
+
+    async def _held(self, connection: Any, namespace: str, asked: AwaitedApproval, identity: str) -> None:
+        """On record once, whoever tells it again."""
+        subject = f"model-deployment/{asked.model_deployment}"
+        await connection.execute(_LOCK, f"{namespace}/held/{subject}")
+        if await noted(connection, namespace, subject, identity):
+            return
+        told = asked.model_dump(mode="json", exclude={"model_deployment"}) | {"id": identity}
+        await note(connection, namespace, "rollout.held", subject, told)
 
     async def settled(self, namespace: str, deployment: str) -> None:
         """Nobody is waited for any more: what has not been said is not said."""

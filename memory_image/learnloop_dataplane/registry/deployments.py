@@ -8,7 +8,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ServedModel, Validation
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.journal import note, noted
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
@@ -36,13 +36,6 @@ _FORGET = "DELETE FROM served_models WHERE namespace = $1 AND model_deployment =
 _PROOF = """
 SELECT job, manifest FROM training_runs
 WHERE namespace = $1 AND manifest ->> 'artifact_sha256' = $2 ORDER BY created_at DESC LIMIT 1
-"""
-# A decision is told again within an hour of it, by a new leader.
-_DECIDED = """
-SELECT 1 FROM audit_pending WHERE namespace = $1 AND subject = $2 AND detail ->> 'id' = $3
-UNION ALL
-SELECT 1 FROM (SELECT subject, detail FROM audit_log WHERE namespace = $1 ORDER BY seq DESC LIMIT 20000) newest
-WHERE subject = $2 AND detail ->> 'id' = $3 LIMIT 1
 """
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
@@ -102,7 +95,7 @@ class Deployments:
         subject = f"model-deployment/{decision.model_deployment}"
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, f"{namespace}/decision/{identity}")
-            if await connection.fetchval(_DECIDED, namespace, subject, identity):
+            if await noted(connection, namespace, subject, identity):
                 return False
             told = decision.model_dump(mode="json", exclude={"model_deployment", "outcome"}) | {"id": identity}
             await note(connection, namespace, "rollout.decision", subject, told, outcome=decision.outcome)

@@ -23,7 +23,7 @@ class AuditLog:
 
     def record(self, entry: Manifest) -> None:
         """One line. `entry`: kind, namespace, name, verb, revision, step, by, verified, at, outcome, message, value."""
-        log.info("%s", json.dumps(entry, sort_keys=True))
+        log.info("%s", json.dumps({"app": "learnloop-operator", "stream": "audit", **entry}, sort_keys=True))
         self.decisions.labels(kind=entry["kind"], verb=entry["verb"], outcome=entry["outcome"]).inc()
 
 

@@ -24,7 +24,7 @@ def test_a_decision_is_one_line_of_json_on_standard_output_and_counted(capsys: p
     finally:
         log.handlers, log.propagate = before, True
     told = capsys.readouterr()
-    assert json.loads(told.out) == entry
+    assert json.loads(told.out) == {"app": "learnloop-operator", "stream": "audit", **entry}
     assert told.out.count("\n") == 1
     assert told.err == ""
     labels = {"kind": "ModelDeployment", "verb": "abort", "outcome": "obeyed"}

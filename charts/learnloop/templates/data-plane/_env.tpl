@@ -43,6 +43,7 @@
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
+- {name: LEARNLOOP_AUDIT_LOG, value: {{ .Values.logs.audit | quote }}}
 - {name: LEARNLOOP_LOG_FORMAT, value: {{ .Values.logs.format }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}

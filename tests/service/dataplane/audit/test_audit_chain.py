@@ -88,6 +88,29 @@ async def _damaged(api: Api, dsn: str, *statements: str) -> Any:
     return (await api.call("GET", "/api/v1/audit/verify"))["problem"]
 
 
+async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
+    dsn: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with running(**settings(dsn, tmp_path, audit_key=KEY)) as api:
+        records = await _story(api)
+        told: dict[str, dict[str, Any]] = {}
+
+        async def all_told() -> bool:
+            for line in capfd.readouterr().out.splitlines():
+                if line.startswith("{") and (item := json.loads(line)).get("stream") == "audit":
+                    assert item["hash"] not in told, "told twice"
+                    told[item["hash"]] = item
+            return {record["hash"] for record in records} <= set(told)
+
+        await eventually(all_told)
+    for record in records:
+        line = told[record["hash"]]
+        assert line["namespace"] == "team-a"
+        assert {name: line[name] for name in ("seq", "actor", "action", "subject", "detail")} == {
+            name: record[name] for name in ("seq", "actor", "action", "subject", "detail")
+        }
+
+
 async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> None:
     records = await _story(audited)
     found = [(record["action"], record["subject"]) for record in records]

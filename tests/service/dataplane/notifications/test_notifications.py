@@ -147,6 +147,17 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
         )
         assert "another namespace" in other["error"]["message"]
 
+        async def recorded() -> bool:
+            page = await api.call("GET", "/api/v1/audit/records")
+            found = [item for item in page["records"] if item["action"] == "rollout.held"]
+            about = sorted(item["subject"] for item in found)
+            if about != ["model-deployment/runner", "model-deployment/walker"]:
+                return False
+            held = {key: found[-1]["detail"][key] for key in ("revision", "step", "otherwise")}
+            return held == {"revision": "3f9a2c81", "step": 2, "otherwise": "take_back"}
+
+        await eventually(recorded)
+
 
 async def test_a_report_is_sent_once_whichever_process_writes_it(
     migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
