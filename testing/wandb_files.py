@@ -15,8 +15,9 @@ FULL, FIRST, LAST = 1, 2, 4
 
 def records(path: Path) -> Iterator[Any]:
     """Each `wandb_internal.Record`."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    messages: Any = wandb_internal_pb2  # chosen by the version of protobuf when it is imported
     body, at, whole = path.read_bytes(), HEADER, b""
     while at + PREFIX <= len(body):
         left = BLOCK - at % BLOCK
@@ -27,7 +28,7 @@ def records(path: Path) -> Iterator[Any]:
         part = body[at + PREFIX : at + PREFIX + length]
         whole = part if kind in (FULL, FIRST) else whole + part
         if kind in (FULL, LAST):
-            yield Record.FromString(whole)
+            yield messages.Record.FromString(whole)
         at += PREFIX + length
 
 

@@ -30,11 +30,11 @@ from learnloop_operator.cli.verbs import (
     undo,
     why,
 )
-from learnloop_operator.cli.verbs.following import report, retrain, watch
+from learnloop_operator.cli.verbs.following import propose, report, retrain, watch
 from learnloop_operator.cli.verbs.keeping import backup, restore
 
 VERBS: tuple[Verb, ...] = (
-    status, get, watch, console, report, trace, why, plan, train, retrain, rewards, progress, audit,
+    status, get, watch, console, report, trace, why, plan, train, retrain, propose, rewards, progress, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo, override,
     backup, restore,
 )  # fmt: skip
