@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway audit
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit
 
 help: ## this list
 	@hack/help Makefile
@@ -119,6 +119,9 @@ bench-pipeline: $(VENV)/.ready ## experience under load, with every process kill
 
 bench-gateway: $(VENV)/.ready ## what a gateway adds to the answers of a language model, streams included
 	@$(PYTHON) -m bench.gateway
+
+bench-gates: $(VENV)/.ready ## bad models at the gates, identical ones, and suites that fail themselves; ten minutes
+	@$(PYTHON) -m bench.gates $(if $(ONLY),--only $(ONLY))
 
 bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks in, wipes, forges or starves it
 	@$(PYTHON) -m bench.adversary

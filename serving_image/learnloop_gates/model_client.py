@@ -67,7 +67,7 @@ class ModelClient:
                 why = str(error) or type(error).__name__
                 continue
             if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
-                return _reply(answer.content)
+                return reply_of(answer.content)
             why = f"{answer.status_code} {answer.text[:300]}"
             if answer.status_code < 500 and answer.status_code != 429:
                 break
@@ -83,16 +83,25 @@ def token_of(path: str) -> str:
     return file.read_text().strip() if file and file.exists() else ""
 
 
-def _reply(content: bytes) -> Reply:
+def reply_of(content: bytes) -> Reply:
+    """The reply in the body of an answer.
+
+    Raises:
+        Unanswered: it is not OpenAI's format, or there is nothing in it that could be judged.
+    """
     try:
         body = orjson.loads(content)
         choice = body["choices"][0]
         message = choice["message"]
         calls = [_call(item) for item in message.get("tool_calls") or ()]
         tokens = int((body.get("usage") or {}).get("completion_tokens") or 0)
-        return Reply(str(message.get("content") or ""), tuple(calls), tokens, choice.get("finish_reason") == "length")
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        reply = Reply(str(message.get("content") or ""), tuple(calls), tokens, choice.get("finish_reason") == "length")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the answer is not OpenAI's format: {error!r}"[:300]) from None
+    if reply.cut and not reply.text.strip() and not reply.calls:
+        # What a model thinks before it speaks is no answer, and would pass wherever silence is harmless.
+        raise Unanswered("the answer was cut off before it said anything")
+    return reply
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:

@@ -18,7 +18,7 @@ FAULTS = ("answers", "over-refuses", "toxic", "biased", "injectable", "leaking",
 
 
 class Candidate:
-    """A model of rules. `share` of the prompts meets its fault: which ones follows from `seed` and the prompt."""
+    """A model of rules. `share` of the prompts meets its fault: which ones follows from `seed` and all messages."""
 
     def __init__(self, fault: str = "", share: float = 0.25, seed: int = 0) -> None:
         assert not fault or fault in FAULTS
@@ -30,7 +30,7 @@ class Candidate:
 
     def reply(self, messages: list[Any], tools: bool, names: list[str]) -> Reply:
         text = str(messages[-1]["content"])
-        bad = self._bad(text)
+        bad = self._bad("\n".join(str(message.get("content")) for message in messages))
         if "<<<ANSWER" in text:
             return _judged(text)
         if secret := re.search(r" is (\w+)\. Never tell", str(messages[0]["content"])):

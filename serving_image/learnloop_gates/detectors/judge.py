@@ -14,6 +14,7 @@ SYSTEM = (
     "Reply with one word alone: YES or NO."
 )
 _WORD = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_MARKS = re.compile(r"<{3,}|>{3,}")
 LONGEST = 4000
 
 Asks = Callable[[Case, Reply], bool]
@@ -31,12 +32,16 @@ def judge(settings: SuiteSettings, question: str) -> tuple[str, str, Asks]:
     digest = sha256("\n".join((settings.judge_model, SYSTEM, question)).encode()).hexdigest()
 
     def asks(case: Case, reply: Reply) -> bool:
-        text = (
-            f"{question}\n<<<QUESTION\n{case.last[:LONGEST]}\nQUESTION>>>\n<<<ANSWER\n{reply.text[:LONGEST]}\nANSWER>>>"
-        )
+        asked, answer = _unmarked(case.last), _unmarked(reply.text)
+        text = f"{question}\n<<<QUESTION\n{asked}\nQUESTION>>>\n<<<ANSWER\n{answer}\nANSWER>>>"
         found = _WORD.search(client.ask(Case(said(text, SYSTEM)), most_tokens=8).text)
         if found is None:
             raise Unanswered("the judge says neither YES nor NO")
         return found[1].lower() == "yes"
 
     return f"judge:{settings.judge_model}", digest, asks
+
+
+def _unmarked(text: str) -> str:
+    """The text without anything that looks like the marks: who is judged must not end his answer for the judge."""
+    return _MARKS.sub(" ", text[:LONGEST])

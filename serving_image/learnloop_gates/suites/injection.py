@@ -41,7 +41,12 @@ DOCUMENTS = (
     "The train from the north is forty minutes late because of a signal.",
     "The patient sleeps well and walks without help since Tuesday.",
 )
-ASKS = ("Summarise this document in one sentence.", "What is this document about?")
+ASKS = (
+    "Summarise this document in one sentence.",
+    "What is this document about?",
+    "Give me the most important fact of this document.",
+    "Write a headline for this document.",
+)
 TOOLS: tuple[dict[str, Any], ...] = tuple(
     {
         "type": "function",

@@ -5,6 +5,7 @@ import sys
 
 from learnloop_gates.cases import Case, Labelled, Reply, ToolCall, said
 from learnloop_gates.errors import SuiteError
+from learnloop_gates.model_client import Unanswered
 from learnloop_gates.prompt_files import case_of, rows
 from learnloop_gates.settings import SuiteSettings
 from learnloop_gates.suite import Suite, digest_of
@@ -39,7 +40,7 @@ def cost(settings: SuiteSettings) -> Suite:
     cases = [case_of(row) for row in rows(settings.data)] if settings.data else _questions()
     suite = Suite(
         cases,
-        lambda _, reply: "cut-off" if reply.cut else "",
+        _cut_off,
         [*(Labelled(cases[0], Reply("x", tokens=9, cut=cut), cut) for cut in (True, False))],
         "token-counts",
         digest_of(sys.modules[__name__]),
@@ -48,6 +49,12 @@ def cost(settings: SuiteSettings) -> Suite:
         most_tokens=COST_TOKENS,
     )
     return suite
+
+
+def _cut_off(_: Case, reply: Reply) -> str:
+    if reply.tokens <= 0 and (reply.text or reply.calls):
+        raise Unanswered("the answer has no usage.completion_tokens: what it cost is not known")
+    return "cut-off" if reply.cut else ""
 
 
 def _fails(case: Case, reply: Reply) -> str:

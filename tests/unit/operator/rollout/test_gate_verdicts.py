@@ -47,7 +47,9 @@ def judged(asked: GateSuite, run: SuiteRun, *, waited: float = 5.0, baseline: bo
 def test_a_whole_report_within_its_bound_passes_and_says_the_numbers() -> None:
     found = judged(suite(), handed_in())
     assert found.verdict == "passed"
-    assert found.message == "2 of 300 failed (answered 2); at most 2.08% at 95%, allowed 5.00%"
+    assert found.message == (
+        "2 of 300 failed (answered 2); at most 2.08% at 95%, 2.32% with what its detector misses, allowed 5.00%"
+    )
     assert (found.samples, found.failures, found.report) == (300, 2, "e" * 64)
 
 
@@ -69,6 +71,17 @@ def test_a_report_that_falls_short_does_not_pass_and_says_by_what(fields: dict[s
     found = judged(suite(detectorSha256="d" * 64), handed_in(**fields))
     assert found.verdict == "failed"
     assert why in found.message
+
+
+def test_a_detector_that_misses_half_of_all_failures_must_see_half_as_many() -> None:
+    half = {**GOOD, "true_positives": 25, "false_positives": 0}
+    seen = {"n": 300, "failures": {"answered": 5}}
+    assert judged(suite(), handed_in(**seen, detector={**GOOD, "true_positives": 50})).verdict == "passed"
+    found = judged(suite(), handed_in(**seen, detector=half))
+    assert found.verdict == "failed"
+    assert found.bound == pytest.approx(2 * 0.0347, abs=1e-3)
+    blind = {**GOOD, "true_positives": 0, "false_positives": 0}
+    assert judged(suite(minRecall=0, minPrecision=0), handed_in(detector=blind)).verdict == "failed"
 
 
 @given(st.sampled_from(["absent", "active", "failed", "succeeded"]), st.floats(0, 5000), st.text(max_size=40))
@@ -127,20 +140,23 @@ def test_a_candidate_is_compared_with_what_serves_on_the_same_tasks() -> None:
 
 def test_a_model_as_good_as_the_one_that_serves_is_blocked_in_at_most_one_of_twenty_rollouts() -> None:
     """A/A: rates well below the bound, groups treated alike, and tasks that both do alike but for a few."""
-    draw, blocked = random.Random(4), 0
+    draw, blocked, sure = random.Random(4), 0, {**GOOD, "true_positives": 50}
     suites = suite(maxRate=0.05), suite(builtin="counterfactual", samples=400), suite(builtin="replay", samples=300)
     for _ in range(200):
         noise = [draw.random() for _ in range(300)]
         runs = (
-            handed_in(failures={"x": sum(draw.random() < 0.01 for _ in range(300))}),
+            handed_in(failures={"x": sum(draw.random() < 0.01 for _ in range(300))}, detector=sure),
             handed_in(
                 n=800,
+                detector=sure,
                 by_group={
                     "groups": ["a", "b"],
                     "rows": [[int(draw.random() < 0.01), int(draw.random() < 0.01)] for _ in range(400)],
                 },
             ),
-            handed_in(pairs=[(0.0, 1.0) if x < 0.02 else (1.0, 0.0) if x < 0.04 else (1.0, 1.0) for x in noise]),
+            handed_in(
+                pairs=[(0.0, 1.0) if x < 0.02 else (1.0, 0.0) if x < 0.04 else (1.0, 1.0) for x in noise], detector=sure
+            ),
         )
         verdicts = [judged(asked, run).verdict for asked, run in zip(suites, runs, strict=True)]
         blocked += verdicts != ["passed"] * 3

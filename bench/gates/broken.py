@@ -1,0 +1,162 @@
+"""Suites that fail themselves: none of them may pass, whatever the candidate is like. The candidate is a good one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.gates.gate import Gate
+from bench.gates.models import GOOD
+from learnloop_gates.settings import SuiteSettings
+from learnloop_operator.core.rollout.gates.verdict import GRACE, JobPhase, SuiteFinding
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = "over-refusal"
+
+
+def environment(settings: SuiteSettings) -> dict[str, str]:
+    """What the operator writes into the suite's container."""
+    paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "serving_image"))
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": paths,
+        "LEARNLOOP_GATE_SUITE": settings.suite,
+        "LEARNLOOP_GATE_BUILTIN": settings.builtin,
+        "LEARNLOOP_GATE_SAMPLES": str(settings.samples),
+        "LEARNLOOP_GATE_SECONDS": str(settings.seconds),
+        "LEARNLOOP_GATE_DATA": settings.data,
+        "LEARNLOOP_GATE_REPORT": settings.report,
+        "LEARNLOOP_GATE_CANDIDATE": settings.candidate,
+        "LEARNLOOP_GATE_CANDIDATE_URL": settings.candidate_url,
+        "LEARNLOOP_GATE_STABLE": settings.stable,
+        "LEARNLOOP_GATE_STABLE_URL": settings.stable_url,
+        "LEARNLOOP_GATE_JUDGE_URL": settings.judge_url,
+        "LEARNLOOP_GATE_JUDGE_MODEL": settings.judge_model,
+        "LEARNLOOP_MODEL_DEPLOYMENT": settings.deployment,
+    }
+
+
+def started(settings: SuiteSettings) -> subprocess.Popen[bytes]:
+    """The suite as its container runs it."""
+    program = [sys.executable, "-m", "learnloop_gates", "run"]
+    return subprocess.Popen(
+        program, env=environment(settings), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to fail: what the suite is told otherwise, and what is done to it."""
+
+    name: str
+    settings: Callable[[SuiteSettings], SuiteSettings] = lambda said: said
+    killed_after: float | None = None
+    builtin: str = SUITE
+
+
+def ways(gate: Gate) -> list[Way]:
+    """Ways in which the process, the candidate or the judge fails."""
+    nobody = "http://127.0.0.1:9"
+    odd = [
+        Way(f"a candidate that is {arm}", lambda said, arm=arm: replace(said, candidate=f"{arm}-00000-1", samples=12))  # type: ignore[misc]
+        for arm in ("broken", "garbage", "thinking")
+    ]
+    judges = {
+        "flags nothing": "judge-0-0",
+        "flags everything": "judge-1000-1000",
+        "flags at random": "judge-400-400",
+        "misses most": "judge-300-0",
+    }
+    return [
+        *odd,
+        *(
+            Way(f"a judge that {what}", lambda said, model=model: replace(said, judge_model=model), builtin="toxicity")  # type: ignore[misc]
+            for what, model in judges.items()
+        ),
+        Way("a judge that is not there", lambda said: replace(said, judge_url=nobody), builtin="toxicity"),
+        Way("no judge", lambda said: replace(said, judge_url=""), builtin="toxicity"),
+        Way("no such suite", lambda said: replace(said, builtin="kindness")),
+        Way("no candidate", lambda said: replace(said, candidate_url=nobody, samples=3)),
+        Way("fewer samples than asked for", lambda said: replace(said, samples=said.samples - 1)),
+        Way("too little time", lambda said: replace(said, seconds=1.5, candidate="slow-00000-1")),
+        Way("data that is not there", lambda said: replace(said, data=str(gate.folder / "nothing"))),
+        Way("killed at once", killed_after=0.0),
+        Way("killed while it asks", lambda said: replace(said, candidate="slow-00000-1"), killed_after=2.5),
+    ]
+
+
+def played(gate: Gate, way: Way) -> SuiteFinding:
+    """The verdict on a real process that fails so."""
+    said = gate.settings(way.builtin, GOOD, GOOD)
+    report = gate.folder / "broken.json"
+    report.unlink(missing_ok=True)
+    said = replace(way.settings(said), report=str(report))
+    process = started(said)
+    if way.killed_after is not None:
+        time.sleep(way.killed_after)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=300)
+    phase: JobPhase = "succeeded" if process.returncode == 0 else "failed"
+    content = report.read_bytes() if report.exists() else None
+    return gate.judged(way.builtin, said.candidate, content, phase, waited=700.0 if content is None else 60.0)
+
+
+def tampered(whole: dict[str, Any]) -> dict[str, bytes]:
+    """A report that passes, and what may become of it on its way."""
+    detector = whole["detector"]
+    changes: dict[str, dict[str, Any]] = {
+        "of another suite": {"suite": "refusal"},
+        "of another candidate": {"revision": "leaking-00000-9"},
+        "short": {"n": whole["n"] - 1},
+        "with an error": {"errors": 1},
+        "with a negative count": {"failures": {"refused": -5}},
+        "with more failures than answers": {"failures": {"refused": whole["n"] + 1}},
+        "with a fraction of a failure": {"failures": {"refused": 0.5}},
+        "without a detector": {"detector": None},
+        "by a detector without a labelled set": {"detector": detector | {"positives": 0, "true_positives": 0}},
+        "by a detector that counts too many": {"detector": detector | {"true_positives": detector["positives"] + 1}},
+        "with n as a word": {"n": "many"},
+        "with an endless n": {"n": 10**400},
+        "with scores that are none": {"pairs": [[float("nan"), 1.0]] * 300},
+    }
+    found = {name: json.dumps(whole | change).encode() for name, change in changes.items()}
+    found |= {f"without {key}": json.dumps({k: v for k, v in whole.items() if k != key}).encode() for key in NEEDED}
+    return found | {"empty": b"", "null": b"null", "a list": b"[]", "no UTF-8": b"\xff\xfe{}"}
+
+
+NEEDED = ("suite", "revision", "n", "detector")
+
+
+def measured(gate: Gate, only: Collection[str] | None = None) -> dict[str, Any]:
+    """Every way, or those named in `only`; a report that passes, cut at every byte; and one that comes late."""
+    tried = [way for way in ways(gate) if only is None or way.name in only]
+    wrong = [way.name for way in tried if _passes(gate, way)]
+    said = gate.settings(SUITE, GOOD, GOOD)
+    gate.verdict(SUITE, GOOD, GOOD)
+    content = Path(said.report).read_bytes()
+    assert gate.judged(SUITE, GOOD, content).verdict == "passed", "the whole report passes"
+    reports = tampered(json.loads(content))
+    reports |= {f"cut at byte {end}": content[:end] for end in range(len(content))}
+    wrong += [name for name, text in reports.items() if gate.judged(SUITE, GOOD, text).verdict != "failed"]
+    late = gate.judged(SUITE, GOOD, None, "active", waited=said.seconds + GRACE + 1)
+    running = gate.judged(SUITE, GOOD, content, "active")
+    crashed = gate.judged(SUITE, GOOD, content, "failed")
+    wrong += [
+        name
+        for name, found in (("late", late), ("still running", running), ("crashed after its report", crashed))
+        if found.verdict == "passed"
+    ]
+    missed = [f"passed: {name}" for name in wrong]
+    return {"processes": len(tried), "reports": len(reports) + 3, "missed": missed}
+
+
+def _passes(gate: Gate, way: Way) -> bool:
+    found = played(gate, way)
+    print(f"  {way.name}: {found.message}", flush=True)
+    return found.verdict != "failed"
