@@ -150,6 +150,12 @@ REWARD_POLICY = Kind(
             wide=True,
             description="The sign of reward hacking that was found, or that none was.",
         ),
+        Column(
+            "Bias",
+            '.status.conditions[?(@.type=="BiasSuspected")].reason',
+            wide=True,
+            description="What the bias check found, or that it found nothing.",
+        ),
     ),
 )
 MODEL_DEPLOYMENT = Kind(

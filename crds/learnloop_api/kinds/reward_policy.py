@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status, Time
 from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_components import (
     Bounds,
     CreditAssignment,
@@ -143,6 +144,11 @@ class RewardPolicySpec(Resource):
         default_factory=TeamCredit, description="How the reward is divided among the agents that took part."
     )
 
+    bias: BiasCheck | None = Field(
+        default=None,
+        description="Compares what groups of episodes earn, and swaps the group in recorded ones; condition "
+        "BiasSuspected. No part of the revision: a change of it changes no reward.",
+    )
     dry_run: bool = Field(
         default=False,
         description="true: this content is only tried on the newest logged episodes and status.dryRun tells how its "
@@ -173,6 +179,7 @@ class DryRunStatus(Resource):
     )
     trajectories: int = Field(ge=0, description="Logged episodes that were compared.")
     message: ShortText = Field(description="The correlation, and which agent and task gain and lose most.")
+    bias: ShortText | None = Field(default=None, description="What the bias check found, where spec.bias asks for one.")
 
 
 class RewardPolicyStatus(Status):

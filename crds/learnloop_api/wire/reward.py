@@ -78,6 +78,51 @@ class RewardSignals(WireModel):
     )
 
 
+class GroupGap(WireModel, extra="ignore"):
+    """What two groups earned for the same outcome, and how far apart that is: one comparison of a bias check."""
+
+    key: str = Field(max_length=80, description="the grouping key, e.g. metadata.language")
+    groups: tuple[str, str] = Field(description="the one that earned more, and the one that earned less")
+    outcome: Literal["success", "failure", "unsaid", "any"] = Field(
+        description="of the episodes compared; unsaid: nobody said whether they succeeded"
+    )
+    measure: Literal["reward", "component", "success"]
+    component: str | None = Field(default=None, max_length=50, description="whose part of the reward it is")
+    gap: float = Field(ge=0, description="difference of the means; of success, of the rates")
+    low: float = Field(description="lower end of its interval, all comparisons together")
+    high: float = Field(description="upper end")
+    episodes: tuple[int, int] = Field(description="of each group")
+
+
+class GroupSwap(WireModel, extra="ignore"):
+    """What became of the rewards of recorded episodes when the group they name was swapped for another."""
+
+    episodes: int = Field(ge=0, description="looked at")
+    changed: int = Field(ge=0, description="of these, how many name a group in what the policy reads")
+    moved: int = Field(ge=0, description="of these, how many rewards moved by more than maxMove")
+    largest: float = Field(ge=0, description="the largest move")
+    worst: list[Identifier] = Field(default_factory=list, max_length=3, description="trajectories that moved most")
+    kept_scores: list[str] = Field(
+        default_factory=list,
+        max_length=16,
+        description="components whose evaluator is slow and was not asked again: their scores stayed as they were",
+    )
+
+
+class BiasFigures(WireModel, extra="ignore"):
+    """What a bias check found: POST /api/v1/rewards/bias."""
+
+    suspected: bool | None = Field(description="null: too few episodes of two groups to tell")
+    reason: Literal["NotEnoughEpisodes", "NothingFound", "RewardGap", "ComponentGap", "SuccessGap", "RewardMoves"]
+    sentence: str = Field(max_length=1024, description="what was found, with figures")
+    episodes: int = Field(ge=0, description="newest episodes looked at")
+    groups: dict[str, int] = Field(default_factory=dict, max_length=4, description="groups compared, by key")
+    groups_left_out: int = Field(default=0, ge=0, description="groups that were too small, or beyond the 20 largest")
+    comparisons: int = Field(default=0, ge=0)
+    gaps: list[GroupGap] = Field(default_factory=list, max_length=20, description="the surest first")
+    swapped: GroupSwap | None = None
+
+
 class DryRunFigures(WireModel, extra="ignore"):
     """What the operator reads of a dry-run: POST /api/v1/rewards/dry-run, which answers with more."""
 

@@ -10,6 +10,7 @@ from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
+from learnloop_dataplane.rewards.bias.bias_reader import BiasReader
 from learnloop_dataplane.rewards.dry_run import DryRun
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.rewards.published_policies import Policies
@@ -66,6 +67,7 @@ class ExperienceParts:
         self.policies = Policies(db, shared.arrived)
         self.signals = SignalReader(db)
         self.dry_run = DryRun(db, shared.warehouse, cipher)
+        self.bias = BiasReader(db, cipher)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         sandbox = open_sandbox(shared)

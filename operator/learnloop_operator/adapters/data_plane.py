@@ -15,7 +15,7 @@ from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.gates import GateReports
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.outcomes import DeploymentOutcomes
-from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
+from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
@@ -108,6 +108,15 @@ class DataPlane:
         return await self._read(
             DryRunFigures, namespace, "/api/v1/rewards/dry-run", {"policy": policy, "limit": limit}, DRY_RUN_SECONDS
         )
+
+    async def reward_bias(self, namespace: str, policy: Mapping[str, Any], name: str) -> BiasFigures | None:
+        """Has a RewardPolicySpec with a bias check tried on the episodes of agents that use the policy `name`.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known; it may be busy with another one.
+        """
+        body = {"policy": policy, "reward_policy": name}
+        return await self._read(BiasFigures, namespace, "/api/v1/rewards/bias", body, DRY_RUN_SECONDS)
 
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
         """All the data plane knows of a training run; None when nothing was ever reported.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import DryRunFigures, RewardSignals
+from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
@@ -13,6 +13,7 @@ from learnloop_operator.tuning.value_objects import named_value
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"
+BIAS = "BiasSuspected"
 RETRY_SECONDS = 15.0
 DRY_RUN_EPISODES = 20_000
 REPEAT_SECONDS = 300.0
@@ -28,6 +29,8 @@ class RewardPolicySnapshot(BaseSnapshot):
     signals: RewardSignals | None = None
     dry_run: DryRunFigures | None = None
     """Fresh figures, where `needs_dry_run` asked for them and the data plane had the time."""
+    bias: BiasFigures | None = None
+    """What the check in spec.bias finds under this content; None: there is none, or the data plane has not told."""
 
 
 def decide(world: RewardPolicySnapshot) -> Plan:
@@ -42,6 +45,8 @@ def decide(world: RewardPolicySnapshot) -> Plan:
     body = content(world.spec)
     number = revision(body, REVISION_DIGITS)
     new = world.status.get("revision") != number
+    if new and world.spec.bias and world.spec.bias.block_publishing and (world.bias is None or world.bias.suspected):
+        return _held_back(world, number)
     published = world.time if new else world.status.get("publishedAt") or world.time
     call = Call("PUT", f"/api/v1/rewards/policies/{world.name}/revisions/{number}", body)
     due = new or times.seconds_since(published, world.now) >= REPEAT_SECONDS
@@ -49,21 +54,23 @@ def decide(world: RewardPolicySnapshot) -> Plan:
     triplet = conditions.ready_triplet(
         ready=True, progressing=False, stalled=False, reason="Published", message=message, generation=world.generation
     )
-    suspicion = _suspicion(world, new=new)
+    hacking, bias = _suspicion(world, new=new), _bias(world, number)
     state = {
         "observedGeneration": world.generation,
         "phase": "Published",
         "revision": number,
         "publishedAt": published,
         "agents": world.agents,
-        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, suspicion], world.time),
+        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
     }
     events = []
     if new:
         events.append(Notice("Normal", "Published", f"revision {number} is in force for {world.agents} agents"))
-    if suspicion["status"] == conditions.TRUE and suspicion["message"] != _before(world).get("message"):
-        events.append(Notice("Warning", SUSPECTED, suspicion["message"]))
-    return Plan(status=state, calls=(call,) if due else (), events=tuple(events))
+    return Plan(
+        status=state,
+        calls=(call,) if due else (),
+        events=(*events, *_hacking_warning(world, hacking), *_bias_warning(world, bias)),
+    )
 
 
 def content_revision(spec: RewardPolicySpec) -> str:
@@ -73,7 +80,12 @@ def content_revision(spec: RewardPolicySpec) -> str:
 
 def content(spec: RewardPolicySpec) -> dict[str, Any]:
     """What is published: a dry-run and its later publication are one revision."""
-    return {name: value for name, value in spec.to_kube().items() if name != "dryRun"}
+    return {name: value for name, value in spec.to_kube().items() if name not in ("dryRun", "bias")}
+
+
+def content_with_bias(spec: RewardPolicySpec) -> dict[str, Any]:
+    """The same with the check, which says nothing of what an episode is worth."""
+    return content(spec) | ({"bias": spec.bias.to_kube()} if spec.bias else {})
 
 
 def needs_dry_run(spec: RewardPolicySpec, status: Mapping[str, Any]) -> bool:
@@ -101,17 +113,80 @@ def _tried(world: RewardPolicySnapshot) -> Plan:
         message=f"dry-run of {number}: {result}; {stays}",
         generation=world.generation,
     )
-    wanted = [*triplet, _suspicion(world, new=not in_force)]
+    if told and world.bias and "bias" not in told:
+        told = {**told, "bias": world.bias.sentence}
+    hacking, bias = _suspicion(world, new=not in_force), _bias(world, number)
     state = {
         "observedGeneration": world.generation,
         "phase": "DryRun",
         **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
         "agents": world.agents,
         **({"dryRun": told} if told else {}),
-        "conditions": conditions.merge(world.status.get("conditions") or (), wanted, world.time),
+        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
     }
-    events = (Notice("Normal", "DryRun", result),) if told and waits else ()
-    return Plan(status=state, events=events, requeue_after=None if told else RETRY_SECONDS)
+    events = (*((Notice("Normal", "DryRun", result),) if told and waits else ()), *_bias_warning(world, bias))
+    done = told and (world.spec.bias is None or "bias" in told)
+    return Plan(status=state, events=events, requeue_after=None if done else RETRY_SECONDS)
+
+
+def _held_back(world: RewardPolicySnapshot, number: str) -> Plan:
+    """Publish nothing: the check found bias, or has yet to look."""
+    in_force, looked = world.status.get("revision"), world.bias is not None
+    stays = f"revision {in_force} stays in force" if in_force else "nothing is in force yet"
+    why = "the bias check found something" if looked else "waiting for the data plane to check it for bias"
+    fix = "; mend the policy, or set bias.blockPublishing to false" if looked else ""
+    triplet = conditions.ready_triplet(
+        ready=bool(in_force) and not looked,
+        progressing=not looked,
+        stalled=looked,
+        reason=BIAS if looked else "CheckingBias",
+        message=f"revision {number} is not published: {why}; {stays}{fix}",
+        generation=world.generation,
+    )
+    hacking, bias = _suspicion(world, new=not in_force), _bias(world, number)
+    state = {
+        "observedGeneration": world.generation,
+        "phase": "Blocked" if looked else "Checking",
+        **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
+        "agents": world.agents,
+        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
+    }
+    events = tuple(_bias_warning(world, bias))
+    return Plan(status=state, events=events, requeue_after=REPEAT_SECONDS if looked else RETRY_SECONDS)
+
+
+def _bias(world: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
+    """The condition BiasSuspected of the content that stands in the spec, published or not; none without a check.
+
+    As with the other suspicion, its sentence is written when the finding appears or becomes another one.
+    """
+    if world.spec.bias is None:
+        return []
+    before, found = _before(world, BIAS), world.bias
+    same = str(before.get("message", "")).startswith(f"revision {number}: ")
+    same = same and before.get("observedGeneration") == world.generation
+    if same and (found is None or before.get("reason") == found.reason):
+        return [before]
+    if found is None:
+        message = f"revision {number}: the data plane has not told yet"
+        return [conditions.condition(BIAS, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
+    status: Literal["True", "False", "Unknown"] = conditions.UNKNOWN
+    if found.suspected is not None:
+        status = conditions.TRUE if found.suspected else conditions.FALSE
+    message = f"revision {number}: {found.sentence}"
+    return [conditions.condition(BIAS, status, found.reason, message, world.generation)]
+
+
+def _hacking_warning(world: RewardPolicySnapshot, found: Mapping[str, Any]) -> list[Notice]:
+    told = found["status"] == conditions.TRUE and found["message"] != _before(world, SUSPECTED).get("message")
+    return [Notice("Warning", SUSPECTED, found["message"])] if told else []
+
+
+def _bias_warning(world: RewardPolicySnapshot, found: list[Mapping[str, Any]]) -> list[Notice]:
+    """Once for each finding: the condition's sentence stays while the finding does."""
+    before = _before(world, BIAS).get("message")
+    told = [item for item in found if item["status"] == conditions.TRUE and item["message"] != before]
+    return [Notice("Warning", BIAS, item["message"]) for item in told]
 
 
 def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
@@ -120,7 +195,7 @@ def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     Its sentence has figures of the moment: it is written when the finding appears or becomes another one, and stays
     while the finding does, so that a policy at rest costs no write.
     """
-    before = {} if new else _before(world)
+    before = {} if new else _before(world, SUSPECTED)
     found = world.signals
     if before and (found is None or before.get("reason") == found.reason):
         return {**before, "observedGeneration": world.generation}
@@ -134,5 +209,5 @@ def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     return conditions.condition(SUSPECTED, status, found.reason, found.sentence + worst, world.generation)
 
 
-def _before(world: RewardPolicySnapshot) -> Mapping[str, Any]:
-    return next((item for item in world.status.get("conditions") or () if item.get("type") == SUSPECTED), {})
+def _before(world: RewardPolicySnapshot, kind: str) -> Mapping[str, Any]:
+    return next((item for item in world.status.get("conditions") or () if item.get("type") == kind), {})

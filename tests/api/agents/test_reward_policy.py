@@ -116,3 +116,32 @@ async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishe
     assert status["dryRun"]["trajectories"] == 20
     assert status["dryRun"]["message"].startswith("over 20 episodes one of the policies gives all the same reward")
     assert status["revision"] == published["revision"]
+
+
+async def test_bias_between_groups_reaches_the_status_and_holds_a_biased_revision_back(
+    operator: Operator, data_url: str
+) -> None:
+    published = await pay(operator)
+    async with Learnloop("mover", data_url=data_url, namespace=operator.namespace) as loop:
+        for number in range(2 * 15):
+            told = {"language": "english" if number % 2 else "german"}
+            async with loop.episode("move", external=True, metadata=told) as episode:
+                episode.record(1, 1.0, terminated=True, observation=[float(number)])
+                episode.outcome(True, tone=0.9 if number % 2 else 0.2)
+        assert await loop.flush(SECONDS) == 0
+    rule = {"groupBy": ["metadata.language"], "minimumEpisodes": 10, "blockPublishing": True}
+    biased = {"components": [{"name": "tone", "type": "outcome", "key": "tone", "weight": 1}], "bias": rule}
+    path = REWARD_POLICY.path(operator.namespace, "paying")
+    await operator.kube.http.request("PATCH", path, body={"spec": biased}, content_type=MERGE)
+    status = await operator.until(operator.rewards, "paying", lambda status: status["phase"] == "Blocked", SECONDS)
+    [found] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
+    assert (found["status"], found["reason"]) == ("True", "RewardGap")
+    assert "english earns 0.7 more than german for the same outcome" in found["message"]
+    assert status["revision"] == published["revision"], "what was in force stays in force"
+
+    fair = {"components": [{"name": "done", "type": "success", "weight": 1}]}
+    await operator.kube.http.request("PATCH", path, body={"spec": fair}, content_type=MERGE)
+    status = await operator.until(operator.rewards, "paying", lambda status: status["phase"] == "Published", SECONDS)
+    [found] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
+    assert (found["status"], found["reason"]) == ("False", "NothingFound")
+    assert status["revision"] != published["revision"]

@@ -26,6 +26,7 @@ from learnloop_dataplane.api.http.dependencies import (
 from learnloop_dataplane.api.http.json_bodies import JsonBody, json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
+from learnloop_dataplane.rewards.bias.bias_reader import Asked
 from learnloop_dataplane.rewards.dry_run import Window
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.task_rewards.agreement_with_people import evaluations
@@ -56,6 +57,14 @@ class AskDryRun(Input):
     since: Timestamp = datetime(1970, 1, 1, tzinfo=UTC)
     until: Timestamp | None = Field(default=None, description="left out: now")
     limit: int = Field(default=100_000, ge=1, le=500_000)
+
+
+class AskBias(Input):
+    """Does this policy pay groups differently for the same result? Over the newest `policy.bias.episodes`."""
+
+    policy: RewardPolicySpec = Field(description="its `bias` says what a group is, and how large a gap may be")
+    reward_policy: Name | None = Field(default=None, description="only agents that use the policy of this name")
+    agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
 
 
 @router.put("/policies/{name}/revisions/{revision}", dependencies=[only("update", "rewardpolicies")])
@@ -171,9 +180,23 @@ async def get_agent_credits(
 
 @router.post("/dry-run")
 async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: Experience, caller: Caller) -> Response:
-    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
+    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time.
+
+    With `policy.bias` it looks for bias in the newest of these episodes, too, and answers that as `bias`.
+    """
     window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
     found = asdict(await experience.dry_run.run(caller.namespace, body.policy, window))
     for item in found["most_changed"]:
         del item["place"]
+    if body.policy.bias is not None:
+        asked = Asked(agents=body.agent_ids, since=window.since, until=window.until)
+        found["bias"] = await experience.bias.read(caller.namespace, body.policy, asked)
     return answer(found)
+
+
+@router.post("/bias")
+async def bias(body: Annotated[AskBias, json_body(AskBias)], experience: Experience, caller: Caller) -> Response:
+    """Compares what groups of logged episodes earn at equal outcomes, and swaps the group in recorded ones; keeps
+    nothing. One of a namespace at a time; at most a minute old."""
+    asked = Asked(body.reward_policy, body.agent_ids)
+    return answer(await experience.bias.read(caller.namespace, body.policy, asked))

@@ -12,6 +12,7 @@ NAME = "rewards"
 HELP = "what an agent's newest episodes were worth, component by component, and signs that the policy is gamed"
 MOST = 1000
 SUSPECTED = "RewardHackingSuspected"
+BIAS = "BiasSuspected"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +30,13 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     policy = cluster.get("rewardpolicies", agent["spec"]["rewardPolicyRef"]["name"])
     query = {"agent_id": options.name, "limit": str(options.limit)}
     found: list[Object] = DataPlaneAccess(cluster, options).ask("GET", "/api/v1/rewards/history", query)["rewards"]
-    suspicion, state = condition(policy, SUSPECTED), status(policy)
+    suspicion, bias, state = condition(policy, SUSPECTED), condition(policy, BIAS), status(policy)
     head = rows(
         [
             ("policy", f"{policy['metadata']['name']}, revision {state.get('revision') or 'not published yet'}"),
             ("dry-run", (state.get("dryRun") or {}).get("message")),
             ("suspicion", suspicion.get("message") if suspicion.get("status") != "False" else None),
+            ("bias", bias.get("message") if bias.get("status") != "False" else None),
         ]
     )
     return f"{head}\n\n{_table(found) if found else 'no episode is rewarded yet'}"

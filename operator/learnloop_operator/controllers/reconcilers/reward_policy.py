@@ -1,7 +1,7 @@
 """RewardPolicy: gather, decide."""
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import DryRunFigures, RewardSignals
+from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, REWARD_POLICY, ResourceKind
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
@@ -12,6 +12,7 @@ from learnloop_operator.core.reward_policy import (
     RewardPolicySnapshot,
     content,
     content_revision,
+    content_with_bias,
     decide,
     needs_dry_run,
 )
@@ -38,8 +39,18 @@ class RewardPolicyController:
         revision = str(status.get("revision") or "") if spec.dry_run else content_revision(spec)
         signals = await self._signals(namespace, name, revision) if using and revision else None
         tried = await self._try(namespace, spec) if needs_dry_run(spec, status) else None
+        bias = await self._bias(namespace, name, spec) if spec.bias else None
         now = self._services.clock()
-        return RewardPolicySnapshot(now=now, object=live, spec=spec, agents=using, signals=signals, dry_run=tried)
+        return RewardPolicySnapshot(
+            now=now, object=live, spec=spec, agents=using, signals=signals, dry_run=tried, bias=bias
+        )
+
+    async def _bias(self, namespace: str, name: str, spec: RewardPolicySpec) -> BiasFigures | None:
+        """What stands in the spec is tried, published or not: without an answer the last one stands."""
+        try:
+            return await self._services.data_plane.reward_bias(namespace, content_with_bias(spec), name)
+        except DataPlaneUnavailable:
+            return None
 
     async def _try(self, namespace: str, spec: RewardPolicySpec) -> DryRunFigures | None:
         try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import DryRunFigures, RewardSignals
+from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import InvalidSpec
@@ -99,6 +99,79 @@ def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
     assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
     assert "dryRun" not in taken.status
     assert "dryRun" not in taken.calls[0].body
+
+
+CHECKED = {"bias": {"groupBy": ["metadata.language"]}}
+
+
+def bias_condition(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "BiasSuspected")
+
+
+def bias(suspected: bool | None = True, reason: str = "RewardGap", figure: str = "0.12") -> BiasFigures:
+    body = {"suspected": suspected, "reason": reason, "sentence": f"en earns {figure} more than de", "episodes": 500}
+    return BiasFigures.model_validate(body)
+
+
+def test_bias_is_told_once_and_its_check_is_no_part_of_the_revision() -> None:
+    plain, checked = decide(world(spec={})), decide(world(spec=CHECKED))
+    assert plain.status["revision"] == checked.status["revision"]
+    assert checked.calls == plain.calls, "what is published says nothing of the check"
+    assert all(item["type"] != "BiasSuspected" for item in plain.status["conditions"])
+    assert bias_condition(checked)["status"] == "Unknown"
+    found = decide(world(spec=CHECKED, status=dict(checked.status), bias=bias()))
+    number = checked.status["revision"]
+    assert bias_condition(found)["message"] == f"revision {number}: en earns 0.12 more than de"
+    assert [(event.type, event.reason) for event in found.events] == [("Warning", "BiasSuspected")]
+    assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
+    for later in (bias(figure="0.13"), None):
+        again = decide(world(spec=CHECKED, status=dict(found.status), bias=later))
+        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+    cleared = decide(world(spec=CHECKED, status=dict(found.status), bias=bias(False, "NothingFound")))
+    assert (bias_condition(cleared)["status"], cleared.events) == ("False", ())
+    removed = decide(world(spec={}, status=dict(found.status)))
+    assert all(item["type"] != "BiasSuspected" for item in removed.status["conditions"])
+
+
+def test_a_dry_run_tells_the_bias_of_what_is_tried() -> None:
+    figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="s")
+    trial = {**CHECKED, "dryRun": True}
+    halfway = decide(world(spec=trial, dry_run=figures))
+    assert ("bias" in halfway.status["dryRun"], halfway.requeue_after is not None) == (False, True)
+    told = decide(world(spec=trial, status=dict(halfway.status), bias=bias()))
+    assert told.status["dryRun"]["bias"] == "en earns 0.12 more than de"
+    assert (bias_condition(told)["status"], told.requeue_after) == ("True", None)
+    assert [event.reason for event in told.events] == ["BiasSuspected"]
+
+
+def test_a_revision_that_is_biased_is_held_back_where_the_policy_says_so() -> None:
+    before = decide(world(agents=1)).status
+    guarded = {"bias": {**CHECKED["bias"], "blockPublishing": True}}
+    waiting = decide(world(spec=guarded, status=dict(before)))
+    assert (waiting.calls, waiting.status["phase"], waiting.status["revision"]) == ((), "Checking", before["revision"])
+    assert waiting.requeue_after
+    blocked = decide(world(spec=guarded, status=dict(waiting.status), bias=bias()))
+    assert (blocked.calls, blocked.status["phase"]) == ((), "Blocked")
+    assert f"revision {before['revision']} stays in force" in ready(blocked)["message"]
+    assert (ready(blocked)["status"], ready(blocked)["reason"]) == ("False", "BiasSuspected")
+    for harmless in (bias(False, "NothingFound"), bias(None, "NotEnoughEpisodes")):
+        taken = decide(world(spec=guarded, status=dict(blocked.status), bias=harmless))
+        assert (len(taken.calls), taken.status["phase"]) == (1, "Published")
+    stays = decide(world(spec=guarded, status=dict(taken.status), bias=bias()))
+    assert (stays.status["phase"], ready(stays)["status"]) == ("Published", "True"), "what is in force stays in force"
+
+
+async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire: Any, kube: Any) -> None:
+    wire.answer(200, policy(CHECKED))
+    wire.answer(200, {"metadata": {}, "items": []})
+    wire.answer(200, bias().model_dump())
+    gathered = await controller(kube, wire.url).gather("ns", "rp")
+    assert gathered is not None
+    assert gathered.bias == bias()
+    method, path, body = wire.asked[-1]
+    assert (method, path) == ("POST", "/api/v1/rewards/bias")
+    assert json.loads(body)["reward_policy"] == "rp"
+    assert json.loads(body)["policy"]["bias"]["groupBy"] == ["metadata.language"]
 
 
 def test_a_first_policy_in_dry_run_is_not_ready() -> None:

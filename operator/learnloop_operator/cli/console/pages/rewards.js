@@ -15,7 +15,7 @@ export function rewards(redraw, namespace, name, agent) {
   if (!all.length) return h("p", { class: "quiet" }, "No episode is rewarded yet.");
   const names = [...new Set(all.flatMap((item) => Object.keys(item.components)))];
   const policy = get("rewardpolicies", namespace, agent.spec?.rewardPolicyRef?.name || "");
-  const suspicion = policy && condition(policy, "RewardHackingSuspected");
+  const suspicions = ["RewardHackingSuspected", "BiasSuspected"].map((type) => policy && condition(policy, type));
   const worst = [...all].sort((a, b) => a.raw_reward - b.raw_reward).slice(0, SHOWN);
   const columns = [
     ["At", (item) => clock(item.computed_at)],
@@ -27,7 +27,7 @@ export function rewards(redraw, namespace, name, agent) {
     ["Broken", (item) => item.violated.join(", ")],
   ];
   return [
-    suspicion?.message ? h("p", { class: "verdict " + (suspicion.status === "True" ? "bad" : "") }, suspicion.message) : null,
+    ...suspicions.map((one) => (one?.message ? h("p", { class: "verdict " + (one.status === "True" ? "bad" : "") }, one.message) : null)),
     h("h2", null, "Components over the newest episodes"),
     lines({ said: `Means of ${names.join(", ")} over the newest ${all.length} episodes`, time: false, xName: "episodes",
       series: names.slice(0, 4).map((part) => ({ name: part, points: smoothed([...all].reverse().map((item) => item.components[part])) })) }),

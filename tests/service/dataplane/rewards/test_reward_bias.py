@@ -1,0 +1,87 @@
+"""Bias of rewards in logged episodes: by REST, in a dry-run, and of the caller's own namespace alone."""
+
+import asyncio
+from typing import Any
+
+from learnloop_api.wire.reward import BiasFigures
+
+from ..conftest import Api, trajectory
+
+RULE = {"groupBy": ["metadata.language"], "minimumEpisodes": 10}
+BIASED = {
+    "components": [
+        {"name": "done", "type": "success", "weight": 0.5},
+        {"name": "tone", "type": "outcome", "key": "tone", "weight": 0.5},
+    ],
+    "bias": RULE,
+}
+FAIR = {"components": [{"name": "done", "type": "success", "weight": 1}], "bias": RULE}
+
+
+async def _log(api: Api, namespace: str, tones: dict[str, float], count: int = 12) -> None:
+    await api.call("PUT", "/api/v1/rewards/policies/p/revisions/r1", namespace=namespace, json=FAIR)
+    told = {"reward_policy": "p", "reward_policy_revision": "r1"}
+    await api.call("PUT", "/api/v1/agents/clerk", namespace=namespace, json=told)
+    for language, tone in tones.items():
+        for index in range(count):
+            item = trajectory(f"{language}-{index}", "clerk", 10.0, metadata={"language": language})
+            item["outcome"]["values"] = {"tone": tone + 0.001 * index}
+            item["result"] = {"output": f"Our {language}-speaking staff will call.", "task_type": "call"}
+            await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=item)
+
+
+async def test_groups_that_earn_differently_are_told_by_rest_and_in_a_dry_run(api: Api) -> None:
+    await _log(api, "apart", {"english": 0.9, "german": 0.2})
+    asked = {"policy": BIASED, "reward_policy": "p"}
+    found = await api.call("POST", "/api/v1/rewards/bias", namespace="apart", json=asked)
+    figures = BiasFigures.model_validate(found)
+    assert (figures.suspected, figures.reason, figures.episodes) == (True, "RewardGap", 24)
+    assert "english earns 0.35 more than german" in figures.sentence
+    fair = await api.call("POST", "/api/v1/rewards/bias", namespace="apart", json={"policy": FAIR})
+    assert (fair["suspected"], fair["reason"]) == (False, "NothingFound")
+    dry = await api.call("POST", "/api/v1/rewards/dry-run", namespace="apart", json={"policy": BIASED})
+    assert dry["bias"]["sentence"] == figures.sentence
+    assert "bias" not in await api.call(
+        "POST", "/api/v1/rewards/dry-run", namespace="apart", json={"policy": {"components": BIASED["components"]}}
+    )
+
+
+async def test_a_recorded_output_is_scored_again_with_the_group_swapped(api: Api) -> None:
+    await _log(api, "swap", {"english": 0.5, "german": 0.5})
+    pattern = {"type": "regex", "regex": {"pattern": "english"}}
+    policy = {"components": [{"name": "c", "type": "evaluator", "weight": 1, "evaluator": pattern}], "bias": RULE}
+    found = await api.call("POST", "/api/v1/rewards/bias", namespace="swap", json={"policy": policy})
+    assert (found["suspected"], found["reason"]) == (True, "RewardMoves")
+    assert (found["swapped"]["episodes"], found["swapped"]["moved"], found["swapped"]["largest"]) == (24, 24, 1.0)
+    worst: Any = found["swapped"]["worst"]
+    assert len(worst) == 3
+
+
+async def test_a_check_sees_its_own_tenant_and_its_own_policy_only(api: Api) -> None:
+    await _log(api, "tenant-a", {"english": 0.9, "german": 0.2})
+    await _log(api, "tenant-b", {"english": 0.5, "german": 0.5})
+    body = {"policy": BIASED, "reward_policy": "p"}
+    assert (await api.call("POST", "/api/v1/rewards/bias", namespace="tenant-b", json=body))["suspected"] is False
+    for others in ({"reward_policy": "q"}, {"reward_policy": "p", "agent_ids": ["nobody"]}):
+        none = await api.call("POST", "/api/v1/rewards/bias", namespace="tenant-a", json=body | others)
+        assert (none["suspected"], none["reason"], none["episodes"]) == (None, "NotEnoughEpisodes", 0)
+
+
+async def test_one_check_of_a_namespace_at_a_time(api: Api) -> None:
+    await _log(api, "crowd", {"english": 0.9, "german": 0.2})
+
+    async def ask(gap: float) -> int:
+        body = {"policy": BIASED | {"bias": RULE | {"maxGap": gap}}}
+        headers = {"x-learnloop-namespace": "crowd"}
+        return (await api.client.post("/api/v1/rewards/bias", headers=headers, json=body)).status_code
+
+    assert sorted(await asyncio.gather(ask(0.1), ask(0.2))) == [200, 429]
+
+
+async def test_a_check_without_a_rule_or_with_a_persons_label_is_refused_with_the_field(api: Api) -> None:
+    bare = {"policy": {"components": BIASED["components"]}}
+    refused = await api.call("POST", "/api/v1/rewards/bias", 422, json=bare)
+    assert refused["error"]["field"] == "policy.bias"
+    person = {"policy": BIASED | {"bias": {"groupBy": ["metadata.user_id"]}}}
+    refused = await api.call("POST", "/api/v1/rewards/bias", 422, json=person)
+    assert "a person is no group" in refused["error"]["message"]
