@@ -8,7 +8,7 @@ from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
 EvaluatorType = Literal[
-    "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "own-history", "judge"
+    "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "own-history", "judge", "reward-model"
 ]
 """Names as a RewardPolicy writes them; the settings of a type are in the field of its name, in camelCase."""
 
@@ -112,6 +112,18 @@ class Judge(Resource):
     )
 
 
+class LearnedReward(Resource):
+    """A reward model that a TrainingJob with algorithm bradley-terry made of people's preferences.
+
+    It reads the task as the question and the output as the answer. The score is the probability that people prefer it
+    to a middling answer of those that the model learned from.
+    """
+
+    sha256: Annotated[str, Field(min_length=64, max_length=64, pattern=r"^[0-9a-f]{64}$")] = Field(
+        description="Digest of the artifact, in this namespace: status.artifact.sha256 of the TrainingJob."
+    )
+
+
 SETTINGS: dict[str, str] = {
     "exact": "exact",
     "fuzzy": "fuzzy",
@@ -122,9 +134,10 @@ SETTINGS: dict[str, str] = {
     "unit-tests": "unitTests",
     "own-history": "ownHistory",
     "judge": "judge",
+    "reward-model": "rewardModel",
 }
 """The field that has the settings of each type."""
-REQUIRED = ("json-schema", "regex")
+REQUIRED = ("json-schema", "regex", "reward-model")
 """Types that say nothing without settings."""
 
 
@@ -158,7 +171,8 @@ class Evaluator(Resource):
     type: EvaluatorType = Field(
         description="exact, fuzzy, numeric: the output against `expected`. json-schema, regex: the form of the output. "
         "linter: findings in the code. unit-tests: tests that the code passes, in a Job. own-history: efficiency "
-        "against the agent's own earlier episodes. judge: a language model compares the output with `expected`."
+        "against the agent's own earlier episodes. judge: a language model compares the output with `expected`. "
+        "reward-model: a model of people's preferences scores the output."
     )
     exact: ExactMatch | None = Field(default=None, description="Settings of type exact.")
     fuzzy: FuzzyMatch | None = Field(default=None, description="Settings of type fuzzy.")
@@ -169,6 +183,7 @@ class Evaluator(Resource):
     unit_tests: UnitTests | None = Field(default=None, description="Settings of type unit-tests.")
     own_history: OwnHistory | None = Field(default=None, description="Settings of type own-history.")
     judge: Judge | None = Field(default=None, description="Settings of type judge.")
+    reward_model: LearnedReward | None = Field(default=None, description="Settings of type reward-model.")
     task_types: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
         default_factory=list,
         max_length=16,

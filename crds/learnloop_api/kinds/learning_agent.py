@@ -21,7 +21,7 @@ from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
-from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE
+from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, REWARD_MODELS
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
@@ -151,6 +151,11 @@ class LearningAgentSpec(Resource):
             f"!has(self.training) || ({SPOKEN.replace('self.', 'self.training.template.')})"
             " == has(self.task.languageModel)",
             f"{', '.join(LANGUAGE)} train task.languageModel, and nothing else does: set both, or neither",
+            ".training.template.algorithm",
+        ),
+        Rule(
+            f"!has(self.training) || !(self.training.template.algorithm in {list(REWARD_MODELS)})",
+            f"{', '.join(REWARD_MODELS)} makes a reward model, which serves nobody: create a TrainingJob for it",
             ".training.template.algorithm",
         ),
     )

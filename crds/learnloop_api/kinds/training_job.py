@@ -95,7 +95,7 @@ class TrainingData(LoggedData):
         "vtrace, cql, cql-sac, iql-offline, dqn, sac and the algorithms for language models learn.",
     )
     language_model: LanguageModel | None = Field(
-        default=None, description="What sft, dpo, rloo, grpo and ppo-lm train; no other algorithm does."
+        default=None, description="What sft, dpo, rloo, grpo, ppo-lm and bradley-terry train; no other algorithm does."
     )
 
     @property

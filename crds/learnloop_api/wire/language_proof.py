@@ -29,3 +29,24 @@ class LanguageProof(WireModel):
     curves: dict[str, float] = Field(
         default_factory=dict, max_length=64, description="the last round's reward, kl, loss, entropy, mismatch and more"
     )
+
+
+class RewardModelProof(WireModel):
+    """Which reward model was learned from whose preferences, and how often it prefers as people did."""
+
+    base_uri: str = Field(max_length=2048)
+    base_sha256: Sha256 = Field(description="of the base model's folder")
+    template_sha256: Sha256 = Field(description="of the chat template's text")
+    weights: Literal["lora", "full"]
+    precision: Literal["float32", "bfloat16"] = "float32"
+    context_length: int = Field(ge=1, le=MOST, description="tokens of question and answer at most")
+    pairs: int = Field(ge=1, le=MOST, description="learned from")
+    held_out_pairs: int = Field(ge=1, le=MOST, description="never learned from")
+    held_out_sha256: Sha256 = Field(description="of the digests of the held-out pairs")
+    accuracy: float = Field(ge=0, le=1, description="share of held-out pairs ordered as people did, ties half")
+    accuracy_low: float = Field(ge=0, le=1, description="lower end of its 95 % interval (Wilson, 1927)")
+    accuracy_high: float = Field(ge=0, le=1)
+    learned_accuracy: float = Field(ge=0, le=1, description="the same of the pairs it learned from")
+    margin: float = Field(description="mean difference of the scores of held-out pairs")
+    centre: float = Field(description="mean score of the answers learned from: 0.5 where it is used as a reward")
+    curves: dict[str, float] = Field(default_factory=dict, max_length=64)

@@ -11,7 +11,7 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
-from learnloop_api.wire.language_proof import LanguageProof
+from learnloop_api.wire.language_proof import LanguageProof, RewardModelProof
 from learnloop_api.wire.training_figures import LONGEST_NAME, NAME_PATTERN, known
 
 MOST_FIGURES = 96
@@ -239,6 +239,9 @@ class Manifest(WireModel):
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
     language: LanguageProof | None = Field(default=None, description="where a language model was trained")
+    reward_model: RewardModelProof | None = Field(
+        default=None, description="where a reward model was: returns are then 1 for each pair it orders as people did"
+    )
     actions: int | None = Field(
         default=None, ge=0, le=MOST, description="taken in training under a safety shield; null without one"
     )

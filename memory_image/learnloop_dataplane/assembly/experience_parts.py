@@ -1,15 +1,18 @@
 """Agents and their episodes, and what the episodes are worth."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
+from learnloop_dataplane.registry.artifacts import Artifacts, whole
 from learnloop_dataplane.rewards.bias.bias_reader import BiasReader
 from learnloop_dataplane.rewards.dry_run import DryRun
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
@@ -67,12 +70,14 @@ class ExperienceParts:
         self.policies = Policies(db, shared.arrived)
         self.signals = SignalReader(db)
         self.dry_run = DryRun(db, shared.warehouse, cipher)
-        self.bias = BiasReader(db, cipher)
+        artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
+        self._scorers = Scorers(partial(whole, artifacts))
+        self.bias = BiasReader(db, cipher, self._scorers)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         sandbox = open_sandbox(shared)
-        self.calculator = Calculator(db, self._judge, self.credits, sandbox)
-        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox)
+        self.calculator = Calculator(db, self._judge, self.credits, sandbox, self._scorers)
+        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
@@ -96,6 +101,7 @@ class ExperienceParts:
 
     async def close(self) -> None:
         """Hangs up."""
+        await self._scorers.close()
         if self._judge is not None:
             await self._judge.close()
 

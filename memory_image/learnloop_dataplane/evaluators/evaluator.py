@@ -76,6 +76,10 @@ class Standing:
 History = Callable[[Case, OwnHistory, float], Awaitable[Standing]]
 
 
+Scorer = Callable[[str, str, str], Awaitable[float]]
+"""A reward model's score of an answer, by digest, question and answer. Raises scorers.Refused, or Unavailable."""
+
+
 class Sandbox(Protocol):
     """Runs code that nobody trusts; see `learnloop_dataplane.sandbox`."""
 
@@ -96,11 +100,13 @@ class Tools:
         history: how an episode stands among the agent's earlier ones.
         judge: the language model that compares answers.
         sandbox: where code is run.
+        scorer: what asks the namespace's reward models.
     """
 
     history: History | None = None
     judge: "JudgeClient | None" = None
     sandbox: Sandbox | None = None
+    scorer: Scorer | None = None
 
 
 class NoVerdict(Exception):

@@ -11,6 +11,7 @@ from learnloop_dataplane.evaluators.linter import Linter
 from learnloop_dataplane.evaluators.numeric import Numeric
 from learnloop_dataplane.evaluators.own_history import OwnHistoryShare
 from learnloop_dataplane.evaluators.regex import Regex
+from learnloop_dataplane.evaluators.reward_model import Preferred
 from learnloop_dataplane.evaluators.unit_tests import UnitTests
 
 EVALUATORS: dict[str, EvaluatorType] = {
@@ -25,6 +26,7 @@ EVALUATORS: dict[str, EvaluatorType] = {
         UnitTests(),
         OwnHistoryShare(),
         Judged(),
+        Preferred(),
     )
 }
 

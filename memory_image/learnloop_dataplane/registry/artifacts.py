@@ -70,6 +70,15 @@ class Artifacts:
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_PUT, namespace, upload.sha256, upload.size)
 
+    async def use(self, namespace: str, sha256: str) -> None:
+        """Says that it is in use: it is kept so many days from now on.
+
+        Raises:
+            Unavailable: nothing was written.
+        """
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_TOUCH, namespace, sha256)
+
     async def get(self, namespace: str, sha256: str) -> Content:
         """The artifact's content.
 
@@ -85,6 +94,21 @@ class Artifacts:
                 404, "this namespace has no such artifact; check the URI or upload it", field="sha256", value=sha256
             )
         return Content(sha256, size, chunks)
+
+
+async def whole(artifacts: Artifacts, namespace: str, sha256: str, most: int) -> bytes:
+    """All of an artifact of at most `most` bytes, which is in use from now on.
+
+    Raises:
+        ApiError: 404, there is none; 413, it is larger.
+        Unavailable: try again.
+    """
+    content = await artifacts.get(namespace, sha256)
+    if content.size > most:
+        told = f"it has {content.size} bytes, and {most} is the most that is read here; train a smaller one"
+        raise ApiError(413, told, field="sha256", value=sha256)
+    await artifacts.use(namespace, sha256)
+    return b"".join([chunk async for chunk in content.chunks])
 
 
 def artifact_key(namespace: str, sha256: str) -> str:

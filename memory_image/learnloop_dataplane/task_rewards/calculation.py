@@ -3,6 +3,7 @@ nothing."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from learnloop_api.wire.task_result import TaskResult
 from learnloop_api.wire.trajectory import MAX_STEPS, Step
 from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score_or_say
+from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
 from learnloop_dataplane.rewards.policy_terms import policy_terms
@@ -53,12 +55,18 @@ class Calculator:
     """Computes rewards that nobody stores."""
 
     def __init__(
-        self, db: Database, judge: "JudgeClient | None", credits: TeamCredits, sandbox: Sandbox | None = None
+        self,
+        db: Database,
+        judge: "JudgeClient | None",
+        credits: TeamCredits,
+        sandbox: Sandbox | None = None,
+        scorers: Scorers | None = None,
     ) -> None:
         self._db = db
         self._judge = judge
         self._sandbox = sandbox
         self._credits = credits
+        self._scorers = scorers
 
     async def calculate(
         self,
@@ -117,7 +125,8 @@ class Calculator:
             seconds=result.seconds,
             values=result.values,
         )
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox)
+        scorer = partial(self._scorers.score, namespace) if self._scorers else None
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer)
         tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in asked.items()}
         try:
             await asyncio.wait(tasks.values(), timeout=SECONDS)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,6 +17,7 @@ from learnloop_api.kinds.reward_policy import RewardComponent
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score
+from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.pending_episodes import Weigher, waiting
 from learnloop_dataplane.rewards.published_policies import Policies
@@ -60,6 +62,7 @@ class EvaluationWorker:
         judge: compares answers; None: there is none.
         arrived: is told a namespace in which episodes are ready for their rewards.
         sandbox: runs code; None: there is none.
+        scorers: reward models; None: none is asked.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class EvaluationWorker:
         judge: "JudgeClient | None",
         arrived: Callable[[str], None],
         sandbox: Sandbox | None = None,
+        scorers: Scorers | None = None,
     ) -> None:
         self._db = db
         self._policies = policies
         self._judge = judge
         self._sandbox = sandbox
+        self._scorers = scorers
         self._arrived = arrived
 
     async def run(self, namespace: str) -> int:
@@ -96,7 +101,8 @@ class EvaluationWorker:
         self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent]
     ) -> int:
         kept, after = 0, -1
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox)
+        scorer = partial(self._scorers.score, namespace) if self._scorers else None
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer)
         places = asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
             key = (whose.agent, policy.name, policy.revision, after, len(components), PAGE)

@@ -16,7 +16,7 @@ from learnloop_sdk import Learnloop
 from testing.operators.controller_passes import MERGE, Operator
 from testing.servers import data_plane_server
 
-SECONDS = 60.0
+SECONDS = 150.0  # the data plane gives the same answer for a minute
 EPISODES = 120
 SUSPECTED = "RewardHackingSuspected"
 

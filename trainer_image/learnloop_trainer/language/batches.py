@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learnloop_trainer.language.rows import Episode, Row
+from learnloop_trainer.language.rows import Episode, Pair, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,23 @@ def batches(episodes: Sequence[Episode], members: Sequence[int], budget: int, de
         rows += count
     if waiting:
         yield make(episodes, waiting, device)
+
+
+def batched_pairs(pairs: Sequence[Pair], budget: int) -> list[Sequence[Pair]]:
+    """Pairs of like length together, at most `budget` tokens with padding; at least one pair each."""
+    ordered = sorted(pairs, key=_longest_of)
+    found: list[Sequence[Pair]] = []
+    begin = 0
+    for end in range(1, len(ordered) + 1):
+        rows = sum(len(pair.chosen.rows) + len(pair.rejected.rows) for pair in ordered[begin : end + 1])
+        if end == len(ordered) or rows * _longest_of(ordered[end]) > budget:
+            found.append(ordered[begin:end])
+            begin = end
+    return found
+
+
+def _longest_of(pair: Pair) -> int:
+    return max(_longest(pair.chosen.rows), _longest(pair.rejected.rows))
 
 
 def _longest(rows: Sequence[Row]) -> int:

@@ -92,6 +92,28 @@ class Chat:
                 ids, learned = ids + more, learned + [False] * len(more)
         return ids, learned
 
+    def framing(self) -> tuple[str, str, str]:
+        """What the template writes before a question, between it and its answer, and after that: three texts.
+
+        With them any program that has the tokeniser reads one question and one answer as `demonstration` does: what is
+        before the answer is encoded as one text, the answer with its end as another. Raises ConfigError.
+        """
+        question = Message("user", "learnloop-question")
+        opening = self._rendered((question,), prompt=True)
+        before, found, between = opening.partition(question.content)
+        whole = self._rendered((question, Message("assistant", PLACEHOLDER)), prompt=False)
+        end = self._tokeniser.eos_token
+        if not found or not whole.startswith(f"{opening}{PLACEHOLDER}{end}"):
+            raise ConfigError(f"{FIELD}.base", "chat template", "does not write question and answer as they are", FIX)
+        return before, between, end
+
+    def written(self) -> str:
+        """The tokeniser as tokenizer.json has it; raises ConfigError for one that is no tokenizers' own."""
+        backend = getattr(self._tokeniser, "backend_tokenizer", None)
+        if backend is None:
+            raise ConfigError(f"{FIELD}.base", self._tokeniser.name_or_path, "has no tokenizer.json", FIX)
+        return str(backend.to_str())
+
     def _answer(self, message: Message) -> list[int]:
         question = (Message("user", "learnloop-question"),)
         begun, whole = self._rendered(question, prompt=True), self._rendered([*question, message], prompt=False)

@@ -15,10 +15,10 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.learning import Arrays, Pair
+from learnloop_trainer.language.learning import Arrays
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Draw, Rollouts, Speaker
-from learnloop_trainer.language.rows import Episode, Row, Sampled, of_arrays, rows_of, to_arrays
+from learnloop_trainer.language.rows import Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
 from learnloop_trainer.language.sampler import Limits, Sampler
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.array_container import pack, part, under, unpack

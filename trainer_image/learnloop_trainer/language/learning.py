@@ -12,18 +12,10 @@ from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.rows import Episode, Pair
 from learnloop_trainer.neural.schedules import step_size
 
 Arrays = dict[str, NDArray[np.generic]]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two answers to the same question, as episodes: one was preferred."""
-
-    chosen: Episode
-    rejected: Episode
 
 
 class Experience(Protocol):

@@ -100,6 +100,11 @@ def preference(
     return -logsigmoid(margin), margin.detach()
 
 
+def score_penalty(chosen: Tensor, rejected: Tensor) -> Tensor:
+    """(s_c^2 + s_r^2) / 2 of each pair: differences of scores leave their origin open."""
+    return (chosen.square() + rejected.square()) / 2
+
+
 def bradley_terry(chosen: Tensor, rejected: Tensor) -> Tensor:
     """-log sigmoid(s_c - s_r) of the scores [pairs] of each pair."""
     return softplus(rejected - chosen)

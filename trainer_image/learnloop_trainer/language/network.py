@@ -111,6 +111,19 @@ class LanguageNetwork:
             hidden = self._hidden(self.model, batch)
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
+    def answer_scores(self, batch: Batch) -> torch.Tensor:
+        """What the value head says of each whole answer, at the last token the model drew, float32 [members].
+
+        Members have one sampled token at least. Raises RuntimeError without a value head.
+        """
+        if self.value_head is None:
+            raise RuntimeError("the network has no value head")
+        last = torch.bincount(batch.episode, minlength=len(batch.members)).cumsum(0) - 1
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            seen = self.model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+        hidden = seen.last_hidden_state[batch.row[last], batch.column[last]]
+        return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
+
     @staticmethod
     def _hidden(model: Any, batch: Batch) -> torch.Tensor:
         seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)

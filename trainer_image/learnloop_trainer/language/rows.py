@@ -91,6 +91,14 @@ class Episode:
         return int(sum(int(row.sampled.sum()) for row in self.rows))
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to the same question, as episodes: one was preferred."""
+
+    chosen: Episode
+    rejected: Episode
+
+
 def rows_of(turns: Sequence[Sampled]) -> tuple[list[Row], int]:
     """The rows of an episode's turns in their order, and how many turns did not continue the one before."""
     rows: list[_Growing] = []

@@ -12,6 +12,7 @@ import torch
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.language_algorithms import (
+    BradleyTerryParameters,
     DpoParameters,
     LanguageParameters,
     PolicyParameters,
@@ -66,6 +67,11 @@ def source_of(order: Order) -> str:
         if asked in (ROLLOUTS, BOTH):
             raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
         return RECORDED
+    if isinstance(parameters, BradleyTerryParameters):
+        if asked is not None and asked != RECORDED:
+            problem, fix = "is nothing a reward model learns from", "remove it: people's preferences are read"
+            raise ConfigError("spec.bradleyTerry.experience", asked, problem, fix)
+        return PREFERENCES
     if isinstance(parameters, DpoParameters) and parameters.pairs == "preferences":
         if asked is not None and asked != RECORDED:
             raise ConfigError(name, asked, "goes with pairs: episodes", "set spec.dpo.pairs to episodes, or remove it")

@@ -15,8 +15,10 @@ from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
 from learnloop_trainer.distributed.torch_group import Peers
 from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.language import algorithms
 from learnloop_trainer.manifest.language_proof import Subject, prove_language
 from learnloop_trainer.manifest.proof import prove
+from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.tracking import tracker
@@ -179,7 +181,9 @@ def _language_model(
         training.read.note,
     )
     durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
-    return lambda: prove_language(order, subject, group.place.size, store, reporter, durable, began)
+    traits = algorithms.find(order.spec.algorithm)
+    proves = prove_reward_model if traits is not None and traits.scores else prove_language
+    return lambda: proves(order, subject, group.place.size, store, reporter, durable, began)
 
 
 def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
+from learnloop_api.kinds.training.algorithms import block
 from learnloop_api.kinds.training.language_algorithms import RecordedExperience
 from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.language import Preference
@@ -12,8 +14,7 @@ from learnloop_api.wire.trajectory import Step
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import episodes_of, pairs_of
-from learnloop_trainer.language.learning import Pair
-from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.rows import Episode, Pair
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings.read_experience import ReadExperience
@@ -82,10 +83,11 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     """What people preferred, of a file or of the agent; `read` says afterwards which they are. Raises ConfigError."""
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
     assert isinstance(parameters, RecordedExperience)
+    named = f"spec.{to_camel(block(order.spec.algorithm))}.recording"
     if parameters.recording:
-        found = _preferences_in(fetch(parameters.recording, store, FILE, FILE_FIX), parameters.recording)
+        found = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
     elif agent is None:
-        fix = f"set it, or {FILE}"
+        fix = f"set it, or {named}"
         raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
     else:
         found = store.preferences(agent.name, MOST_PREFERENCES)
@@ -104,16 +106,15 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     return pairs_of(found, chat)
 
 
-FILE = "spec.dpo.recording"
 FILE_FIX = "point it to a file with one preference as JSON on each line"
 
 
-def _preferences_in(body: bytes, uri: str) -> list[Preference]:
+def _preferences_in(body: bytes, uri: str, named: str) -> list[Preference]:
     found: list[Preference] = []
     for number, line in enumerate(body.splitlines(), 1):
         try:
             found.append(Preference.model_validate_json(line))
         except ValidationError as error:
             problem = f"line {number} is no preference ({error.errors()[0]['msg']})"
-            raise ConfigError(FILE, uri, problem, FILE_FIX) from None
+            raise ConfigError(named, uri, problem, FILE_FIX) from None
     return found

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.cel_rules import Rule
 from learnloop_api.kinds.training.language_algorithms import (
+    BradleyTerryParameters,
     DpoParameters,
     GrpoParameters,
     PpoLmParameters,
@@ -241,12 +242,17 @@ ALGORITHMS = _table(
     RlooParameters,
     GrpoParameters,
     PpoLmParameters,
+    BradleyTerryParameters,
 )
 """By the name in spec.algorithm. All that the contract has of an algorithm follows from its line here: the values of
 spec.algorithm, its block in a TrainingJob, their descriptions and rules. The trainer's registry must have the same."""
 
 LANGUAGE = tuple(name for name, parameters in ALGORITHMS.items() if parameters.language)
 """Those that train language models; the others train policies of numbers."""
+
+
+REWARD_MODELS = tuple(name for name, parameters in ALGORITHMS.items() if parameters.scores_answers)
+"""Those whose models score answers and give none: nothing that an agent could serve."""
 
 
 FROM_LOG = tuple(name for name, parameters in ALGORITHMS.items() if parameters.from_log)

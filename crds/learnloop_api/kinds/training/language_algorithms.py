@@ -120,6 +120,29 @@ class DpoParameters(RecordedExperience):
     )
 
 
+class BradleyTerryParameters(RecordedExperience):
+    """A reward model by the law of comparisons (Bradley & Terry, 1952): a number for each answer, from preferences."""
+
+    algorithm: ClassVar[str] = "bradley-terry"
+    scores_answers: ClassVar[bool] = True
+    summary: ClassVar[str] = "a reward model that scores answers, from people's preferences"
+
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Step size of AdamW at the start.")
+    batch_pairs: int = Field(default=32, ge=1, le=65536, description="Pairs per update over all ranks together.")
+    held_out_share: float = Field(
+        default=0.2,
+        ge=0.05,
+        le=0.5,
+        description="Share of the pairs that is never learned from and says how often the model prefers as people do.",
+    )
+    score_decay: float = Field(
+        default=0.001,
+        ge=0,
+        le=1,
+        description="Weight of the squares of the scores: pairs fix differences only, and this keeps scores near 0.",
+    )
+
+
 class PolicyParameters(RecordedExperience):
     """What the policy-gradient algorithms share."""
 

@@ -25,6 +25,7 @@ class Optimised(Resource):
     summary: ClassVar[str]
     values_actions: ClassVar[bool] = False
     language: ClassVar[bool] = False
+    scores_answers: ClassVar[bool] = False
     from_log: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # each algorithm that plays declares these with bounds and defaults of its own

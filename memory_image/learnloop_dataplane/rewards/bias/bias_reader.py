@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +16,7 @@ from learnloop_api.wire.reward import BiasFigures, GroupSwap
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.evaluators.evaluator import Tools
+from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.bias.findings import bias_figures
 from learnloop_dataplane.rewards.bias.group_gaps import compare
@@ -65,8 +67,8 @@ class BiasReader:
     Only episodes that PostgreSQL still has are looked at: the warehouse keeps no labels.
     """
 
-    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
-        self._db, self._cipher = db, cipher
+    def __init__(self, db: Database, cipher: StepCipher = PLAIN, scorers: Scorers | None = None) -> None:
+        self._db, self._cipher, self._scorers = db, cipher, scorers
         self._answers: dict[tuple[str, str], tuple[float, BiasFigures]] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._busy: set[str] = set()
@@ -138,33 +140,21 @@ class BiasReader:
         if not wanted:
             return None
         statement = _SOME.format(log=LOG if needs_log(spec) else NO_LOG, scores=_SCORES)
+        tools = Tools(scorer=partial(self._scorers.score, namespace) if self._scorers else None)
         told: list[Move] = []
         for start in range(0, len(wanted), SWAP_PAGE):
             some = wanted[start : start + SWAP_PAGE]
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(statement, namespace, some)
             rows = await self._cipher.open_rows(self._db, namespace, rows)
-            told += await asyncio.to_thread(_moves, spec, rule, named, rows)
+            for row in rows:
+                told += await moves(spec, rule, row, read_episode(row), looks(rule, named, row), tools)
         return summed_up(spec, rule, told)
 
 
 def _count(tally: Tally, page: Sequence[Any]) -> None:
     for row in page:
         tally.add(row, read_episode(row))
-
-
-def _moves(
-    spec: RewardPolicySpec, rule: BiasCheck, named: Mapping[str, Sequence[str]], rows: Sequence[Any]
-) -> list[Move]:
-    """In a thread of its own: an evaluator that is asked here waits for nothing, and may compute for a while."""
-
-    async def every() -> list[Move]:
-        found = []
-        for row in rows:
-            found += await moves(spec, rule, row, read_episode(row), looks(rule, named, row), Tools())
-        return found
-
-    return asyncio.run(every())
 
 
 def _candidates(rule: BiasCheck, tally: Tally, key: str, compared: Sequence[str]) -> list[str]:

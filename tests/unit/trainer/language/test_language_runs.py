@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop_api.acting.reward_model import RewardModel
 from learnloop_api.wire.language import LanguageTurn, Preference
 from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.trajectory import Outcome, Trajectory
@@ -37,6 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppo-lm": {**POLICY, "groupSize": 1, "minibatches": 2},
     "sft": {"batchEpisodes": 4},
     "dpo": {"batchPairs": 4},
+    "bradley-terry": {"batchPairs": 4, "heldOutShare": 0.5},
 }
 
 
@@ -55,7 +57,7 @@ def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
 
     def make(algorithm: str = "rloo", steps: int = 16, block: dict[str, Any] | None = None, **more: Any) -> Order:
-        name = "ppoLm" if algorithm == "ppo-lm" else algorithm
+        name = {"ppo-lm": "ppoLm", "bradley-terry": "bradleyTerry"}.get(algorithm, algorithm)
         spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 10}}
         data = {"environment": "ToolLookup-v1", "languageModel": spoken | more.pop("spoken", {})}
         spec = {
@@ -117,18 +119,23 @@ def log(words: Any, tmp_path: Path, count: int = 8) -> str:
     return path.as_uri()
 
 
-def preferences(words: Any, tmp_path: Path) -> str:
+def _drawn(first: int, number: int, words: Any) -> dict[str, Any]:
+    """An answer of its own to each pair."""
+    return {"sampled_ids": [first, 20 + number, words.eos_token_id], "log_probs": [-5.9] * 3}
+
+
+def preferences(words: Any, tmp_path: Path, count: int = 6) -> str:
     lines = [
         Preference.model_validate(
             {
                 "preference_id": f"p{number}",
                 "agent": "speaker",
-                "chosen": {"turns": [recorded_turn(f"a{number}", words, 1.0)]},
-                "rejected": {"turns": [recorded_turn(f"b{number}", words, 0.0)]},
+                "chosen": {"turns": [recorded_turn(f"a{number}", words, 1.0, **_drawn(8, number, words))]},
+                "rejected": {"turns": [recorded_turn(f"b{number}", words, 0.0, **_drawn(7, number, words))]},
                 "at": AT,
             }
         ).model_dump_json()
-        for number in range(6)
+        for number in range(count)
     ]
     path = tmp_path / "preferences.jsonl"
     path.write_text("\n".join(lines))
@@ -138,10 +145,12 @@ def preferences(words: Any, tmp_path: Path) -> str:
 def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
     if algorithm == "sft":
         return {"recording": log(words, tmp_path)}
+    if algorithm == "bradley-terry":
+        return {"recording": preferences(words, tmp_path, 40)}
     return {"recording": preferences(words, tmp_path)} if algorithm == "dpo" else {}
 
 
-@pytest.mark.parametrize("algorithm", SMALL)
+@pytest.mark.parametrize("algorithm", sorted(set(SMALL) - {"bradley-terry"}))
 def test_every_algorithm_ends_in_a_manifest_that_names_what_it_was_made_of(
     algorithm: str, ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +181,27 @@ def test_every_algorithm_ends_in_a_manifest_that_names_what_it_was_made_of(
         )
 
 
+def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_manifest_with_its_held_out_accuracy(
+    ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
+) -> None:
+    block = experience("bradley-terry", words, tmp_path) | {"learningRate": 0.02}
+    manifest, body = finished(ordered("bradley-terry", 80, block), tmp_path)
+    told = manifest.reward_model
+    assert told is not None
+    assert manifest.language is None
+    assert (told.base_sha256, told.pairs, told.held_out_pairs) == (folder_digest(base), 20, 20)
+    assert told.accuracy == manifest.evaluation.mean
+    assert told.accuracy_low <= told.accuracy <= told.accuracy_high
+    assert manifest.baseline.mean == 0.5, "chance"
+    assert manifest.difference is not None
+    assert manifest.parity.passed
+    assert manifest.parity.max_abs_difference < 1e-4
+    assert manifest.experience is not None
+    scorer = RewardModel(body)
+    assert scorer.facts[BASE] == told.base_sha256
+    assert 0 <= scorer.score("What is in box 1?", "12") <= 1
+
+
 def test_every_algorithm_of_the_contract_is_registered_with_its_own_block() -> None:
     from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 
@@ -181,7 +211,7 @@ def test_every_algorithm_of_the_contract_is_registered_with_its_own_block() -> N
     assert set(SMALL) == set(LANGUAGE)
 
 
-@pytest.mark.parametrize("algorithm", ["rloo", "ppo-lm", "dpo"])
+@pytest.mark.parametrize("algorithm", ["rloo", "ppo-lm", "dpo", "bradley-terry"])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:

@@ -20,8 +20,9 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import Batch, make
-from learnloop_trainer.language.learning import Arrays, Pair, Round, Setting, Stepper, Sums, position
+from learnloop_trainer.language.batches import Batch, batched_pairs, make
+from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position
+from learnloop_trainer.language.rows import Pair
 
 CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")
 
@@ -47,8 +48,9 @@ class Dpo:
         every, setting, size = self._fetched(), self.setting, self.parameters.batch_pairs
         chosen = numbers(len(every), size, self.step, setting.seed)
         share = setting.group.place.share(size)
+        mine = [every[at] for at in chosen[share.start : share.stop]]
         sums = Sums()
-        for pairs in _batched([every[at] for at in chosen[share.start : share.stop]], self.parameters.tokens_per_batch):
+        for pairs in batched_pairs(mine, self.parameters.tokens_per_batch):
             self._backward(pairs, float(size), sums)
         stepper = Stepper(self.parameters, setting)
         stepper.step(self.step)
@@ -89,23 +91,6 @@ class Dpo:
 def _answers(log_prob: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Sums over the tokens of each answer: [episodes]."""
     return log_prob.new_zeros(len(batch.members)).index_add(0, batch.episode, log_prob)
-
-
-def _batched(pairs: Sequence[Pair], budget: int) -> list[Sequence[Pair]]:
-    """Pairs of like length together, at most `budget` tokens with padding; at least one pair each."""
-    ordered = sorted(pairs, key=_longest)
-    found: list[Sequence[Pair]] = []
-    begin = 0
-    for end in range(1, len(ordered) + 1):
-        rows = sum(len(pair.chosen.rows) + len(pair.rejected.rows) for pair in ordered[begin : end + 1])
-        if end == len(ordered) or rows * _longest(ordered[end]) > budget:
-            found.append(ordered[begin:end])
-            begin = end
-    return found
-
-
-def _longest(pair: Pair) -> int:
-    return max(len(row.ids) for episode in (pair.chosen, pair.rejected) for row in episode.rows)
 
 
 register(LanguageTraits("dpo", DpoParameters, Dpo, base=True))

@@ -16,6 +16,7 @@ class LanguageTraits:
         learner: makes one of parameters and setting.
         values: it needs a value head.
         base: it asks for the base model's opinion whatever its parameters say.
+        scores: what it makes scores answers and gives none: a reward model.
     """
 
     name: str
@@ -23,6 +24,7 @@ class LanguageTraits:
     learner: Maker
     values: bool = False
     base: bool = False
+    scores: bool = False
 
 
 _by_name: dict[str, LanguageTraits] = {}

@@ -1,0 +1,167 @@
+"""Reward models of tenants: each scores in a process of its own, bounded, and what cannot be used is said."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from learnloop_api.acting.reward_model import RewardModel, probability
+from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.evaluators import scorers as scorers_module
+from learnloop_dataplane.evaluators.evaluator import Case, Tools
+from learnloop_dataplane.evaluators.registry import score
+from learnloop_dataplane.evaluators.scorers import Refused, Scorers
+
+WORDS = {"[?]": 0, "Q": 1, "A": 2, "good": 3, "bad": 4, ".": 5}
+WORTH = np.array([0, 0, 0, 2.0, -2.0, 0], dtype=np.float32)
+DIGEST, OTHER = "a" * 64, "b" * 64
+
+
+def reward_model(**changes: str) -> bytes:
+    """The sum of what each word is worth: a whole reward model of six numbers."""
+    table = numpy_helper.from_array(WORTH, "table")
+    axes = numpy_helper.from_array(np.array([1], dtype=np.int64), "axes")
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["worth"]),
+        helper.make_node("ReduceSum", ["worth", "axes"], ["score"], keepdims=0),
+    ]
+    given = helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "tokens"])
+    told = helper.make_tensor_value_info("score", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(nodes, "worth", [given], [told], [table, axes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    tokeniser = Tokenizer(models.WordLevel(WORDS, unk_token="[?]"))
+    tokeniser.pre_tokenizer = pre_tokenizers.Whitespace()
+    facts = {
+        "learnloop.kind": "reward-model",
+        "learnloop.tokeniser": tokeniser.to_str(),
+        "learnloop.framing": json.dumps(["Q ", " A ", " ."]),
+        "learnloop.centre": "0.5",
+        "learnloop.context_length": "12",
+    }
+    helper.set_model_props(model, facts | changes)
+    body: bytes = model.SerializeToString()
+    return body
+
+
+class Store:
+    """Artifacts of namespaces, and how often they were fetched."""
+
+    def __init__(self) -> None:
+        self.found = {("here", DIGEST): reward_model(), ("there", OTHER): reward_model(**{"learnloop.centre": "0"})}
+        self.fetched = 0
+
+    async def fetch(self, namespace: str, sha256: str, most: int) -> bytes:
+        self.fetched += 1
+        body = self.found.get((namespace, sha256))
+        if body is None:
+            raise ApiError(404, "this namespace has no such artifact; check the URI or upload it")
+        return body
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def scorers(store: Store) -> AsyncIterator[Scorers]:
+    found = Scorers(store.fetch)
+    yield found
+    await found.close()
+
+
+async def test_an_answer_is_scored_by_a_process_of_its_own_that_stays(scorers: Scorers, store: Store) -> None:
+    good = await scorers.score("here", DIGEST, "good bad", "good good")
+    assert good == pytest.approx(probability(4 - 0.5))
+    bad = await scorers.score("here", DIGEST, "good bad", "bad")
+    assert bad == pytest.approx(probability(-2 - 0.5))
+    assert store.fetched == 1
+    assert RewardModel(reward_model()).score("good bad", "bad") == bad, "in this process it is the same"
+
+
+async def test_a_namespace_sees_its_own_reward_models_alone(scorers: Scorers) -> None:
+    await scorers.score("there", OTHER, "q", "good")
+    with pytest.raises(Refused, match="no such artifact"):
+        await scorers.score("here", OTHER, "q", "good")
+
+
+async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers: Scorers, store: Store) -> None:
+    store.found["here", OTHER] = b"\x00" * 1000
+    store.found["here", "c" * 64] = reward_model(**{"learnloop.kind": "adapter"})
+    for digest, told in ((OTHER, "no ONNX file"), ("c" * 64, "adapter")):
+        for _ in range(2):
+            with pytest.raises(Refused, match=told):
+                await scorers.score("here", digest, "q", "good")
+    assert store.fetched == 2
+
+
+async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers: Scorers, store: Store) -> None:
+    with pytest.raises(Refused, match="the model reads 12"):
+        await scorers.score("here", DIGEST, "q", "good " * 50)
+    assert 0 < await scorers.score("here", DIGEST, "q", "good") < 1
+    assert store.fetched == 1
+
+
+async def test_a_process_that_was_killed_is_started_again(scorers: Scorers, store: Store) -> None:
+    before = await scorers.score("here", DIGEST, "q", "good")
+    [(process, _)] = scorers._alive.values()
+    process.kill()
+    await process.wait()
+    assert await scorers.score("here", DIGEST, "q", "good") == before
+    assert store.fetched == 2
+
+
+async def test_a_model_that_does_not_answer_in_time_is_killed(
+    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scorers.score("here", DIGEST, "q", "good")
+    [(process, _)] = scorers._alive.values()
+    monkeypatch.setattr(scorers_module, "SCORE_SECONDS", 0.0)
+    with pytest.raises(Refused, match="no answer within 0 s"):
+        await scorers.score("here", DIGEST, "q", "good")
+    assert process.returncode is not None
+
+
+async def test_no_more_models_are_loaded_than_fit(
+    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorers_module, "MOST_BYTES", len(reward_model()) + 100)
+    await scorers.score("here", DIGEST, "q", "good")
+    [(first, _)] = scorers._alive.values()
+    await scorers.score("there", OTHER, "q", "good")
+    assert list(scorers._alive) == [("there", OTHER)]
+    assert first.returncode is not None
+
+
+def spec() -> Evaluator:
+    return Evaluator.model_validate({"type": "reward-model", "rewardModel": {"sha256": DIGEST}})
+
+
+async def test_the_evaluator_reads_the_task_as_question_and_the_output_as_answer(scorers: Scorers) -> None:
+    async def scorer(sha256: str, question: str, answer: str) -> float:
+        return await scorers.score("here", sha256, question, answer)
+
+    tools = Tools(scorer=scorer)
+    found = await score(spec(), Case(task="good bad", output="good"), tools)
+    assert found.value == pytest.approx(probability(2 - 0.5))
+    nothing = await score(spec(), Case(task="", output="good"), tools)
+    assert (nothing.value, "no task" in nothing.note) == (None, True)
+    without: Any = await score(spec(), Case(task="q", output="good"), Tools())
+    assert without.value is None
+
+
+def test_the_settings_of_a_reward_model_need_a_digest() -> None:
+    with pytest.raises(ValueError, match="type reward-model needs it"):
+        Evaluator.model_validate({"type": "reward-model"})
+    with pytest.raises(ValueError, match="sha256"):
+        Evaluator.model_validate({"type": "reward-model", "rewardModel": {"sha256": "x"}})
+
+
+def test_the_file_of_the_test_is_an_onnx_model_of_one_input() -> None:
+    onnx.checker.check_model(onnx.load_from_string(reward_model()))

@@ -1,0 +1,179 @@
+"""Rank 0, after a reward model was trained: export, judge on held-out pairs, and write the manifest that proves it."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.acting.reward_model import BASE, TEMPLATE, RewardModel
+from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters
+from learnloop_api.wire.language_proof import RewardModelProof
+from learnloop_api.wire.training import Manifest, Parity
+from learnloop_trainer.errors import ExportError
+from learnloop_trainer.evaluation import difference, estimate
+from learnloop_trainer.export.reward_model import exported
+from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
+from learnloop_trainer.language.batches import batched_pairs, make
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rows import Pair
+from learnloop_trainer.manifest.language_proof import Subject
+from learnloop_trainer.manifest.proof import versions
+from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+
+CHANCE = 0.5
+Z = 1.959963984540054
+MOST_DIFFERENCE = 1e-3
+"""Of a score between the trained network and its file: float32 sums in another order. bfloat16: a tenth."""
+PARITY_PAIRS = 64
+Scores = NDArray[np.float64]
+
+
+def prove_reward_model(
+    order: Order,
+    subject: Subject,
+    world_size: int,
+    store: Store,
+    reporter: Reporter,
+    durable: Callable[[], str],
+    began: float,
+) -> Manifest:
+    """Judge, export and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
+
+    A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
+    """
+    spec, learner, base, model = order.spec, subject.learner, subject.base, order.spec.data.language_model
+    assert isinstance(learner, BradleyTerry)
+    assert model is not None
+    parameters, network, pairs = learner.parameters, learner.network, learner.pairs
+    reporter.phase("evaluating", f"scoring {len(pairs.held_out)} held-out pairs")
+    chosen, rejected = scored(network, pairs.held_out, parameters)
+    learned = scored(network, pairs.learned, parameters)
+    right, before = agreement(chosen, rejected), np.full(len(chosen), CHANCE)
+    reporter.alive("held-out pairs are scored")
+    centre = float(np.concatenate(learned).mean())
+    reporter.phase("exporting", "writing the reward model as ONNX")
+    facts = {
+        BASE: base.sha256,
+        TEMPLATE: subject.chat.digest,
+        "learnloop.algorithm": spec.algorithm,
+        "learnloop.job": order.job,
+    }
+    body = exported(network, base.model(torch.device("cpu")), subject.chat, subject.context, centre, facts)
+    parity = compared(body, pairs.held_out[:PARITY_PAIRS], chosen, rejected, bfloat16=network.bfloat16)
+    evaluation, baseline = estimate(right, spec.seed), estimate(before, spec.seed)
+    assert evaluation is not None  # held_out_pairs.LEAST
+    assert baseline is not None
+    low, high = wilson(float(right.sum()), len(right))
+    say(f"reward model: orders {evaluation.mean:.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}")
+    checkpoint = durable()
+    artifact = store.put_artifact(body)
+    manifest = Manifest(
+        job=order.job,
+        agent=order.agent,
+        algorithm=spec.algorithm,
+        environment=order.environment,
+        seed=spec.seed,
+        step=learner.step,
+        total_steps=spec.total_steps,
+        world_size=world_size,
+        attempts=order.attempt + 1,
+        artifact_uri=artifact,
+        artifact_sha256=digest(body),
+        artifact_bytes=len(body),
+        checkpoint_sha256=checkpoint,
+        baseline=baseline,
+        evaluation=evaluation,
+        difference=difference(right, before, spec.seed),
+        begun_from=subject.begun_from or None,
+        experience=subject.experience,
+        parity=parity,
+        reward_model=RewardModelProof(
+            base_uri=model.base.uri,
+            base_sha256=base.sha256,
+            template_sha256=subject.chat.digest,
+            weights="full" if network.adapters is None else "lora",
+            precision=parameters.precision,
+            context_length=subject.context,
+            pairs=len(pairs.learned),
+            held_out_pairs=len(pairs.held_out),
+            held_out_sha256=pairs.sha256,
+            accuracy=float(right.mean()),
+            accuracy_low=low,
+            accuracy_high=high,
+            learned_accuracy=float(agreement(*learned).mean()),
+            margin=float((chosen - rejected).mean()),
+            centre=centre,
+            curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
+        ),
+        wall_seconds=max(0.0, time.time() - began),
+        versions=versions(),
+        created_at=datetime.now(UTC),
+    )
+    store.put_manifest(manifest)
+    return manifest
+
+
+@torch.no_grad()
+def scored(
+    network: LanguageNetwork, pairs: Sequence[Pair], parameters: BradleyTerryParameters
+) -> tuple[Scores, Scores]:
+    """Scores of what was chosen and of what was rejected, in the order of the pairs: [pairs] each."""
+    place = {id(pair): number for number, pair in enumerate(pairs)}
+    found = np.empty((2, len(pairs)))
+    for some in batched_pairs(pairs, parameters.tokens_per_batch):
+        episodes = [pair.chosen for pair in some] + [pair.rejected for pair in some]
+        scores = network.answer_scores(make(episodes, range(len(episodes)), network.device)).cpu().numpy()
+        numbers = [place[id(pair)] for pair in some]
+        found[0, numbers], found[1, numbers] = scores[: len(some)], scores[len(some) :]
+    return found[0], found[1]
+
+
+def agreement(chosen: Scores, rejected: Scores) -> Scores:
+    """1 where the model prefers as people did, 1/2 for equal scores, else 0: [pairs]."""
+    return np.where(chosen == rejected, 0.5, (chosen > rejected).astype(np.float64))
+
+
+def compared(body: bytes, pairs: Sequence[Pair], chosen: Scores, rejected: Scores, *, bfloat16: bool) -> Parity:
+    """Does the file say what the trained network says? Raises ExportError where it does not."""
+    model = RewardModel(body)
+    most, agreed = 0.0, 0
+    for number, pair in enumerate(pairs):
+        again = [
+            model.raw(answer.rows[-1].ids[: _end(answer.rows[-1].sampled)].tolist())
+            for answer in (pair.chosen, pair.rejected)
+        ]
+        gaps = abs(again[0] - chosen[number]), abs(again[1] - rejected[number])
+        most = max(most, *gaps)
+        agreed += (again[0] > again[1]) == (chosen[number] > rejected[number])
+    allowed = 0.1 if bfloat16 else MOST_DIFFERENCE
+    if not most <= allowed:
+        raise ExportError(
+            f"the exported reward model differs from the trained one by {most:.3g} over {2 * len(pairs)} answers, "
+            f"{allowed:g} is allowed; nothing was stored"
+        )
+    return Parity(
+        observations=2 * len(pairs),
+        recorded=2 * len(pairs),
+        max_abs_difference=float(most),
+        action_agreement=agreed / len(pairs),
+        passed=True,
+    )
+
+
+def _end(sampled: NDArray[np.bool_]) -> int:
+    """One past the last token that the model drew."""
+    return int(np.flatnonzero(sampled)[-1]) + 1
+
+
+def wilson(wins: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson, JASA 22, 1927)."""
+    rate, square = wins / count, Z * Z / count
+    middle, spread = rate + square / 2, Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count))
+    return max(0.0, (middle - spread) / (1 + square)), min(1.0, (middle + spread) / (1 + square))
