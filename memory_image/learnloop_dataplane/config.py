@@ -53,7 +53,9 @@ class Config(BaseModel):
         description="the same by a superuser's login, for `prepare` alone: nothing that serves has it",
     )
     nats_url: str | None = Field(
-        default=None, pattern=r"^(nats|tls)://.+", description="absent: trajectories are written directly"
+        default=None,
+        pattern=r"^(nats|tls)://.+",
+        description="one, or several with commas; absent: trajectories are written directly",
     )
     nats_user: str | None = None
     nats_tenants_user: str = Field(
@@ -140,6 +142,9 @@ class Config(BaseModel):
     max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
     stream_max_bytes: int = Field(
         default=512 * 2**20, ge=2**20, description="room in RL_TRAJECTORIES for what waits to be stored, bytes"
+    )
+    stream_replicas: int = Field(
+        default=1, ge=1, le=5, description="servers of a NATS cluster that keep each stream; 1 where there is one"
     )
     pool_size: int = Field(default=10, ge=2, le=200)
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)

@@ -151,7 +151,7 @@ class NatsSink:
 
         try:
             self._client = await nats.connect(
-                self._url,
+                self._url.split(","),
                 allow_reconnect=False,
                 connect_timeout=int(CONNECT_SECONDS),
                 max_reconnect_attempts=1,

@@ -50,7 +50,8 @@ labels:
 {{- end -}}
 
 {{/* What every pod template shares: identity, scheduling, restricted pod security.
-     Call: (dict "root" $ "options" .Values.… "component" "…" "suffix" "…" "uid" 65532 "token" true|false) */}}
+     Call: (dict "root" $ "options" .Values.… "component" "…" "suffix" "…" "uid" 65532 "token" true|false), and "apart"
+     true where one node must never have two of them, if spread.nodes says require. */}}
 {{- define "learnloop.pod" -}}
 serviceAccountName: {{ include "learnloop.fullname" .root }}-{{ .suffix }}
 automountServiceAccountToken: {{ .token }}
@@ -84,6 +85,13 @@ affinity:
   {{- toYaml .options.affinity | nindent 2 }}
 {{- else }}
   podAntiAffinity:
+    {{- if and .apart (eq .root.Values.spread.nodes "require") }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "learnloop.selector" . | nindent 12 }}
+    {{- else }}
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 50
         podAffinityTerm:
@@ -91,6 +99,32 @@ affinity:
           labelSelector:
             matchLabels:
               {{- include "learnloop.selector" . | nindent 14 }}
+    {{- end }}
+{{- end }}
+{{- if gt (int (default 1 .options.replicas)) 1 }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "learnloop.selector" . | nindent 8 }}
+{{- end }}
+{{- end -}}
+
+{{/* One at a time, where there are several. Call: learnloop.metadata's, and "replicas". */}}
+{{- define "learnloop.disruptionBudget" -}}
+{{- if and .root.Values.podDisruptionBudget.enabled (gt (int .replicas) 1) }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "learnloop.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "learnloop.selector" . | nindent 6 }}
 {{- end }}
 {{- end -}}
 

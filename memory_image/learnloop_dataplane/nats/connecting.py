@@ -32,7 +32,7 @@ async def connected(config: Config, user: str | None) -> Client:
     if user:
         options = {"user": user, "password": config.nats_password.get_secret_value() if config.nats_password else ""}
     client = await nats.connect(
-        config.nats_url or "",
+        (config.nats_url or "").split(","),
         name="learnloop-memory",
         max_reconnect_attempts=-1,
         reconnect_time_wait=0.25,

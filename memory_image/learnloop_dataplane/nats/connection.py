@@ -179,7 +179,7 @@ class Bus:
 
     async def ensure(self) -> None:
         """Puts the streams in place again, e.g. after a NATS server came back with an empty disk."""
-        await ensure_streams(self.js, self._config.stream_max_bytes)
+        await ensure_streams(self.js, self._config.stream_max_bytes, self._config.stream_replicas)
 
     async def _try_publish(self, subject: str, payload: bytes) -> None:
         with suppress(Unavailable, NatsError, TimeoutError, OSError):

@@ -25,17 +25,19 @@ def _subjects(*prefixes: str) -> list[str]:
     return [subject for prefix in prefixes for subject in (prefix, f"{prefix}.>")]
 
 
-def stream_configs(max_bytes: int) -> list[StreamConfig]:
+def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
     """Definitions of the streams.
 
     Args:
         max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. Where nobody's reading is known
             the oldest make room; where the data plane reads, what is full refuses what is new, and `stream_capacity`
             takes out what was read: an acknowledged message is never discarded before somebody has it.
+        replicas: servers that keep each stream; what is acknowledged, most of them have.
     """
     small = max(max_bytes // 8, 16 * 2**20)
     common: dict[str, Any] = {
         "storage": StorageType.FILE,
+        "num_replicas": replicas,
         "duplicate_window": DEDUPLICATE_SECONDS,
         "compression": StoreCompression.S2,
         "allow_direct": True,
@@ -79,13 +81,13 @@ def stream_configs(max_bytes: int) -> list[StreamConfig]:
     ]
 
 
-async def ensure_streams(js: JetStreamContext, max_bytes: int) -> None:
+async def ensure_streams(js: JetStreamContext, max_bytes: int, replicas: int = 1) -> None:
     """Creates what is missing and updates what differs.
 
     Raises:
         nats.errors.Error: the server does not answer, or refuses (e.g. not enough storage).
     """
-    for config in stream_configs(max_bytes):
+    for config in stream_configs(max_bytes, replicas):
         try:
             await js.add_stream(config)
         except BadRequestError as error:

@@ -100,7 +100,7 @@ class Database:
         try:
             return await self._statements.fetch(statement, namespace, *arguments)
         except TRANSIENT as error:
-            raise _unavailable(error) from error
+            raise await self._away(error) from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -116,7 +116,15 @@ class Database:
             async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
                 yield connection
         except TRANSIENT as error:
-            raise _unavailable(error) from error
+            raise await self._away(error) from error
+
+    async def _away(self, error: BaseException) -> Unavailable:
+        """A server that takes no writes has become a standby: its connections work, and so would never be replaced."""
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool and self._statements:
+            await self._pool.expire_connections()
+            await self._statements.close()
+        log.warning("PostgreSQL: %s", _short(error))
+        return Unavailable("PostgreSQL")
 
     async def namespaces(self) -> list[str]:
         """Every namespace that ever wrote something, in order."""
@@ -199,11 +207,6 @@ async def _prepare(connection: asyncpg.Connection) -> None:
 
 async def _keep(connection: asyncpg.Connection) -> None:
     return None
-
-
-def _unavailable(error: BaseException) -> Unavailable:
-    log.warning("PostgreSQL: %s", _short(error))
-    return Unavailable("PostgreSQL")
 
 
 def _short(error: BaseException) -> str:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 SCHEMA = "optuna"
 LOCK = 0x73747564
 OPTIONS = f"-c search_path={SCHEMA} -c statement_timeout=10000 -c lock_timeout=8000"
+CONNECTION: dict[str, Any] = {"connect_timeout": 5, "options": OPTIONS, "application_name": "learnloop-studies"}
 ENGINE: dict[str, Any] = {
-    "connect_args": {"connect_timeout": 5, "options": OPTIONS, "application_name": "learnloop-studies"},
     "pool_size": 2,
     "max_overflow": 8,
     "pool_timeout": 5,
@@ -38,11 +38,14 @@ def open_storage(dsn: str) -> "RDBStorage":
     Raises sqlalchemy.exc.SQLAlchemyError when the database does not answer, or the login may not make the schema.
     """
     import optuna
+    import psycopg
     from sqlalchemy import create_engine, text
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    url = "postgresql+psycopg://" + dsn.split("://", 1)[1]
-    engine = create_engine(url, **ENGINE)
+    url = "postgresql+psycopg://"
+    # libpq reads the address: SQLAlchemy knows no address of several servers.
+    how = ENGINE | {"creator": lambda: psycopg.connect(dsn, **CONNECTION)}
+    engine = create_engine(url, **how)
     try:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
@@ -51,7 +54,7 @@ def open_storage(dsn: str) -> "RDBStorage":
                 connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-            return optuna.storages.RDBStorage(url, engine_kwargs=ENGINE)
+            return optuna.storages.RDBStorage(url, engine_kwargs=how)
     finally:
         engine.dispose()
 

@@ -17,9 +17,9 @@
 {{- end -}}
 {{- end -}}
 {{/* How the data plane finds its stores and whom it trusts. */}}
-{{/* Where the embedded PostgreSQL is, after the login. */}}
+{{/* Where the release's own PostgreSQL is, after the login. */}}
 {{- define "learnloop.dataPlane.database" -}}
-{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}
+{{ include "learnloop.postgres.host" . }}:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}
 {{- end -}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
@@ -136,7 +136,7 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if .Values.postgresql.embedded }}
+{{- if ne (include "learnloop.postgres" .) "external" }}
 # An ordinary login: it owns the data plane's tables, and the init container made it.
 - name: DATABASE_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: database-password}}
@@ -154,6 +154,9 @@
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_STREAM_MAX_BYTES, value: {{ mul $room 1048576 | quote }}}
+{{- with .Values.nats }}
+- {name: LEARNLOOP_STREAM_REPLICAS, value: {{ ternary (min (int .replicas) 3) .external.streamReplicas .embedded | int | quote }}}
+{{- end }}
 {{- if .Values.nats.embedded }}
 - {name: LEARNLOOP_NATS_URL, value: {{ printf "%s://%s-nats.%s.svc:4222" (ternary "nats" "tls" (eq .Values.tls.mode "off")) (include "learnloop.fullname" .) .Release.Namespace | quote }}}
 - {name: LEARNLOOP_NATS_USER, value: learnloop}

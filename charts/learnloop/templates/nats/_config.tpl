@@ -1,3 +1,9 @@
+{{/* Of the StatefulSet. A cluster keeps its streams elsewhere than one server alone: it would take that one's for orphans and
+     delete them. */}}
+{{- define "learnloop.nats.name" -}}
+{{ include "learnloop.fullname" . }}-nats{{ if gt (int .Values.nats.replicas) 1 }}-cluster{{ end }}
+{{- end -}}
+
 {{- define "learnloop.nats.config" -}}
 nats.conf: |
   port: 4222
@@ -15,6 +21,27 @@ nats.conf: |
   jetstream {
     store_dir: /data
   }
+  {{- if gt (int .Values.nats.replicas) 1 }}
+  cluster {
+    name: learnloop
+    listen: 0.0.0.0:6222
+    # Clients find the others by the Service: certificates bear names, no pods' addresses.
+    no_advertise: true
+    tls {
+      cert_file: /run/tls/tls.crt
+      key_file: /run/tls/tls.key
+      ca_file: /run/tls/ca.crt
+      # A certificate of the same authority is not enough: it must be one of these servers'.
+      verify_cert_and_check_known_urls: true
+      min_version: "1.2"
+    }
+    routes: [
+      {{- range until (int .Values.nats.replicas) }}
+      tls://{{ include "learnloop.nats.name" $ }}-{{ . }}.{{ include "learnloop.fullname" $ }}-nats-peers.{{ $.Release.Namespace }}.svc:6222
+      {{- end }}
+    ]
+  }
+  {{- end }}
   # The public half of the issuer's key, written by the init container. Includes are relative to this file.
   include ../../run/issuer/issuer.conf
   # The streams are in an account that no tenant is in. JetStream acknowledges to any subject that a publisher names, with

@@ -21,7 +21,7 @@ dataPlane: data
 {{- if .Values.nats.embedded }}
 nats: nats
 {{- end }}
-{{- if .Values.postgresql.embedded }}
+{{- if ne (include "learnloop.postgres" .) "external" }}
 postgresql: postgres
 {{- end }}
 {{- if .Values.prometheus.embedded }}
@@ -55,6 +55,11 @@ prometheus: prometheus
 {{- $names := list $place (printf "%s.cluster.local" $place) (printf "%s.%s" $name .root.Release.Namespace) $name -}}
 {{- if eq .suffix "nats" -}}
 {{- $names = append $names (printf "*.%s-peers.%s.svc" $name .root.Release.Namespace) -}}
+{{- end -}}
+{{- if and (eq .suffix "postgres") (eq (include "learnloop.postgres" .root) "cluster") -}}
+{{- range $kind := list "rw" "r" "ro" -}}
+{{- $names = concat $names (list (printf "%s-%s.%s.svc" $name $kind $.root.Release.Namespace) (printf "%s-%s" $name $kind)) -}}
+{{- end -}}
 {{- end -}}
 {{- if eq .suffix "data" -}}
 {{- /* kubectl port-forward leads here. */ -}}
