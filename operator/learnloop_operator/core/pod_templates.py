@@ -39,7 +39,7 @@ class Main:
     """readinessProbe, livenessProbe, startupProbe, lifecycle."""
     mounts: Sequence[Mapping[str, Any]] = ()
     resources: Mapping[str, Any] = field(default_factory=dict)
-    """Used where the user sets none."""
+    """requests and limits of what the user says nothing about."""
 
 
 def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) -> list[dict[str, Any]]:
@@ -92,12 +92,24 @@ def restricted(container: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _resources(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Theirs, and ours of each resource that they name neither in requests nor in limits: beside a limit of theirs our
+    request could be too large."""
+    named = {*theirs.get("requests", {}), *theirs.get("limits", {})}
+    result = dict(theirs)
+    for part in ("requests", "limits"):
+        missing = {name: amount for name, amount in ours.get(part, {}).items() if name not in named}
+        if missing:
+            result[part] = {**missing, **theirs.get(part, {})}
+    return result
+
+
 def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]:
     """core/v1 Container."""
     mounts: list[Mapping[str, Any]] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]
     if token:
         mounts.append({"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
-    resources = options.resources.to_kube() if options.resources else dict(main.resources)
+    resources = _resources(main.resources, options.resources.to_kube() if options.resources else {})
     result = restricted(
         {
             "name": main.name,

@@ -23,6 +23,9 @@ POSTGRES_PORT = 5432
 POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
 CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
+SERVER_NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
+POSTGRES_NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+"""As the chart has it for its own; spec.pod and spec.storage.pod set others."""
 BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
 
 
@@ -93,8 +96,8 @@ def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, 
     return service, child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
 
 
-def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
-    """Service and Deployment of the memory service itself."""
+def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest, Manifest]:
+    """ServiceAccount, Service and Deployment of the memory service itself."""
     service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
     spec = {
         "replicas": world.replicas,
@@ -103,7 +106,16 @@ def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
         "template": _server_pod(world),
     }
     labels, name = world.labels(SERVER), world.server_name
-    return service, child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
+    account = child(
+        world.object,
+        api_version="v1",
+        kind="ServiceAccount",
+        name=name,
+        labels=labels,
+        automountServiceAccountToken=False,
+    )
+    pods = child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
+    return account, service, pods
 
 
 def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
@@ -159,6 +171,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
             *models.mounts(world.spec),
         ],
+        resources=SERVER_NEEDS,
     )
     # optional: one that somebody deleted keeps no pod from starting.
     told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
@@ -169,6 +182,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         annotations=scraped(names.PORT_PROBES, tls=world.tls),
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
+        service_account=world.server_name,
         volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
     )
 
@@ -221,6 +235,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
         ],
+        resources=POSTGRES_NEEDS,
     )
     secret = {"secretName": world.credentials_name, "items": [{"key": PASSWORD_KEY, "path": PASSWORD_KEY}]}
     return pod_template(

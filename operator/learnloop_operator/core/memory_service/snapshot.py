@@ -50,7 +50,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
 
     @property
     def server_name(self) -> str:
-        """Deployment and Service of the memory service."""
+        """Deployment, Service and ServiceAccount of the memory service."""
         return f"{self.name}-memory"
 
     @property

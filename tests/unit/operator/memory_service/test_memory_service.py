@@ -64,7 +64,8 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
-    assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
+    server = ["ServiceAccount", "Service", "Deployment"]
+    assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", *server]
     later = decide(world(database={"metadata": {}}, server=deployment()))
     assert "Secret" not in kinds(later)
 
@@ -105,16 +106,33 @@ def test_a_secret_that_pods_wait_for_is_named_with_its_field_and_the_fix(complai
     fix = "create it with key dsn; pods that wait for it then start"
     said = f"spec.dsnSecretRef: Secret db {found} in namespace ns: {fix}"
     assert (ready(plan)["reason"], ready(plan)["message"]) == ("SecretUnusable", said)
-    assert kinds(plan) == ["ConfigMap", "Service", "Deployment"], "pods start by themselves when it is there"
+    children = ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
+    assert kinds(plan) == children, "pods start by themselves when it is there"
     assert plan.requeue_after is not None
 
 
 def test_an_own_database_needs_only_the_service() -> None:
     plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, server=deployment()))
-    assert kinds(plan) == ["ConfigMap", "Service", "Deployment"]
+    assert kinds(plan) == ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     template = plan.apply[-1]["spec"]["template"]
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
+
+
+def test_its_pods_have_an_account_of_their_own_and_what_a_scheduler_reckons_with() -> None:
+    for item in decide(world()).apply:
+        if item["kind"] == "ServiceAccount":
+            assert (item["metadata"]["name"], item["automountServiceAccountToken"]) == ("mem-memory", False)
+        if item["kind"] in ("Deployment", "StatefulSet"):
+            (container,) = item["spec"]["template"]["spec"]["containers"]
+            assert {"cpu", "memory"} == set(container["resources"]["requests"])
+    own = {"serviceAccountName": "mine", "resources": {"requests": {"memory": "2Gi"}}}
+    (*_, server) = decide(world({"storage": {"size": "1Gi"}, "pod": own})).apply
+    pod = server["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "mine"
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "50m", "memory": "2Gi"}}, (
+        "a limit of ours could be below a request of theirs"
+    )
 
 
 def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:

@@ -25,6 +25,10 @@ INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """Where the Job controller writes a pod's number among its peers."""
 MASTER_PORT = "23456"
 """The same as on PyTorchJobs."""
+NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+"""What a scheduler reckons with. No limit of memory: what a run needs is its own, and one that we guessed would kill
+it; spec.pod.resources or a LimitRange of the namespace sets one. A run in a queue says all of it itself: a queue admits
+nobody who asks for what it does not count."""
 
 
 def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any]:
@@ -67,6 +71,7 @@ def rank_template(
             **(env or {}),
         },
         mounts=[*([MOUNT] if code else []), *mounts(model)],
+        resources={} if request.spec.queue else NEEDS,
     )
     return pod_template(
         main,

@@ -95,7 +95,8 @@ def test_every_rank_is_labelled_and_holds_the_order_the_token_and_what_the_user_
         assert (told["job"], told["attempt"], told["spec"]["totalSteps"]) == ("t", 1, 1000)
         assert not {"pod", "queue", "suspend"} & set(told["spec"])
         assert (env["EXTRA"]["value"], env["LEARNLOOP_DATA_URL"]["value"]) == ("1", DEFAULTS.data_url)
-        assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}, "claims": [{"name": "gpu"}]}
+        asked = {"limits": {"nvidia.com/gpu": 1}, "claims": [{"name": "gpu"}]}
+        assert container["resources"] == {**asked, "requests": {"cpu": "100m", "memory": "256Mi"}}
         assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
         assert {"data", "learnloop-token", "learnloop-tmp"} == {item["name"] for item in pod["volumes"]}
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
