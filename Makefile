@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -67,6 +67,9 @@ e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; B
 
 audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
 	hack/audit
+
+check-manifests: $(VENV)/.ready ## kube-score over the chart and what the operator makes; builds it once, half a minute
+	@PYTHONPATH=hack $(PYTHON) -m testing.manifests
 
 crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
 	$(PYTHON) -m learnloop_api.crd write crds

@@ -70,6 +70,8 @@ TRAINING_KINDS = Module("training-kinds", {})
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
 NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})
+KUBE_SCORE = Module("kube-score", {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"})
+"""A linter of manifests: `make check-manifests`."""
 
 
 def ensure(module: Module, names: Iterable[str]) -> dict[str, Path]:
