@@ -182,8 +182,14 @@ async def _upgrade(dsn: str) -> None:
     connection = await asyncpg.connect(dsn, timeout=5)
     try:
         known = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
-        if known and await connection.fetchval("SELECT version_num FROM alembic_version") == HEAD:
+        found = str(await connection.fetchval("SELECT version_num FROM alembic_version")) if known else ""
+        if found == HEAD:
             return
+        if found > HEAD:
+            raise RuntimeError(
+                f"the database has schema {found}, and this version knows {HEAD}: install the newer version again, "
+                "or restore the backup from before the upgrade"
+            )
     finally:
         await connection.close()
     from learnloop_dataplane.postgres.migrate import migrate

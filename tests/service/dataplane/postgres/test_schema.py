@@ -71,6 +71,22 @@ async def test_processes_that_start_together_migrate_once(postgres: Any) -> None
         assert await connection.fetchval("SELECT count(*) FROM alembic_version") == 1
 
 
+async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing(postgres: Any) -> None:
+    dsn = new_database(postgres, f"newer_{os.getpid()}")
+    await migrate(dsn)
+    async with superuser(dsn) as connection:
+        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    db = Database(dsn)
+    db.start()
+
+    async def noticed() -> bool:
+        return "schema 9999, and this version knows" in db.problem
+
+    await eventually(noticed)
+    assert not db.ready.is_set()
+    await db.close()
+
+
 async def test_a_database_that_comes_late_is_waited_for(postgres: Any) -> None:
     name = f"late_{os.getpid()}"
     db = Database(str(postgres.get_uri(name)))
