@@ -6,7 +6,7 @@ from testing.manifests.made_by_operator import templates
 from testing.manifests.pod_hardening import flaws
 from testing.manifests.rendered_chart import VALUES
 
-from .conftest import Render
+from ..conftest import Render
 
 LASTING = {"Deployment", "StatefulSet"}
 ACCEPTED: dict[tuple[str, str], str] = {
