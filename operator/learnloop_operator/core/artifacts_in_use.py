@@ -15,9 +15,9 @@ MOST = 20_000
 def in_use(objects: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]) -> Call:
     """What to tell the data plane about one namespace.
 
-    An artifact is in use while a ModelDeployment or LearningAgent names it anywhere, by address or digest. That may be
-    as the wished model, on an arm, kept warm, blocked, in an experiment, or as the target of an undo. A run is, while
-    it goes on.
+    An artifact is in use while a ModelDeployment, LearningAgent or RewardPolicy names it anywhere, by address or
+    digest. That may be as the wished model, on an arm, kept warm, blocked, in an experiment, as the target of an undo,
+    or as the reward model of an evaluator. A run is, while it goes on.
     """
     used = set[str]()
     for item in objects:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, TRAINING_JOB
+from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY, TRAINING_JOB
 from learnloop_operator.core.artifacts_in_use import in_use
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ class ArtifactUsageReporter:
 
     async def tell(self, namespace: str) -> None:
         """About one namespace. Raises what keeps it from being told; then nothing is deleted."""
-        models, agents, jobs = [
-            await self._kube.list(kind, namespace) for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, TRAINING_JOB)
+        models, agents, policies, jobs = [
+            await self._kube.list(kind, namespace)
+            for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB)
         ]
-        await self._data_plane.call(namespace, in_use([*models, *agents], jobs))
+        await self._data_plane.call(namespace, in_use([*models, *agents, *policies], jobs))

@@ -13,7 +13,7 @@ from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
 from learnloop_operator.core.artifacts_in_use import in_use
 
-A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+A, B, C, D, E = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 
 
 def deployment() -> dict[str, Any]:
@@ -25,6 +25,11 @@ def deployment() -> dict[str, Any]:
             "lastStable": {"uri": f"learnloop://ns/{C}", "sha256": C},
         },
     }
+
+
+def policy() -> dict[str, Any]:
+    evaluator = {"type": "reward-model", "rewardModel": {"sha256": E}}
+    return {"metadata": {"name": "rp"}, "spec": {"components": [{"name": "liked", "evaluator": evaluator}]}}
 
 
 def job(name: str, **status: str) -> dict[str, Any]:
@@ -44,6 +49,7 @@ def test_more_than_can_be_told_is_not_told_in_part() -> None:
 async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: Any, kube: KubeClient) -> None:
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [deployment()]})
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": []})
+    wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [policy()]})
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [job("going")]})
     wire.answer(200, {})
     data_plane = DataPlane(wire.url, "/nonexistent")
@@ -51,7 +57,7 @@ async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: A
     await keeper.tell("ns")
     method, path, body = wire.asked[-1]
     assert (method, path) == ("PUT", "/api/v1/artifacts/in-use")
-    assert json.loads(body) == {"sha256": [A, B, C], "jobs": ["going"]}
+    assert json.loads(body) == {"sha256": [A, B, C, E], "jobs": ["going"]}
     wire.script[:] = []
     wire.answer(403, {"message": "no"})
     told = len([path for _, path, _ in wire.asked if path.endswith("in-use")])
