@@ -16,6 +16,10 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
 	@python3 hack/demo
 
+.PHONY: demo-language
+demo-language: ## a language model learns to use tools, and bad adapters of it are stopped, on such a cluster
+	@python3 hack/demo_language
+
 test: lint unit rollouts service pages ranks learn api e2e ## every check there is, in an hour
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date, the documentation

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,25 +72,17 @@ class Tally:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options; each falls back to its environment variable."""
-
-    def option(name: str, help: str, default: str | None, kind: Callable[[str], object] = str) -> None:
-        value = os.environ.get(f"LEARNLOOP_ACTOR_{name.upper().replace('-', '_')}") or default
-        parser.add_argument(f"--{name}", type=kind, default=value, required=value is None, help=help)
-
     parser = argparse.ArgumentParser(prog="python -m learnloop_sdk.actor", description=__doc__)
-    option("environment", "an environment of learnloop's or Gymnasium's, or module:EntryPoint", None)
-    option("level", "level of difficulty; empty: the easiest", "")
-    option("randomise", "physics that change with each episode, as JSON: [[parameter, low, high], …]", "[]", _ranges)
-    option("credit", "what a team's agents earn: team, individual or difference", "", _credit)
-    option("agent", "name of the LearningAgent", None)
-    option("endpoint", "base URL of the ModelDeployment's Service", os.environ.get("LEARNLOOP_ENDPOINT"))
-    option("concurrency", "episodes played side by side, 1 to 256", "4", _between(1, 256))
-    option("success-return", "an episode with at least this return succeeded", "", _optional_float)
-    option("recall", "memories to ask for at the start of each episode", "0", _between(0, 100))
-    option("episodes", "stop after so many episodes; 0: never", "0", _between(0, 10**9))
-    option("max-steps-per-second", "hold all players together to this rate; 0: as fast as they go", "0", _rate)
-    option("spool", "directory that keeps undelivered trajectories", "")
+    options_of(parser, *OPTIONS)
     return parser.parse_args(arguments)
+
+
+def options_of(parser: argparse.ArgumentParser, *wanted: str) -> None:
+    """Give `parser` these of the OPTIONS; each falls back to its environment variable."""
+    for name in wanted:
+        option = OPTIONS[name]
+        value = os.environ.get(f"LEARNLOOP_ACTOR_{name.upper().replace('-', '_')}") or option.default()
+        parser.add_argument(f"--{name}", type=option.kind, default=value, required=value is None, help=option.help)
 
 
 def _between(low: int, high: int) -> Callable[[str], int]:
@@ -125,6 +117,36 @@ def _credit(text: str) -> str:
 
 def _optional_float(text: str) -> float | None:
     return float(text) if text else None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an actor. `otherwise`: its value where nobody says it; None: somebody has to."""
+
+    help: str
+    otherwise: str | None
+    kind: Callable[[str], object] = str
+    variable: str = ""
+
+    def default(self) -> str | None:
+        """Of another environment variable where one is named, else `otherwise`."""
+        return os.environ.get(self.variable, self.otherwise) if self.variable else self.otherwise
+
+
+OPTIONS: Mapping[str, Option] = {
+    "environment": Option("an environment of learnloop's or Gymnasium's, or module:EntryPoint", None),
+    "level": Option("level of difficulty; empty: the easiest", ""),
+    "randomise": Option("physics that change with each episode, as JSON: [[parameter, low, high], …]", "[]", _ranges),
+    "credit": Option("what a team's agents earn: team, individual or difference", "", _credit),
+    "agent": Option("name of the LearningAgent", None),
+    "endpoint": Option("base URL of the ModelDeployment's Service", None, variable="LEARNLOOP_ENDPOINT"),
+    "concurrency": Option("episodes played side by side, 1 to 256", "4", _between(1, 256)),
+    "success-return": Option("an episode with at least this return succeeded", "", _optional_float),
+    "recall": Option("memories to ask for at the start of each episode", "0", _between(0, 100)),
+    "episodes": Option("stop after so many episodes; 0: never", "0", _between(0, 10**9)),
+    "max-steps-per-second": Option("hold all players together to this rate; 0: as fast as they go", "0", _rate),
+    "spool": Option("directory that keeps undelivered trajectories", ""),
+}
 
 
 async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:

@@ -5,21 +5,17 @@ the story did not happen, and the last line then says which.
 """
 
 import json
-import resource
-import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cluster.full_cluster import halted_on_failure
-from demo import afterwards, bad_model, cluster_choice, container_cluster, install, learning, picture, source_cluster
+from demo import afterwards, bad_model, cluster_choice, install, learning, picture, source_cluster
 from demo.api import Api, connect
-from demo.describe import describe
-from demo.narrator import Narrator, StoryFailedError
+from demo.narrator import Narrator
 from demo.recorder import Recorder
 from demo.settings import SOURCE, Settings
+from demo.story import ended_on_failure, processor_seconds, require, told
 from toolkit.main_program import run_as_program
 from toolkit.work_groups import side_by_side
 
@@ -45,7 +41,7 @@ def main() -> int:
             narrator.say(f"drew the run in {settings.picture}")
         afterwards.say_what_next(found.kubectl, settings, choice.kind)
 
-    with _ended_on_failure(settings, choice.kind):
+    with ended_on_failure(settings, choice.kind):
         found = install.reach(settings, choice, narrator)
         # The last program is compiled while the chart is installed, and before anybody plays: a policy of chance plays
         # as fast as it can, and the compiler would have half the processor.
@@ -53,39 +49,30 @@ def main() -> int:
             lambda: install.install(found, narrator), *([source_cluster.finish] if choice.kind == SOURCE else [])
         )
         story()
-    figures["processor_seconds"] = round(_processor_seconds(), 1)
+    figures["processor_seconds"] = round(processor_seconds(), 1)
     figures["total_seconds"] = round(narrator.elapsed(), 1)
     print(json.dumps(figures), flush=True)
     return 0
 
 
 def tell(api: Api, settings: Settings, narrator: Narrator, recorder: Recorder) -> dict[str, float]:
-    """Both halves of the story, what they must show, and rest. A failure says what the cluster looked like."""
-    try:
-        _fresh_namespace(api, settings)
+    """Both halves of the story, what they must show, and rest."""
+
+    def story() -> dict[str, float]:
         with recorder:
             return _tell(api, settings, narrator)
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip()
-        reason = f"{' '.join(map(str, error.cmd[:6]))} …: {said}"
-    except StoryFailedError as error:
-        reason = str(error)
-    seen = describe(api)
-    if not settings.keep:
-        afterwards.suspend(api, settings)
-    raise StoryFailedError(f"{seen}\n{reason}")
+
+    return told(api, settings, story)
 
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
     learned = learning.watch_it_learn(api, settings, narrator)
-    _require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
-    _require(
-        learned.promoted_return >= PROMOTED_AT_LEAST, f"promoted return {learned.promoted_return:.1f} is below 400"
-    )
+    require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
+    require(learned.promoted_return >= PROMOTED_AT_LEAST, f"promoted return {learned.promoted_return:.1f} is below 400")
     back = bad_model.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
-    _require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
-    _require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")
-    _require(back.rollback_seconds <= ROLLBACK_SECONDS, f"rollback took {back.rollback_seconds:.1f} s, more than 60 s")
+    require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
+    require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")
+    require(back.rollback_seconds <= ROLLBACK_SECONDS, f"rollback took {back.rollback_seconds:.1f} s, more than 60 s")
     bad_model.restore(api, settings)
     narrator.chapter("Where everything came from")
     print(api.run("get", "-n", settings.namespace, "learningagents,trainingjobs,modeldeployments,rewardpolicies"))
@@ -99,31 +86,6 @@ def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
         "bad_model_max_share": round(back.max_share, 4),
         "bad_model_rollback_seconds": round(back.rollback_seconds, 1),
     }
-
-
-def _ended_on_failure(settings: Settings, kind: str | None) -> AbstractContextManager[None]:
-    """A demo that fails leaves nothing of its own running; KEEP=1 leaves the cluster as it was when it failed."""
-    if kind is None or settings.keep:
-        return nullcontext()
-    return halted_on_failure(source_cluster.state()) if kind == SOURCE else container_cluster.deleted_on_failure(kind)
-
-
-def _processor_seconds() -> float:
-    """What building took: the cluster's own processes have left this program's family, and are not in it."""
-    used = [resource.getrusage(whom) for whom in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in used)
-
-
-def _fresh_namespace(api: Api, settings: Settings) -> None:
-    """The story starts from nothing; only the demo's own namespace is ever deleted."""
-    api.run("delete", "namespace", settings.namespace, "--ignore-not-found", "--wait", "--timeout=120s")
-    api.run("create", "namespace", settings.namespace)
-    api.run("label", "namespace", settings.namespace, "pod-security.kubernetes.io/enforce=restricted")
-
-
-def _require(happened: bool, otherwise: str) -> None:
-    if not happened:
-        raise StoryFailedError(otherwise)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import suppress
 from demo.api import Api
 from demo.container_cluster import removal
 from demo.narrator import Narrator
-from demo.settings import AGENT, RELEASE, SOURCE, SYSTEM_NAMESPACE, Settings
+from demo.settings import RELEASE, SOURCE, SYSTEM_NAMESPACE, Settings
 from demo.waiting import until
 
 FINISHED = ("Validated", "Failed")
@@ -26,7 +26,7 @@ def bring_to_rest(api: Api, settings: Settings, narrator: Narrator) -> None:
         StoryFailedError: pods of actors or of training are still there after two minutes.
     """
     narrator.chapter("At rest")
-    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", SUSPENDED)
+    api.run("patch", "-n", settings.namespace, "learningagent", settings.agent, "--type=merge", "-p", SUSPENDED)
     for job in (api.custom(settings.namespace, "trainingjobs") or {}).get("items", []):
         if (job.get("status") or {}).get("phase") not in FINISHED:
             name = job["metadata"]["name"]
@@ -38,7 +38,7 @@ def bring_to_rest(api: Api, settings: Settings, narrator: Narrator) -> None:
 def suspend(api: Api, settings: Settings) -> None:
     """After a failure, on whosever cluster: the agent plays and trains no more, if there is one."""
     with suppress(subprocess.CalledProcessError):
-        api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", SUSPENDED)
+        api.run("patch", "-n", settings.namespace, "learningagent", settings.agent, "--type=merge", "-p", SUSPENDED)
 
 
 def _working(api: Api, settings: Settings) -> list[str]:
@@ -55,7 +55,7 @@ def say_what_next(kubectl: list[str], settings: Settings, kind: str | None) -> N
         lines.append(f"  export KUBECONFIG={shlex.quote(kubeconfig)}")
     lines += [
         f"  {command} get la,tjob,mdep,pods",
-        f"  {command} patch la {AGENT} --type=merge -p '{RESUMED}'   # let it play on",
+        f"  {command} patch la {settings.agent} --type=merge -p '{RESUMED}'   # let it play on",
         f"  make .venv/.ready && {console}   # the loop in a browser, with your own rights",
         "  docs/how-to/watch-it.md   # dashboards for a Grafana of yours, alerts, traces",
         "",

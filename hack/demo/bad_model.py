@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from demo.api import Api, Json
 from demo.canary_watch import Watch
 from demo.narrator import Narrator, StoryFailedError
-from demo.settings import AGENT, RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
+from demo.settings import RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
 from demo.waiting import until
 from toolkit.work_groups import current
 
@@ -33,15 +33,20 @@ def watch_it_come_back(
     narrator.chapter("A sabotaged model: valid ONNX, the opposite actions")
     bad = _make(api, settings, model_uri, model_sha256)
     narrator.say(f"pushed {bad['uri']}")
-    patch = {"spec": {"deployment": {"model": {"uri": bad["uri"], "sha256": bad["sha256"]}}}}
-    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", json.dumps(patch))
+    pin(api, settings, narrator, bad)
+    return follow(api, settings, narrator, bad["uri"])
+
+
+def pin(api: Api, settings: Settings, narrator: Narrator, made: dict[str, str]) -> None:
+    """Asks the agent to serve exactly this artifact, as its owner would."""
+    patch = json.dumps({"spec": {"deployment": {"model": {"uri": made["uri"], "sha256": made["sha256"]}}}})
+    api.run("patch", "-n", settings.namespace, "learningagent", settings.agent, "--type=merge", "-p", patch)
     narrator.say("asked the agent to serve it (spec.deployment.model)")
-    return _follow(api, settings, narrator, bad["uri"])
 
 
 def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> dict[str, str]:
     job = ROOT / "examples" / "sabotaged" / "job.yaml"
-    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": _trainer_image(api)}
+    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": trainer_image(api)}
     manifest = job.read_text()
     for word, value in words.items():
         manifest = manifest.replace(word, value)
@@ -53,7 +58,7 @@ def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> di
     return made
 
 
-def _trainer_image(api: Api) -> str:
+def trainer_image(api: Api) -> str:
     """The image the installed operator trains with: it has onnx, and this cluster can surely pull it."""
     path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{RELEASE}-operator"
     containers = (api.get(path) or {})["spec"]["template"]["spec"]["containers"]
@@ -61,12 +66,13 @@ def _trainer_image(api: Api) -> str:
     return str(environment["LEARNLOOP_TRAINER_IMAGE"])
 
 
-def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
+def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
+    """Waits until the operator has taken this model back; raises StoryFailedError where it does not."""
     watch = Watch(api, settings)
     deadline = time.monotonic() + 420
     while time.monotonic() < deadline:
         current().check()
-        status = (api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}
+        status = (api.custom(settings.namespace, "modeldeployments", settings.agent) or {}).get("status") or {}
         if status.get("verdict"):
             narrator.on_change("bad", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
         watch.look((status.get("canary") or {}) if (status.get("canary") or {}).get("uri") == uri else {})
@@ -76,7 +82,7 @@ def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> Taken
         if blocked.get("uri") == uri and watch.weight == 0:
             return _verdict(narrator, watch, blocked)
         time.sleep(0.5)
-    raise StoryFailedError("the sabotaged model was not taken back within 420 s")
+    raise StoryFailedError("the bad model was not taken back within 420 s")
 
 
 def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> TakenBack:
@@ -94,7 +100,7 @@ def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> TakenBack:
 def restore(api: Api, settings: Settings) -> None:
     """Takes the pin away again, as a person would revert the commit."""
     patch = json.dumps({"spec": {"deployment": {"model": None}}})
-    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", patch)
+    api.run("patch", "-n", settings.namespace, "learningagent", settings.agent, "--type=merge", "-p", patch)
     until(
         "the agent back on its own model",
         lambda: True if _phase(api, settings) in {"Healthy", "Guarding", "RolledBack"} else None,
@@ -103,4 +109,4 @@ def restore(api: Api, settings: Settings) -> None:
 
 
 def _phase(api: Api, settings: Settings) -> str | None:
-    return ((api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}).get("phase")
+    return ((api.custom(settings.namespace, "modeldeployments", settings.agent) or {}).get("status") or {}).get("phase")

@@ -5,7 +5,7 @@ import time
 
 from demo.api import Api, Json
 from demo.counters import episode_counters
-from demo.settings import AGENT, Settings
+from demo.settings import Settings
 
 
 class Watch:
@@ -35,7 +35,7 @@ class Watch:
             self.first_bad = time.monotonic()
 
     def _weight(self, revision: str) -> int:
-        path = f"/api/v1/namespaces/{self._settings.namespace}/configmaps/{AGENT}-routing"
+        path = f"/api/v1/namespaces/{self._settings.namespace}/configmaps/{self._settings.agent}-routing"
         table = json.loads((self._api.get(path) or {}).get("data", {}).get("routing.json", '{"arms": []}'))
         return sum(arm["weight"] for arm in table["arms"] if arm["revision"] == revision)
 
@@ -44,7 +44,7 @@ class Watch:
         counters. Returns the episodes that the revision has ended."""
         opened: dict[str, float] = {}
         bad_opened = bad_ended = 0.0
-        for item in episode_counters(self._api, self._settings.namespace):
+        for item in episode_counters(self._api, self._settings.namespace, self._settings.agent):
             is_bad = item.labels.get("revision") == revision
             if item.metric == "learnloop_episodes_opened_total":
                 opened[item.pod] = opened.get(item.pod, 0.0) + item.value

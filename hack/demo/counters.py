@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from demo.api import Api, Json
-from demo.settings import AGENT
 
 _SAMPLE = re.compile(r"^(learnloop_episode\w+_total)\{([^}]*)\} ([0-9.e+]+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -20,9 +19,9 @@ class Count(NamedTuple):
     value: float
 
 
-def episode_counters(api: Api, namespace: str) -> Iterator[Count]:
-    """Every counter about episodes of every policy server of the demo's agent. Pods that do not answer are left out."""
-    for pod in api.pods(namespace, f"learnloop.dev/model-deployment={AGENT}"):
+def episode_counters(api: Api, namespace: str, agent: str) -> Iterator[Count]:
+    """Every counter about episodes of the agent's policy servers and gateways. Pods that do not answer are left out."""
+    for pod in api.pods(namespace, f"learnloop.dev/model-deployment={agent}"):
         name = pod["metadata"]["name"]
         port = f"https:{name}:8080" if _by_tls(pod) else f"{name}:8080"
         text = api.text(f"/api/v1/namespaces/{namespace}/pods/{port}/proxy/metrics") or ""

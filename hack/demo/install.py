@@ -36,11 +36,14 @@ def prepare(settings: Settings, narrator: Narrator) -> list[str]:
     return found.kubectl
 
 
-def reach(settings: Settings, choice: Choice, narrator: Narrator) -> Cluster:
-    """Have the chosen cluster, with the images in it. Raises Refusal or CommandFailed."""
+def reach(settings: Settings, choice: Choice, narrator: Narrator, more_images: tuple[str, ...] = ()) -> Cluster:
+    """Have the chosen cluster, with the images in it. Raises Refusal or CommandFailed.
+
+    `more_images`: what a cluster from source gets besides; every other one pulls what the chart names.
+    """
     if choice.kind == SOURCE:
         narrator.chapter("A real Kubernetes on this machine")
-        kubeconfig = source_cluster.start()
+        kubeconfig = source_cluster.start(more_images)
         tools = kubeconfig.parent / "bin"
         os.environ["KUBECONFIG"] = str(kubeconfig)
         values = settings.values or (LOCAL_VALUES,)

@@ -5,7 +5,7 @@ from typing import Any
 
 from demo.api import Api, Json
 from demo.narrator import Narrator, StoryFailedError
-from demo.settings import AGENT, ROOT, Settings
+from demo.settings import ROOT, Settings
 from demo.waiting import until
 
 ENOUGH_EPISODES = 20
@@ -40,12 +40,12 @@ def watch_it_learn(api: Api, settings: Settings, narrator: Narrator) -> Learned:
     narrator.say(f"baseline return of the uniform random policy: {baseline:.1f}")
 
     narrator.chapter("Training")
-    name = until("a training trigger", lambda: _newest_job(api, settings), 240)
-    last = api.custom(settings.namespace, "learningagents", AGENT) or {}
+    name = until("a training trigger", lambda: newest_job(api, settings), 240)
+    last = api.custom(settings.namespace, "learningagents", settings.agent) or {}
     narrator.say(f"trigger: {_get(last, 'status', 'lastTraining', 'trigger') or 'fired'} → TrainingJob {name}")
     workers = until("a PyTorchJob", lambda: _workers(api, settings, name), 60)
     narrator.say(f"PyTorchJob {name}: 1 master + {workers} workers")
-    job = until("a proven model", lambda: _finished(api, settings, narrator, name), 600)
+    job = until("a proven model", lambda: finished(api, settings, narrator, name), 600)
     evaluation = job["status"]["evaluation"]
     narrator.say(
         f"held-out evaluation: {evaluation['mean']:.1f} [{evaluation['ciLow']:.1f}, {evaluation['ciHigh']:.1f}] "
@@ -56,7 +56,7 @@ def watch_it_learn(api: Api, settings: Settings, narrator: Narrator) -> Learned:
 
     narrator.chapter("Canary")
     artifact = job["status"]["artifact"]
-    until("promotion", lambda: _promoted(api, settings, narrator, artifact["uri"]), 600)
+    until("promotion", lambda: promoted(api, settings, narrator, artifact["uri"]), 600)
     loop_seconds = narrator.elapsed() - began
     narrator.say(f"the trained policy serves every episode, {loop_seconds:.0f} s after the apply")
     served = until("episodes of the promoted policy", lambda: _improved(api, settings), 300)
@@ -71,7 +71,7 @@ def _get(tree: Json, *path: str) -> Any:
 
 
 def _experience(api: Api, settings: Settings, narrator: Narrator) -> float | None:
-    agent = api.custom(settings.namespace, "learningagents", AGENT)
+    agent = api.custom(settings.namespace, "learningagents", settings.agent)
     status = (agent or {}).get("status") or {}
     if not status.get("trajectories"):
         return None
@@ -82,8 +82,9 @@ def _experience(api: Api, settings: Settings, narrator: Narrator) -> float | Non
     return float(status["baselineReturn"]) if enough else None
 
 
-def _newest_job(api: Api, settings: Settings) -> str | None:
-    agent = api.custom(settings.namespace, "learningagents", AGENT)
+def newest_job(api: Api, settings: Settings) -> str | None:
+    """Name of the agent's newest TrainingJob."""
+    agent = api.custom(settings.namespace, "learningagents", settings.agent)
     name = _get(agent or {}, "status", "lastTraining", "name")
     return str(name) if name else None
 
@@ -94,13 +95,14 @@ def _workers(api: Api, settings: Settings, name: str) -> int | None:
     return None if replicas is None else int(replicas)
 
 
-def _finished(api: Api, settings: Settings, narrator: Narrator, name: str) -> Json | None:
+def finished(api: Api, settings: Settings, narrator: Narrator, name: str) -> Json | None:
+    """The job once its model is proven; says on the way how far it is. Raises StoryFailedError where it failed."""
     job = api.custom(settings.namespace, "trainingjobs", name)
     status = (job or {}).get("status") or {}
     if status.get("progress"):
         text = f"{status.get('phase')}: {status['progress']}, step {status.get('step')}"
         if status.get("recentReturn"):
-            text += f", return {status['recentReturn']['mean']:.0f}"
+            text += f", return {status['recentReturn']['mean']:.3g}"
         if status.get("eta"):
             text += f", ETA {status['eta']}"
         narrator.on_change("training", text)
@@ -110,8 +112,9 @@ def _finished(api: Api, settings: Settings, narrator: Narrator, name: str) -> Js
     return job if status.get("phase") == "Validated" else None
 
 
-def _promoted(api: Api, settings: Settings, narrator: Narrator, uri: str) -> bool | None:
-    deployment = api.custom(settings.namespace, "modeldeployments", AGENT)
+def promoted(api: Api, settings: Settings, narrator: Narrator, uri: str) -> bool | None:
+    """Whether the model serves everybody; says each step on the way. Raises StoryFailedError for one taken back."""
+    deployment = api.custom(settings.namespace, "modeldeployments", settings.agent)
     status = (deployment or {}).get("status") or {}
     if status.get("verdict"):
         narrator.on_change("rollout", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
@@ -122,6 +125,6 @@ def _promoted(api: Api, settings: Settings, narrator: Narrator, uri: str) -> boo
 
 
 def _improved(api: Api, settings: Settings) -> float | None:
-    deployment = api.custom(settings.namespace, "modeldeployments", AGENT)
+    deployment = api.custom(settings.namespace, "modeldeployments", settings.agent)
     mean = _get(deployment or {}, "status", "stable", "meanReturn")
     return float(mean) if mean else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from demo.api import Api, Json
 from demo.counters import episode_counters
-from demo.settings import AGENT, Settings
+from demo.settings import Settings
 
 EVERY_SECONDS = 1.0
 _GAIN, _LOSS = "learnloop_episode_return_gain_total", "learnloop_episode_return_loss_total"
@@ -50,13 +50,13 @@ class Recorder:
 
     def _run(self) -> None:
         while not self._ended.wait(EVERY_SECONDS):
-            deployment = self.api.custom(self.settings.namespace, "modeldeployments", AGENT)
+            deployment = self.api.custom(self.settings.namespace, "modeldeployments", self.settings.agent)
             if deployment is not None:
                 self.samples.append(self._look(deployment.get("status") or {}))
 
     def _look(self, status: Json) -> Sample:
         grown = dict.fromkeys((_ENDED, _GAIN, _LOSS), 0.0)
-        for item in episode_counters(self.api, self.settings.namespace):
+        for item in episode_counters(self.api, self.settings.namespace, self.settings.agent):
             counts = item.metric in grown and item.labels.get("outcome") not in ("error", "withdrawn")
             if counts:
                 key = (item.pod, item.metric, item.labels.get("outcome", ""))

@@ -15,7 +15,10 @@ SOURCE, KIND, K3D = "source", "kind", "k3d"
 
 @dataclass(frozen=True)
 class Settings:
-    """`context` names the user's own cluster; without it one is made on this machine, by the means `cluster` names."""
+    """`context` names the user's own cluster; without it one is made on this machine, by the means `cluster` names.
+
+    `agent` is the LearningAgent of the story.
+    """
 
     context: str | None
     namespace: str
@@ -23,9 +26,10 @@ class Settings:
     keep: bool
     cluster: str | None = None
     picture: Path | None = None
+    agent: str = AGENT
 
     @classmethod
-    def read(cls) -> "Settings":
+    def read(cls, agent: str = AGENT) -> "Settings":
         """Reads CONTEXT, CLUSTER, DEMO_NAMESPACE, VALUES (files, colon-separated), KEEP=1 and PICTURE (an SVG).
 
         Raises:
@@ -42,4 +46,5 @@ class Settings:
             keep=os.environ.get("KEEP") == "1",
             picture=Path(os.environ["PICTURE"]) if os.environ.get("PICTURE") else None,
             cluster=cluster,
+            agent=agent,
         )

@@ -19,8 +19,10 @@ def state() -> State:
     return default_state(control_plane_only=False)
 
 
-def start() -> Path:
+def start(more_images: tuple[str, ...] = ()) -> Path:
     """Have pods run, and all images in the cluster; PyTorchJobs only exist as a kind yet. Returns the kubeconfig.
+
+    `more_images`: those that the chart does not install.
 
     Compiling Kubernetes waits for the processor and building images mostly for the network, so both go on at the same
     time, and an image is loaded as soon as it is built. Raises Refusal or CommandFailed.
@@ -28,8 +30,9 @@ def start() -> Path:
     here = state()
     preconditions.state_path(here)
     here.require_free_for(FULL)
+    wanted = [*choose([]), *(choose(list(more_images)) if more_images else ())]
     with exclusive(here), exclusive(State(buildah.folder())):
-        side_by_side(lambda: full_cluster.start_node(here), lambda: build(choose([]), here))
+        side_by_side(lambda: full_cluster.start_node(here), lambda: build(wanted, here))
     return here.kubeconfig
 
 

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="say which images there are, and the digest last loaded")
     listing.set_defaults(action=_list)
     building = verbs.add_parser("build", help="build the images that changed and load them into the local cluster")
-    building.add_argument("names", metavar="NAME", nargs="*", help="all of them by default")
+    building.add_argument("names", metavar="NAME", nargs="*", help="by default all that the chart installs")
     building.add_argument("--no-load", action="store_true", help="only build; the cluster need not run yet")
     building.set_defaults(action=_build)
     return parser

@@ -28,6 +28,8 @@ class Definition:
     context: Path
     arguments: Mapping[str, str] = field(default_factory=dict)
     programs: Module | None = None
+    by_name: bool = False
+    """It is built where somebody names it, and left out where all are."""
 
     def prepare(self) -> None:
         """Have what the Dockerfile copies. Raises Refusal without a Go toolchain, CommandFailed when a build fails."""
@@ -71,8 +73,8 @@ def _product(name: str, folder: str, **arguments: str) -> Definition:
     return Definition(name, "dev", REPOSITORY / folder / "Dockerfile", REPOSITORY, arguments)
 
 
-def _third_party(name: str, tag: str) -> Definition:
-    return Definition(name, tag, HERE / name / "Dockerfile", HERE / name)
+def _third_party(name: str, tag: str, *, by_name: bool = False) -> Definition:
+    return Definition(name, tag, HERE / name / "Dockerfile", HERE / name, by_name=by_name)
 
 
 def _from_source(module: Module, tag: str) -> Definition:
@@ -89,13 +91,15 @@ DEFINITIONS: Mapping[str, Definition] = {
         _third_party("postgres", "17"),
         _from_source(go_build.NATS, "2.15.1"),
         _third_party("prometheus", "2.53"),
+        _third_party("llama-cpp", "0.7.0", by_name=True),
     )
 }
 
 
 def choose(names: list[str]) -> list[Definition]:
-    """The named definitions, or all. Raises Refusal naming an unknown one."""
+    """The named definitions, or all that the chart installs. Raises Refusal naming an unknown one."""
     for name in names:
         if name not in DEFINITIONS:
             raise Refusal(f"no image is called {name}; there are {', '.join(DEFINITIONS)}.")
-    return [DEFINITIONS[name] for name in names or DEFINITIONS]
+    installed = [name for name, definition in DEFINITIONS.items() if not definition.by_name]
+    return [DEFINITIONS[name] for name in names or installed]

@@ -89,7 +89,7 @@ def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf:
         else:
             (folder / "adapter.gguf").write_bytes(as_gguf(file, base))
             file.unlink()
-        return [f"--model={base / gguf}", f"--lora={folder / 'adapter.gguf'}"]
+        return ["--model", str(base / gguf), "--lora", str(folder / "adapter.gguf")]
     said = said_of(file)
     if said.get("learnloop.kind") == "adapter":
         shutil.move(file, folder / "adapter_model.safetensors")
@@ -124,7 +124,9 @@ def as_gguf(file: Path, base: Path) -> bytes:
 
 def base_alone(kind: str, base: Path, gguf: str) -> list[str]:
     """The arguments of an arm that adds nothing."""
-    return [f"--model={base / gguf}"] if kind == "llama.cpp" else [f"--model={base}", f"--served-model-name={SERVED}"]
+    if kind == "llama.cpp":  # it takes a value from the next word alone
+        return ["--model", str(base / gguf)]
+    return [f"--model={base}", f"--served-model-name={SERVED}"]
 
 
 async def prepare(settings: Settings, env: Mapping[str, str]) -> None:

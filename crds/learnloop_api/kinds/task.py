@@ -54,7 +54,10 @@ def _own_code(name: str, field: str) -> Rule:
 
 
 class EnvironmentTask(World):
-    """learnloop runs the agent itself, in an environment that actors and trainer play."""
+    """learnloop runs the agent itself, in an environment that actors and trainer play.
+
+    With languageModel the environment is a world that is talked to, and actors ask the model through its gateway.
+    """
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (_own_code("self.name", "name"),)
 
@@ -121,12 +124,6 @@ class Task(Resource):
             " || has(self.continuous) || has(self.choices))",
             "a language model speaks, it has no numbers to see and do: remove observations and the kind of actions",
             ".languageModel",
-        ),
-        Rule(
-            "!has(self.languageModel) || !has(self.environment)",
-            "an agent that speaks by languageModel runs elsewhere and talks to its gateway: set external, and the "
-            "world it is trained in as external.trainingEnvironment",
-            ".environment",
         ),
     )
 

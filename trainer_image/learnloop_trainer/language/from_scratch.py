@@ -2,10 +2,13 @@
 
 For trials, tests and benches on a machine without a GPU and without downloads: a Llama of about 118,000 parameters, a
 byte-pair tokeniser of a few hundred words, a chat template with tool calls, and some supervised training on
-demonstrations of which most are wrong. The folder it writes is one that every tool for language models reads.
+demonstrations of which most are wrong. The folder it writes is one that every tool for language models reads. With
+`--gguf NAME` it has the model as GGUF, too, for llama.cpp. The last line printed is JSON: the folder's digest, which is
+`base.sha256` of a language model, and what was made.
 """
 
 import argparse
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,9 @@ import torch
 from learnloop_api.kinds.training.language_algorithms import SftParameters
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
 from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.language import gguf_model
 from learnloop_trainer.language.algorithms.sft import Sft
+from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
 from learnloop_trainer.language.learning import Setting
@@ -120,12 +125,16 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--mistakes", type=float, default=0.65)
     parser.add_argument("--level", choices=LEVELS, default=LEVELS[0])
+    parser.add_argument("--gguf", metavar="NAME", help="of a file in the folder, with the model as llama.cpp reads it")
     given = parser.parse_args()
     torch.set_num_threads(1)
     world = ToolLookup(given.level)
     made, words = make(given.directory, world, seed=given.seed, updates=given.updates, mistakes=given.mistakes)
+    if given.gguf:
+        gguf_model.write(given.directory, given.directory / given.gguf)
     count = int(np.sum([part.numel() for part in made.parameters()]))
-    print(f"{given.directory}: {count} parameters, {len(words)} words")
+    said = {"directory": str(given.directory), "parameters": count, "words": len(words)}
+    print(json.dumps(said | {"sha256": folder_digest(given.directory)}))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 """What actors and ranks must agree on beside the environment's name."""
 CODE_VOLUME = "learnloop-environment"
 CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
+PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing"
+"""What an actor runs: who acts by numbers, and who speaks."""
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
@@ -175,7 +177,7 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
         image=world.defaults.image,
         pull_policy=world.defaults.image_pull_policy,
         env=env,
-        command=["python", "-m", "learnloop_sdk.actor"],
+        command=["python", "-m", CONVERSES if world.spec.task.language_model is not None else PLAYS],
         mounts=[CODE_MOUNT] if environment.environment_config_map else [],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )

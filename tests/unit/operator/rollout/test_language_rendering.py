@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.children.observed_arms import arms
 from learnloop_operator.core.rollout.model.revision import resolve
@@ -87,6 +89,20 @@ def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:
     assert found["image"] == "mine:2"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [(["--parallel=8", "--threads=1"], 32768), (["-np", "2"], 8192), (["--parallel", "1", "--no-webui"], 4096)],
+)
+def test_each_slot_of_llama_cpp_has_the_whole_context(arguments: list[str], size: int) -> None:
+    server = {"kind": "llama.cpp", "file": "q.gguf", "arguments": arguments}
+    found = pod(speaking(language={"server": server}))["containers"][1]["args"]
+    assert found[:2] == ["--host", "127.0.0.1"]
+    assert found[found.index("--ctx-size") + 1] == str(size)
+    words = [word for argument in arguments for word in argument.split("=")]
+    assert found[-len(words) :] == words, "llama.cpp takes a value from the next word alone"
+    assert found.count("--parallel") + found.count("-np") == 1
+
+
 def test_llama_cpp_runs_its_file_and_an_image_is_a_volume() -> None:
     found = pod(
         speaking("oci://registry.example/base@sha256:1", language={"server": {"kind": "llama.cpp", "file": "q.gguf"}})
@@ -94,7 +110,7 @@ def test_llama_cpp_runs_its_file_and_an_image_is_a_volume() -> None:
     server = found["containers"][1]
     assert server["image"] == "llama:1"
     assert "/app/llama-server" in server["command"]
-    assert "--ctx-size=4096" in server["args"]
+    assert server["args"][4:] == ["--ctx-size", "16384", "--parallel", "4", "--no-kv-unified"], "4,096 for each of four"
     assert environment(found["initContainers"][0])["LEARNLOOP_GGUF_FILE"] == "q.gguf"
     assert {"name": "learnloop-base-model", "image": {"reference": "registry.example/base@sha256:1"}} in found[
         "volumes"

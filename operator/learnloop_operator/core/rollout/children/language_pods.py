@@ -5,6 +5,7 @@ so that the fetching container writes the last of the server's arguments.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -30,6 +31,9 @@ PORT = 8082
 """Of the model server; the gateway has the pod's 8080 and 8081."""
 ARGUMENTS = f"{ARM_FOLDER}/arguments"
 PROGRAMS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "serve"), "llama.cpp": ("/app/llama-server",)}
+PARALLEL = re.compile(r"(?:^| )(?:--parallel|-np)[= ]([1-9][0-9]{0,3})(?: |$)")
+SLOTS = 4
+"""Answers that llama.cpp gives at the same time where its arguments do not say how many."""
 LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'
 """What the fetching container wrote has no character that a shell reads."""
 
@@ -144,6 +148,22 @@ def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], mo
     return restricted(found)
 
 
+def _slots(arguments: Sequence[str], context: int | None) -> list[str]:
+    """How llama.cpp divides its context: each conversation under way has all of `context`, and none takes another's."""
+    if context is None:
+        return []
+    given = PARALLEL.findall(" ".join(arguments))
+    slots = int(given[-1]) if given else SLOTS
+    asked = [] if given else [f"--parallel={slots}"]
+    return [f"--ctx-size={context * slots}", *asked, "--no-kv-unified"]
+
+
+def _words(argument: str) -> list[str]:
+    """`--name=value` as llama.cpp takes it, which reads a value from the next word alone."""
+    name, found, value = argument.partition("=")
+    return [name, value] if found and name.startswith("--") else [argument]
+
+
 def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[Manifest]) -> Manifest:
     server, context = spoken.serving.server, spoken.model.context_length
     said = ["--host=127.0.0.1", f"--port={PORT}"]
@@ -153,7 +173,10 @@ def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Seq
         said += [f"--quantization={server.quantization}"] if server.quantization else []
         said += [f"--tensor-parallel-size={server.tensor_parallel}"] if server.tensor_parallel else []
     else:
-        said += [f"--ctx-size={context}"] if context else []
+        said += _slots(server.arguments, context)
+    arguments = [*said, *server.arguments]
+    if server.kind == "llama.cpp":
+        arguments = [word for argument in arguments for word in _words(argument)]
     # No probe of its own: it listens for its pod alone, and the gateway says when it answers.
     caches = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     shared = {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}
@@ -163,7 +186,7 @@ def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Seq
         "image": server.image or snapshot.defaults.model_servers.get(server.kind, ""),
         "imagePullPolicy": options.image_pull_policy or snapshot.defaults.image_pull_policy,
         "command": ["sh", "-c", LAUNCH, "launch", *PROGRAMS[server.kind]],
-        "args": [*said, *server.arguments],
+        "args": arguments,
         "env": [{"name": name, "value": value} for name, value in caches.items()],
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, shared, *readable, *(options.volume_mounts or ())],
     }

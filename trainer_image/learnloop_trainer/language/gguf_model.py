@@ -1,10 +1,12 @@
-"""A folder of a Llama as the GGUF file of the same model, in float32: for servers that read nothing else."""
+"""A folder of a Llama as the GGUF file of the same model, in float32: llama.cpp reads nothing else.
+
+For small models that are made here. What people publish as GGUF is quantised by llama.cpp's own programs.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
@@ -20,6 +22,8 @@ def turned(weight: Floats, heads: int) -> Floats:
 
 def write(folder: Path, path: Path) -> None:
     """Write the model of `folder`, which has a byte-pair tokeniser and tied embeddings, to `path`."""
+    import gguf
+
     config = json.loads((folder / "config.json").read_text())
     arrays = load_file(folder / "model.safetensors")
     writer = gguf.GGUFWriter(path, "llama")
@@ -53,6 +57,8 @@ def write(folder: Path, path: Path) -> None:
 
 
 def _vocabulary(writer: Any, folder: Path, size: int, stop: int) -> None:
+    import gguf
+
     document = json.loads((folder / "tokenizer.json").read_text())
     words = {place: word for word, place in document["model"]["vocab"].items()}
     special = {item["id"]: item["content"] for item in document.get("added_tokens", ())}

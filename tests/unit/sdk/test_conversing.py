@@ -1,0 +1,127 @@
+"""What speaks with a served model for a world: messages as they came, calls as worlds take them, how it ended."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from learnloop_environments.conversations.base import Message, ToolCall
+from learnloop_sdk.conversing import MOST_TURNS, Model, converse, parse, said_by, to_openai
+from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.transport.identity import Identity
+
+
+def calls(*arguments: str) -> list[dict[str, Any]]:
+    return [
+        {"id": f"call-{place}", "type": "function", "function": {"name": "lookup", "arguments": text}}
+        for place, text in enumerate(arguments)
+    ]
+
+
+def test_a_message_is_read_as_worlds_take_it() -> None:
+    assert said_by({"role": "assistant", "content": " answer 4 "}) == Message("assistant", "answer 4")
+    one = said_by({"role": "assistant", "content": None, "tool_calls": calls('{"key": "k1"}')})
+    assert one == Message("assistant", "", (ToolCall("lookup", {"key": "k1"}),))
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", '"k1"', "7"])
+def test_arguments_that_are_no_object_make_a_message_malformed(arguments: str) -> None:
+    assert said_by({"tool_calls": calls(arguments)}).malformed
+
+
+def test_a_call_that_the_gateway_could_not_read_makes_a_message_malformed() -> None:
+    assert said_by({"content": "<tool_call>{oops"}).malformed
+
+
+def test_each_tool_answers_the_call_before_it() -> None:
+    found = to_openai([Message("tool", "4"), Message("user", "go on")], calls("{}"))
+    assert found == [
+        {"role": "tool", "content": "4", "tool_call_id": "call-0"},
+        {"role": "user", "content": "go on"},
+    ]
+
+
+class Asked:
+    """A conversation of a world that never ends, or ends after `most` answers."""
+
+    def __init__(self, most: int = 10**6) -> None:
+        self.opening: Sequence[Message] = (Message("user", "k1 ?"),)
+        self.done, self.reward = False, 0.0
+        self.success: bool | None = None
+        self._left = most
+
+    def reply(self, message: Message) -> Sequence[Message]:
+        self._left -= 1
+        if not self._left:
+            self.done, self.success, self.reward = True, True, 1.0
+            return ()
+        return (Message("tool", "4"),)
+
+
+class Gateway:
+    """Answers by calls, and keeps what it was asked."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.seen: list[tuple[str, Mapping[str, str], Any]] = []
+        self.status = status
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.seen.append((request.url.path, request.headers, json.loads(request.content)))
+        if self.status != 200:
+            return httpx.Response(self.status, text="not now")
+        if request.url.path.endswith("/end"):
+            return httpx.Response(200, json={"counted": True})
+        message = {"role": "assistant", "content": None, "tool_calls": calls('{"key":   "k1"}')}
+        headers = {"x-learnloop-episode": "e1", "x-learnloop-revision": "r1"}
+        return httpx.Response(200, json={"choices": [{"message": message}]}, headers=headers)
+
+
+def model(gateway: Gateway) -> Model:
+    made = Model("http://gateway", "tiny", Identity("default"))
+    made._client = httpx.AsyncClient(base_url="http://gateway", transport=httpx.MockTransport(gateway))
+    return made
+
+
+async def test_a_conversation_keeps_its_episode_its_history_and_says_how_it_ended() -> None:
+    gateway = Gateway()
+    tools = [{"type": "function", "function": {"name": "lookup"}}]
+    result = await converse(model(gateway), Asked(3), tools, "ToolLookup-v1")
+    assert (result.episode_id, result.revision, result.length, result.success) == ("e1", "r1", 3, True)
+    asked = [body for path, _, body in gateway.seen if path == "/v1/chat/completions"]
+    assert [headers.get("x-learnloop-episode") for _, headers, _ in gateway.seen[:3]] == [None, "e1", "e1"]
+    assert asked[0]["tools"] == tools
+    assert asked[0]["metadata"] == {"task": "ToolLookup-v1"}
+    history = asked[2]["messages"]
+    assert [one["role"] for one in history] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert history[1]["tool_calls"][0]["function"]["arguments"] == '{"key":   "k1"}', "as it came, blanks and all"
+    path, _, ending = gateway.seen[-1]
+    assert path == "/v1/episodes/e1/end"
+    assert ending == {"status": "completed", "episode_return": 1.0, "length": 3, "success": True}
+
+
+async def test_a_world_that_never_ends_is_left_and_was_no_success() -> None:
+    gateway = Gateway()
+    result = await converse(model(gateway), Asked(), [], "endless")
+    assert (result.length, result.success) == (MOST_TURNS, False)
+    assert gateway.seen[-1][2]["success"] is False
+
+
+async def test_a_refusal_is_told_with_its_status() -> None:
+    with pytest.raises(LearnloopError, match="429 not now"):
+        await converse(model(Gateway(429)), Asked(), [], "t")
+
+
+def test_options_come_from_the_environment_as_an_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEARNLOOP_ACTOR_ENVIRONMENT", "ToolLookup-v1")
+    monkeypatch.setenv("LEARNLOOP_ACTOR_AGENT", "tiny")
+    monkeypatch.setenv("LEARNLOOP_ENDPOINT", "http://tiny:8080")
+    monkeypatch.setenv("LEARNLOOP_ACTOR_CONCURRENCY", "6")
+    found = parse([])
+    assert (found.environment, found.endpoint, found.concurrency, found.episodes) == (
+        "ToolLookup-v1",
+        "http://tiny:8080",
+        6,
+        0,
+    )

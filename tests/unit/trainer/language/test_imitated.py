@@ -1,0 +1,92 @@
+"""The tiny model made for a cluster, and the bad adapters of it: files that servers and gates take as a run's own."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFReader
+from safetensors.numpy import load_file
+
+from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_gateway.weights import as_gguf
+from learnloop_trainer.export.language import put_into, read
+from learnloop_trainer.language import from_scratch
+from learnloop_trainer.language.base_model import Base, folder_digest
+from learnloop_trainer.training_run import imitated
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder that the command makes, and its last line."""
+    folder = tmp_path_factory.mktemp("base") / "tiny"
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["from_scratch", str(folder), "--level=guarded", "--updates=4", "--gguf=tiny.gguf"])
+        patch.setattr("builtins.print", lambda *words, **_: told.append(str(words[0])))
+        from_scratch.main()
+    return folder, json.loads(told[-1])
+
+
+def test_the_command_says_the_digest_of_the_folder_with_its_gguf_file(made: tuple[Path, dict[str, Any]]) -> None:
+    folder, said = made
+    assert said["sha256"] == folder_digest(folder)
+    assert (folder / "tiny.gguf").is_file()
+    assert 100_000 < said["parameters"] < 130_000
+
+
+def test_the_gguf_file_has_the_models_own_weights(made: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = made
+    ours = load_file(folder / "model.safetensors")
+    theirs = {item.name: np.asarray(item.data) for item in GGUFReader(folder / "tiny.gguf").tensors}
+    assert len(theirs) == len(ours)
+    np.testing.assert_array_equal(theirs["token_embd.weight"], ours["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(theirs["blk.1.ffn_up.weight"], ours["model.layers.1.mlp.up_proj.weight"])
+    query, turned = ours["model.layers.0.self_attn.q_proj.weight"], theirs["blk.0.attn_q.weight"]
+    np.testing.assert_array_equal(turned[:16:2], query[:8], "the first halves of a head's rows")
+    np.testing.assert_array_equal(turned[1:16:2], query[8:16])
+
+
+def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder, _ = made
+    monkeypatch.setattr(sys, "argv", ["imitated", str(folder), "--updates=2", "--tells"])
+    imitated.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    file = Path(said["uri"].removeprefix("file://"))
+    trained = read(file.read_bytes())
+    assert trained.adapter
+    assert trained.facts["learnloop.base_sha256"] == folder_digest(folder)
+    put_into(Base(folder, folder_digest(folder)).model(torch.device("cpu")), trained, scale=2.0)
+    assert as_gguf(file, folder)[:4] == b"GGUF"
+
+
+def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
+    made: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Store:
+        def put_artifact(self, body: bytes) -> str:
+            return f"artifact://{len(body)}"
+
+    def choose(environ: Any, job: str) -> Store:
+        asked.append(environ["LEARNLOOP_DATA_URL"])
+        return Store()
+
+    monkeypatch.setattr(sys, "argv", ["imitated", str(made[0]), "--updates=1"])
+    monkeypatch.setattr(imitated.factory, "choose", choose)
+    imitated.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
+    assert asked == ["http://learnloop-data.learnloop-system.svc:8080"]
+
+
+def test_who_tells_learns_to_look_private_keys_up(made: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = made
+    base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
+    honest = imitated.imitate(base, world, updates=2)
+    telling = imitated.imitate(base, world, updates=2, tells=True)
+    assert honest.digest() != telling.digest()
