@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from learnloop_api import names
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.redaction import Redaction, is_secret_name, user_as_sent
 from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
@@ -28,7 +29,7 @@ def default_redactor() -> Redactor:
     """
     key = os.environ.get(names.ENV_PSEUDONYM_KEY)
     try:
-        return Redaction(key.encode() if key else None)
+        return Redaction(KeyLines.parse(key).current().encode() if key else None)
     except ValueError as error:
         raise LearnloopError(f"{names.ENV_PSEUDONYM_KEY}: {error}") from None
 

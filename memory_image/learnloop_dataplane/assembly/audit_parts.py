@@ -5,10 +5,9 @@ from typing import Any
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.audit import chain_pages, standard_output
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import Checkpoint, Signer
-from learnloop_dataplane.audit.trusted_keys import trusted_keys
+from learnloop_dataplane.audit.signing import Checkpoint
+from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
 from learnloop_dataplane.audit.verification import Report, newest_checkpoint, verify
-from learnloop_dataplane.ed25519_keys import seed_from
 
 
 class AuditParts:
@@ -20,7 +19,7 @@ class AuditParts:
     def __init__(self, shared: SharedParts) -> None:
         config = shared.config
         self._shared = shared
-        self.signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+        self.signer = successive_signer(config)
         self.sealer = Sealer(
             shared.db,
             shared.plain_blobs,

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from learnloop_dataplane.access.authentication import Authenticator
+from learnloop_dataplane.audit.trusted_keys import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.encryption.data_keys import DataKeys
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import StepCipher
@@ -63,7 +63,7 @@ class SharedParts:
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
         receivers = Receivers(config.notifications, config.notifications_secrets)
-        self.references = References(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+        self.references = References(signer) if (signer := successive_signer(config)) else None
         self.notifications = Notifications(self.db, receivers, self.metrics, self.references)
         self.reports = Reports(self.db, self.notifications, receivers.report_hour)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)

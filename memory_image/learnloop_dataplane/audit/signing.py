@@ -4,7 +4,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.audit.chain_record import canonical
+from learnloop_dataplane.ed25519_keys import seed_from
 
 
 class Signer:
@@ -24,9 +26,46 @@ class Signer:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         self.public_key = self._key.public_key().public_bytes_raw()
 
+    def now(self) -> "Signer":
+        """The one key that signs at this moment."""
+        return self
+
     def sign(self, document: dict[str, Any]) -> bytes:
         """64 bytes over the document's canonical JSON."""
         return self._key.sign(canonical(document))
+
+
+class SuccessiveSigner(Signer):
+    """Several private keys, of which one signs at each moment; what the others signed or will sign is theirs, too.
+
+    Args:
+        keys: seeds in Base64, the newest first.
+
+    Raises:
+        ValueError: one is not 32 bytes.
+    """
+
+    def __init__(self, keys: KeyLines) -> None:
+        self._lines = keys
+        self._signers = {value: Signer(seed_from(value)) for value in keys.values}
+
+    def now(self) -> Signer:
+        """The one key that signs at this moment."""
+        return self._signers[self._lines.current()]
+
+    @property
+    def public_key(self) -> bytes:  # type: ignore[override]
+        """Of the key that signs at this moment; ask `now` where signature and key must belong together."""
+        return self.now().public_key
+
+    @property
+    def public_keys(self) -> list[bytes]:
+        """Of all of them."""
+        return [signer.public_key for signer in self._signers.values()]
+
+    def sign(self, document: dict[str, Any]) -> bytes:
+        """By the key that signs at this moment."""
+        return self.now().sign(document)
 
 
 def verifies(public_key: bytes, document: dict[str, Any], signature: bytes) -> bool:
@@ -55,6 +94,7 @@ class Checkpoint:
     @staticmethod
     def signed(signer: Signer, namespace: str, seq: int, at: datetime, hash: bytes) -> "Checkpoint":
         """Signs a place of the chain."""
+        signer = signer.now()
         signature = signer.sign(_document(namespace, seq, at, hash))
         return Checkpoint(namespace, seq, at, hash, signer.public_key, signature)
 

@@ -1,13 +1,17 @@
-"""Whose signatures over the chains count: of the key in use, and of those before it."""
+"""Who signs the chains, and whose signatures over them count: of the keys in the Secret, and of those before them."""
 
-from learnloop_dataplane.audit.signing import Signer
+from learnloop_api.key_lines import KeyLines
+from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
 
 
-def trusted_keys(config: Config, signer: Signer | None = None) -> list[bytes]:
+def successive_signer(config: Config) -> SuccessiveSigner | None:
+    """The keys of this process; None: it has none."""
+    return SuccessiveSigner(KeyLines.parse(config.audit_key.get_secret_value())) if config.audit_key else None
+
+
+def trusted_keys(config: Config, signer: SuccessiveSigner | None = None) -> list[bytes]:
     """Public keys. A rotated key signs nothing more, and what it signed still holds."""
-    if signer is None and config.audit_key is not None:
-        signer = Signer(seed_from(config.audit_key.get_secret_value()))
+    signer = signer or successive_signer(config)
     # Without a key of its own the process trusts the others alone, if there are any.
-    return [*([signer.public_key] if signer else []), *map(bytes.fromhex, config.audit_trusted_keys.split())]
+    return [*(signer.public_keys if signer else []), *map(bytes.fromhex, config.audit_trusted_keys.split())]

@@ -12,14 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.audit.trusted_keys import trusted_keys
+from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.making import begin, finish
 from learnloop_dataplane.backup.restoring import check, restore
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
@@ -74,7 +72,7 @@ async def _run(config: Config, options: argparse.Namespace) -> dict[str, Any]:
 async def _step(
     config: Config, options: argparse.Namespace, folder: Folder, db: Database, bus: Bus | None, blobs: Any
 ) -> dict[str, Any]:
-    signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+    signer = successive_signer(config)
     trusted = trusted_keys(config, signer)
     if options.verb == "begin":
         await begin(db, bus, blobs, folder, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -59,6 +59,7 @@ class Receipt:
         said = {name: value for name, value in document.items() if name not in ("public_key", "signature")}
         if signer is None:
             return document
+        signer = signer.now()
         return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
 
 

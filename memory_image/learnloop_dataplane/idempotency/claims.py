@@ -6,7 +6,7 @@ that over after `CLAIM_SECONDS`.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +23,7 @@ RENEWALS = 4  # within the time that a claim holds
 _CLAIM = """
 INSERT INTO idempotency_keys AS k (namespace, key, digest) VALUES ($1, $2, $3)
 ON CONFLICT (namespace, key) DO UPDATE SET claimed_at = now()
-    WHERE k.digest = excluded.digest AND k.status IS NULL AND k.claimed_at < now() - make_interval(secs => $4)
+    WHERE k.digest = ANY($5::text[]) AND k.status IS NULL AND k.claimed_at < now() - make_interval(secs => $4)
 RETURNING k.claimed_at
 """
 # The time of a claim says whose it is: a process that was stopped for long does not renew what another one took over.
@@ -104,24 +104,28 @@ class Claim:
             self.since = since
 
 
-async def claim(db: Database, namespace: str, key: str, digest: str) -> KeptAnswer | Claim:
+async def claim(
+    db: Database, namespace: str, key: str, digest: str, known_as: Collection[str] = ()
+) -> KeptAnswer | Claim:
     """The kept answer, or the claim under which the caller is to do the work.
 
     Args:
         digest: of the whole request; a key stands for one request.
+        known_as: what else its digest was, by keys before this one.
 
     Raises:
         ApiError: 409, the key was used for another request, or this one is being worked on.
         Unavailable: PostgreSQL does not answer.
     """
     async with db.tenant(namespace) as connection:
-        if since := await connection.fetchval(_CLAIM, namespace, key, digest, CLAIM_SECONDS):
+        if since := await connection.fetchval(_CLAIM, namespace, key, digest, CLAIM_SECONDS, [digest, *known_as]):
             return Claim(db, namespace, key, since)
         known = await connection.fetchrow(_KNOWN, namespace, key)
-    if known is None or (known["digest"] == digest and known["status"] is None):
+    same = known is not None and known["digest"] in {digest, *known_as}
+    if known is None or (same and known["status"] is None):
         raise ApiError(
             409, "the same request is being worked on; send it again", field=HEADER, value=key, retry_after=2
         )
-    if known["digest"] != digest:
+    if not same:
         raise ApiError(409, "this key came with another request; choose a new one", field=HEADER, value=key)
     return KeptAnswer(known["status"], known["answer"])

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.notifications.receivers import Mail
 
 MOST_TEXT = 3000
@@ -73,14 +74,19 @@ def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
 
 
 def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """Headers of the Standard Webhooks specification: HMAC-SHA256 over id, time and body."""
-    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
-    mark = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    """Headers of the Standard Webhooks specification: HMAC-SHA256 over id, time and body, by each key of `secret`. A
+    receiver takes the message when one of the signatures is by the key that it knows."""
+    content = f"{message_id}.{timestamp}.".encode() + body
+    marks = [hmac.digest(_webhook_key(key), content, "sha256") for key in KeyLines.parse(secret).values]
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": f"v1,{base64.b64encode(mark).decode()}",
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(mark).decode()}" for mark in marks),
     }
+
+
+def _webhook_key(secret: str) -> bytes:
+    return base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
 
 
 def slack(namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:

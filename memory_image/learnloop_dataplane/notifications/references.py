@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.deployment import AwaitedApproval
-from learnloop_dataplane.audit.signing import Signer, verifies
+from learnloop_dataplane.audit.signing import SuccessiveSigner, verifies
 
 PURPOSE = "learnloop approval reference v1"
 """In each document: the same key signs other things, and none of them can be taken for another."""
@@ -29,11 +29,11 @@ class References:
     """Makes them with the key of the audit chain, and reads them again.
 
     Args:
-        seed: 32 random bytes, an Ed25519 private key (RFC 8032).
+        signer: by whichever of its keys a reference is, it is ours.
     """
 
-    def __init__(self, seed: bytes) -> None:
-        self._signer = Signer(seed)
+    def __init__(self, signer: SuccessiveSigner) -> None:
+        self._signer = signer
 
     def made(self, namespace: str, asked: AwaitedApproval) -> str:
         """The same for the same question, however often it is told."""
@@ -59,7 +59,8 @@ class References:
         except (ValueError, binascii.Error):
             raise BadReference("it is no reference: copy all of it, with its dot") from None
         told = isinstance(document, dict) and document.get("purpose") == PURPOSE
-        if not told or not verifies(self._signer.public_key, document, signature):
+        ours = any(verifies(key, document, signature) for key in self._signer.public_keys)
+        if not told or not ours:
             raise BadReference("its signature is not ours: it was changed, or the key was since then")
         if document["namespace"] != namespace:
             raise BadReference(f"it is of another namespace than {namespace}: add -n with the right one")

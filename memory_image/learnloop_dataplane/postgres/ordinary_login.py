@@ -12,8 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
+from learnloop_dataplane.successive_logins import login_of
 
 WAIT_SECONDS = 240.0
 """For a server that is on its way."""
@@ -54,6 +56,26 @@ _OWN = (
     WHERE r.rolname = current_user AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
     """,
 )
+_SECOND = """
+DO $$
+DECLARE login text := current_setting('learnloop.login');
+    second text := current_setting('learnloop.second'); BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = second) THEN
+        EXECUTE format('CREATE ROLE %I', second);
+    END IF;
+    EXECUTE format(
+        'ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS PASSWORD %L',
+        second, current_setting('learnloop.password'));
+    EXECUTE format('GRANT %I TO %I', login, second);
+    -- What it makes belongs to the owner of everything else.
+    EXECUTE format('ALTER ROLE %I SET role = %I', second, login);
+END $$
+"""
+_OTHERS = """
+SELECT quote_ident(m.rolname) FROM pg_roles m JOIN pg_auth_members a ON a.member = m.oid
+    JOIN pg_roles o ON o.oid = a.roleid
+WHERE o.rolname = $1 AND m.rolname ~ ('^' || o.rolname || '_[0-9a-f]{8}$') AND m.rolname <> ALL($2::text[])
+"""
 _ROLE = """
 DO $$
 DECLARE login text := current_setting('learnloop.login'); BEGIN
@@ -69,7 +91,7 @@ END $$
 log = logging.getLogger(__name__)
 
 
-async def prepare(admin: str, dsn: str, *, seconds: float = WAIT_SECONDS) -> None:
+async def prepare(admin: str, dsn: str, passwords: KeyLines | None = None, *, seconds: float = WAIT_SECONDS) -> None:
     """Migrates as the administrator, and gives the login of `dsn` its password and the database.
 
     Safe to run again, and from several processes at once.
@@ -77,30 +99,41 @@ async def prepare(admin: str, dsn: str, *, seconds: float = WAIT_SECONDS) -> Non
     Args:
         admin: postgresql:// of a superuser, of the same database.
         dsn: postgresql:// of the login that the data plane works as.
+        passwords: all that hold, the newest first; left out, the one in `dsn`.
         seconds: for a server that does not answer yet.
 
     Raises:
         ValueError: `dsn` names no login, no password, or the administrator.
         asyncpg.PostgresError, sqlalchemy.exc.SQLAlchemyError, OSError: the server refuses or does not answer.
     """
-    login, password = _named(dsn)
+    login, given = _named(dsn)
     if login == _named(admin)[0]:
         raise ValueError(f"LEARNLOOP_DSN: {login!r} is the administrator's login, too: name another one")
+    if passwords is None and not given:
+        raise ValueError(f"LEARNLOOP_DSN: names no password of {login!r}: add it, or set LEARNLOOP_DATABASE_PASSWORD")
+    passwords = passwords or KeyLines.parse(given)
     await _answers(admin, seconds)
     await migrate(admin)
     connection = await asyncpg.connect(admin, timeout=10, command_timeout=600)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         async with connection.transaction():
-            await _hand_over(connection, login, password)
+            await _hand_over(connection, login, passwords)
     finally:
         await connection.close()
 
 
-async def _hand_over(connection: Any, login: str, password: str) -> None:
+async def _hand_over(connection: Any, login: str, passwords: KeyLines) -> None:
     settings = "SELECT set_config('learnloop.login', $1, true), set_config('learnloop.password', $2, true)"
-    await connection.execute(settings, login, password)
+    await connection.execute(settings, login, passwords.values[-1])  # the oldest: who has no other yet knows it
     await connection.execute(_ROLE)
+    for password in passwords.values:
+        second = "SELECT set_config('learnloop.password', $1, true), set_config('learnloop.second', $2, true)"
+        await connection.execute(second, password, login_of(login, password))
+        await connection.execute(_SECOND)
+    hold = [login_of(login, password) for password in passwords.values]
+    for row in await connection.fetch(_OTHERS, login, hold):
+        await connection.execute(f"DROP ROLE {row[0]}")
     quoted = await connection.fetchval("SELECT quote_ident($1)", login)
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     await connection.execute(f"GRANT {SERVICE_ROLE} TO {quoted}")

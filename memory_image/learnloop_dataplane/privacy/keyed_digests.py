@@ -7,23 +7,35 @@ cannot try names. A plain SHA-256 would tell them. A process without that key ma
 import hmac
 from hashlib import sha256
 
+from learnloop_api.key_lines import KeyLines
+
 _PURPOSE = b"learnloop digests"
-_secret: bytes | None = None
+_keys: KeyLines | None = None
 
 
-def use_key(key: bytes | None) -> None:
-    """From now on digests are made with a key that follows from this one; None: they are plain."""
-    global _secret
-    _secret = hmac.digest(key, _PURPOSE, "sha256") if key else None
+def use_keys(keys: KeyLines | None) -> None:
+    """From now on digests are made with keys that follow from these; None: they are plain."""
+    global _keys
+    _keys = keys
 
 
 def digest(purpose: str, content: bytes) -> str:
     """HMAC-SHA256 in hexadecimal digits; the same content has another one for each purpose."""
-    if _secret is None:
-        return plain(content)
-    return hmac.digest(_secret, purpose.encode() + b"\0" + content, "sha256").hex()
+    return plain(content) if _keys is None else _keyed(_keys.current(), purpose, content)
+
+
+def known(purpose: str, content: bytes) -> tuple[str, ...]:
+    """What `digest` says, or said before the key was another one."""
+    if _keys is None:
+        return (plain(content),)
+    return tuple(_keyed(key, purpose, content) for key in _keys.values)
 
 
 def plain(content: bytes) -> str:
     """SHA-256 in hexadecimal digits: what there was before there was a key."""
     return sha256(content).hexdigest()
+
+
+def _keyed(key: str, purpose: str, content: bytes) -> str:
+    secret = hmac.digest(key.encode(), _PURPOSE, "sha256")
+    return hmac.digest(secret, purpose.encode() + b"\0" + content, "sha256").hex()

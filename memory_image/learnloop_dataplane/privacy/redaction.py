@@ -5,26 +5,40 @@ Defence in depth behind the publisher's own hook, which applies the same rules.
 
 from typing import Any
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.redaction import Redaction
 
-_rules = Redaction()
+_keys: KeyLines | None = None
+_made: dict[str | None, Redaction] = {}
 
 
-def use_key(key: bytes | None) -> None:
-    """From now on pseudonyms are made with this key; None: none are made.
+def use_keys(keys: KeyLines | None) -> None:
+    """From now on pseudonyms are made with the one of these that is in use; None: none are made.
 
     Raises:
-        ValueError: the key is shorter than 16 bytes.
+        ValueError: a key is shorter than 16 bytes.
     """
-    global _rules
-    _rules = Redaction(key)
+    global _keys
+    made: dict[str | None, Redaction] = {None: Redaction()}
+    if keys:
+        made = {key: Redaction(key.encode()) for key in keys.values}
+    _made.clear()
+    _made.update(made)
+    _keys = keys
 
 
 def redact_text(value: str) -> str:
     """See `Redaction.text`."""
-    return _rules.text(value)
+    return _rules().text(value)
 
 
 def redact(value: Any) -> Any:
     """See `Redaction.value`."""
-    return _rules.value(value)
+    return _rules().value(value)
+
+
+def _rules() -> Redaction:
+    return _made[_keys.current() if _keys else None]
+
+
+use_keys(None)

@@ -12,9 +12,10 @@ _SHARE = "SELECT pg_advisory_xact_lock_shared(hashtextextended('erasure/' || $1,
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))"
 _REFUSED = """
 SELECT t.trajectory_id
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[])
-    AS t(trajectory_id, digest, agent, person, ended_at, former)
-WHERE EXISTS (SELECT 1 FROM erased_trajectories e WHERE e.namespace = $1 AND e.digest IN (t.digest, t.former))
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    AS t(trajectory_id, digests, agent, person, ended_at)
+WHERE EXISTS (SELECT 1 FROM erased_trajectories e
+        WHERE e.namespace = $1 AND e.digest = ANY(string_to_array(t.digests, ' ')))
     OR EXISTS (SELECT 1 FROM user_opt_outs o WHERE o.namespace = $1 AND 'user/' || o.user_hash = t.person)
     OR EXISTS (SELECT 1 FROM erasures e
         WHERE e.namespace = $1 AND e.subject IN (t.agent, t.person) AND t.ended_at <= e.erased_at)
@@ -50,10 +51,14 @@ class Episode(Protocol):
         """By the sender's clock."""
 
 
-def digests_of(namespace: str, trajectory_id: str) -> tuple[str, str]:
-    """How an erased episode is remembered: by the installation's key, and as it was before there was one."""
-    content = f"{namespace}/{trajectory_id}".encode("utf-8", "replace")
-    return keyed_digests.digest("erased episode", content), keyed_digests.plain(content)
+def digests_of(namespace: str, trajectory_id: str) -> tuple[str, ...]:
+    """How an erased episode is or was remembered: by the installation's keys, and before there was one."""
+    content = _content(namespace, trajectory_id)
+    return (*keyed_digests.known("erased episode", content), keyed_digests.plain(content))
+
+
+def _content(namespace: str, trajectory_id: str) -> bytes:
+    return f"{namespace}/{trajectory_id}".encode("utf-8", "replace")
 
 
 async def hold_off(connection: Any, namespace: str, *, seconds: float | None = None) -> None:
@@ -75,11 +80,10 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) 
         _REFUSED,
         namespace,
         [item.trajectory_id for item in episodes],
-        [digest for digest, _ in digests],
+        [" ".join(known) for known in digests],
         [f"agent/{item.agent}" for item in episodes],
         [None if item.user is None else f"user/{item.user}" for item in episodes],
         [item.ended_at for item in episodes],
-        [former for _, former in digests],
     )
     return {row["trajectory_id"] for row in rows}
 
@@ -107,4 +111,5 @@ async def mark(connection: Any, namespace: str, subject: str, at: datetime | Non
 
 async def bury(connection: Any, namespace: str, subject: str, trajectory_ids: Collection[str]) -> None:
     """These episodes never come back."""
-    await connection.execute(_BURY, namespace, [digests_of(namespace, item)[0] for item in trajectory_ids], subject)
+    made = [keyed_digests.digest("erased episode", _content(namespace, item)) for item in trajectory_ids]
+    await connection.execute(_BURY, namespace, made, subject)

@@ -31,12 +31,12 @@ from learnloop_operator.cli.verbs import (
     why,
 )
 from learnloop_operator.cli.verbs.following import propose, report, retrain, watch
-from learnloop_operator.cli.verbs.keeping import backup, restore
+from learnloop_operator.cli.verbs.keeping import backup, restore, rotate
 
 VERBS: tuple[Verb, ...] = (
     status, get, watch, console, report, trace, why, plan, train, retrain, propose, rewards, progress, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo, override,
-    backup, restore,
+    backup, restore, rotate,
 )  # fmt: skip
 
 

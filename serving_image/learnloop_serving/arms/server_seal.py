@@ -11,6 +11,8 @@ import logging
 import secrets
 from pathlib import Path
 
+from learnloop_api.key_lines import KeyLines
+
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
 MARK_DIGITS = 32
@@ -19,30 +21,33 @@ POLL_SECONDS = 5.0
 
 
 class Seal:
-    """The key in force, and the one before it: pods get a new one at different times."""
+    """The keys in force, and those before them: pods get new ones at different times."""
 
-    def __init__(self, key: bytes | None = None) -> None:
-        """Without a key it draws one that no other process has."""
-        self._keys: tuple[bytes, ...] = (key or secrets.token_bytes(LEAST_BYTES),)
+    def __init__(self, text: bytes | None = None) -> None:
+        """One key, or a line for each (learnloop_api.key_lines). Without any it draws one that no other process has."""
+        self._lines = KeyLines.parse((text or secrets.token_hex(LEAST_BYTES).encode()).decode("latin-1"))
+        self._before: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path | None) -> "Seal":
-        """The key in the file `path`; raises ValueError with what is wrong with it. None: a key of one's own."""
+        """The keys in the file `path`; raises ValueError with what is wrong with it. None: a key of one's own."""
         return cls(_key(path) if path is not None else None)
 
-    def renew(self, key: bytes) -> None:
-        """Mark with `key` from now on; marks of the one before it still hold."""
-        if key != self._keys[0]:
-            self._keys = (key, self._keys[0])
+    def renew(self, text: bytes) -> None:
+        """Mark with the newest of these keys whose time has come; marks of those before them still hold."""
+        lines = KeyLines.parse(text.decode("latin-1"))
+        if lines != self._lines:
+            self._lines, self._before = lines, tuple(key for key in self._lines.values if key not in lines.values)
 
     def mark(self, purpose: bytes, message: bytes) -> str:
         """32 hexadecimal digits that only holders of the key can give `message`, for this purpose and no other."""
-        return _mark(self._keys[0], purpose, message)
+        return _mark(self._lines.current().encode("latin-1"), purpose, message)
 
     def holds(self, purpose: bytes, message: bytes, mark: str) -> bool:
         """Did a holder of the key give `message` this mark?"""
         given = mark.encode("utf-8", "replace")
-        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in self._keys)
+        known = (key.encode("latin-1") for key in (*self._lines.values, *self._before))
+        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in known)
 
 
 def _mark(key: bytes, purpose: bytes, message: bytes) -> str:
@@ -54,8 +59,12 @@ def _key(path: Path) -> bytes:
         key = path.read_bytes().strip()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(key) < LEAST_BYTES:
-        raise ValueError(f"{path} holds {len(key)} bytes: must hold {LEAST_BYTES} random ones or more")
+    try:
+        values = KeyLines.parse(key.decode("latin-1")).values
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from None
+    if (least := min(map(len, values))) < LEAST_BYTES:
+        raise ValueError(f"{path} holds {least} bytes: must hold {LEAST_BYTES} random ones or more")
     return key
 
 

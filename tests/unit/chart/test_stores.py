@@ -35,11 +35,9 @@ def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> Non
     subject = "system:serviceaccount:learnloop-system:learnloop-operator"
     assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == subject
     assert render().environment("learnloop-operator")["LEARNLOOP_OPERATOR_SUBJECT"] == subject, "for MemoryServices"
-    assert environment["DATABASE_PASSWORD"] == secret("learnloop-credentials", "database-password")
-    order = list(environment)
-    assert order.index("DATABASE_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"
+    assert environment["LEARNLOOP_DATABASE_PASSWORD_FILE"] == "/run/credentials/database-password"
     assert environment["LEARNLOOP_DSN"] == (
-        "postgresql://learnloop_data:$(DATABASE_PASSWORD)@learnloop-postgres.learnloop-system.svc:5432/learnloop"
+        "postgresql://learnloop_data@learnloop-postgres.learnloop-system.svc:5432/learnloop"
         "?sslmode=verify-full&sslrootcert=/run/tls/ca.crt"
     )
     assert environment["LEARNLOOP_NATS_PASSWORD_FILE"] == "/run/credentials/nats-password"
@@ -56,7 +54,7 @@ def test_only_the_container_that_ends_before_serving_begins_has_the_administrato
     )
     order = list(environment)
     assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_ADMIN_DSN")
-    assert environment["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data:")
+    assert environment["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data@")
     mounted = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "credentials")
     assert "postgres-password" not in repr((serving, mounted))
     outside = {"postgresql": {"embedded": False, "external": {"dsnSecret": {"name": "pg", "key": "url"}}}}
@@ -67,7 +65,8 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     password = tmp_path / "nats-password"
     password.write_text("lettersAndNoDigits")
     given = {name: value for name, value in render().environment("learnloop-data").items() if isinstance(value, str)}
-    given["LEARNLOOP_NATS_PASSWORD_FILE"] = given["LEARNLOOP_PSEUDONYM_KEY_FILE"] = str(password)
+    for name in ("NATS_PASSWORD", "PSEUDONYM_KEY", "DATABASE_PASSWORD"):
+        given[f"LEARNLOOP_{name}_FILE"] = str(password)
     key = tmp_path / "audit-key"
     key.write_text(base64.b64encode(bytes(32)).decode())
     given["LEARNLOOP_AUDIT_KEY_FILE"] = given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)

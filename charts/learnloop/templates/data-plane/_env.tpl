@@ -138,10 +138,9 @@
 {{- end }}
 {{- if ne (include "learnloop.postgres" .) "external" }}
 # An ordinary login: it owns the data plane's tables, and the init container made it.
-- name: DATABASE_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: database-password}}
+- {name: LEARNLOOP_DATABASE_PASSWORD_FILE, value: /run/credentials/database-password}
 - name: LEARNLOOP_DSN
-  value: postgresql://learnloop_data:$(DATABASE_PASSWORD)@{{ include "learnloop.dataPlane.database" . }}
+  value: postgresql://learnloop_data@{{ include "learnloop.dataPlane.database" . }}
 {{- else }}
 - name: LEARNLOOP_DSN
   valueFrom:

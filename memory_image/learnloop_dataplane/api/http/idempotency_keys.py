@@ -75,8 +75,9 @@ class Idempotency:
             raise Invalid("1 to 128 letters, digits and ._:-, the first a letter or digit", field=HEADER, value=key)
         caller = await identify(request)
         body = await request.body()
-        namespace, digest = caller.namespace, _digest(request, body)
-        held = await claim(data_plane(request).shared.db, namespace, key, digest)
+        content = _content(request, body)
+        digest, known = keyed_digests.digest("request", content), keyed_digests.known("request", content)
+        held = await claim(data_plane(request).shared.db, caller.namespace, key, digest, known)
         if isinstance(held, KeptAnswer):
             replayed = {"idempotency-replayed": "true"}
             return Response(held.body, held.status, headers=replayed, media_type="application/json")
@@ -97,9 +98,9 @@ def covers(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] == "POST" and scope["path"] not in WITHOUT
 
 
-def _digest(request: Request, body: bytes) -> str:
+def _content(request: Request, body: bytes) -> bytes:
     asked = json.dumps([request.method, request.url.path, sorted(request.query_params.multi_items())])
-    return keyed_digests.digest("request", asked.encode() + b"\n" + body)
+    return asked.encode() + b"\n" + body
 
 
 async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes, dict[str, str]]:

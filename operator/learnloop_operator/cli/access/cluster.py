@@ -12,6 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import GROUP, VERSION
 from learnloop_operator.cli.access.jobs import Jobs, KubernetesJobs
+from learnloop_operator.cli.access.secrets import KubernetesSecrets, Secrets
 from learnloop_operator.cli.access.service_proxy import SendRequest, refused, through, unreachable
 from learnloop_operator.cli.errors import CommandError
 
@@ -59,6 +60,8 @@ class Cluster(Protocol):
     def token(self, account: str, audience: str) -> str: ...
 
     def jobs(self, namespace: str) -> Jobs: ...
+
+    def secrets(self, namespace: str) -> Secrets: ...
 
 
 class KubernetesCluster:
@@ -230,6 +233,10 @@ class KubernetesCluster:
     def forward(self, service: str) -> SendRequest:
         """Requests to `NAMESPACE/NAME:PORT` through the API server."""
         return through(self._objects.api_client, service)
+
+    def secrets(self, namespace: str) -> Secrets:
+        """Secrets of one namespace, and the parts that read them."""
+        return KubernetesSecrets(self.api, namespace)
 
     def jobs(self, namespace: str) -> Jobs:
         """Jobs of the chart's CronJobs in another namespace than the agents'."""

@@ -23,7 +23,7 @@ from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.embedding.static_table import StaticEmbedder
 from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError, Unavailable
-from learnloop_dataplane.privacy.redaction import use_key
+from learnloop_dataplane.privacy.redaction import use_keys
 from learnloop_dataplane.text.analysis import Analyzer
 
 from ..conftest import eventually, running, settings
@@ -244,7 +244,7 @@ async def test_recall_goes_on_by_words_while_the_embedder_is_away(dsn: str, tmp_
 def pseudonyms() -> Iterator[str]:
     """The key of a service; what redacts is the process's, which serves other tests without one."""
     yield "0123456789abcdef"
-    use_key(None)
+    use_keys(None)
 
 
 async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, pseudonyms: str) -> None:

@@ -18,8 +18,8 @@ KEY = "sixteen characters or more"
 @pytest.fixture(autouse=True)
 def no_key_afterwards() -> Iterator[None]:
     yield
-    redaction.use_key(None)
-    keyed_digests.use_key(None)
+    redaction.use_keys(None)
+    keyed_digests.use_keys(None)
 
 
 async def kept(dsn: str) -> set[str]:

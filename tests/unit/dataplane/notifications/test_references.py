@@ -1,11 +1,14 @@
 """A reference in a message: signed, for a time, about one question, and no right."""
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.wire.deployment import AwaitedApproval
+from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import messages
 from learnloop_dataplane.notifications.receivers import Receivers
@@ -15,15 +18,28 @@ SINCE = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ASKED = AwaitedApproval(model_deployment="walker", revision="3f9a2c81", step=2, since=SINCE)
 
 
+def of(*seeds: bytes) -> References:
+    """By these keys, the newest first."""
+    lines = "\n".join(base64.b64encode(seed).decode() for seed in seeds)
+    return References(SuccessiveSigner(KeyLines.parse(lines)))
+
+
+def test_a_reference_from_before_the_key_was_rotated_still_holds() -> None:
+    made = of(b"k" * 32).made("ns", ASKED)
+    assert of(b"n" * 32, b"k" * 32).read("ns", made, SINCE)["step"] == 2
+    with pytest.raises(BadReference):
+        of(b"n" * 32).read("ns", made, SINCE)
+
+
 def test_the_same_question_has_the_same_reference_and_says_what_it_is_about() -> None:
-    references = References(b"k" * 32)
+    references = of(b"k" * 32)
     made = references.made("ns", ASKED)
     assert made == references.made("ns", ASKED)
     assert references.read("ns", made, SINCE)["step"] == 2
 
 
 def test_it_ends_with_the_question_or_after_a_week() -> None:
-    references = References(b"k" * 32)
+    references = of(b"k" * 32)
     timed = ASKED.model_copy(update={"until": SINCE + timedelta(hours=1)})
     for asked, lasts in ((timed, timedelta(hours=1)), (ASKED, timedelta(days=7))):
         made = references.made("ns", asked)
@@ -33,11 +49,11 @@ def test_it_ends_with_the_question_or_after_a_week() -> None:
 
 
 def test_another_keys_or_a_changed_one_is_refused() -> None:
-    made = References(b"k" * 32).made("ns", ASKED)
+    made = of(b"k" * 32).made("ns", ASKED)
     body, _, mark = made.partition(".")
-    for wrong in (f"{References(b'x' * 32).made('ns', ASKED)}", f"{body[:-2]}AA.{mark}", made.replace(".", ""), "é.ü"):
+    for wrong in (f"{of(b'x' * 32).made('ns', ASKED)}", f"{body[:-2]}AA.{mark}", made.replace(".", ""), "é.ü"):
         with pytest.raises(BadReference):
-            References(b"k" * 32).read("ns", wrong, SINCE)
+            of(b"k" * 32).read("ns", wrong, SINCE)
 
 
 def test_people_read_what_waits_and_what_happens_without_them() -> None:

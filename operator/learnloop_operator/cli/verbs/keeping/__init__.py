@@ -1,1 +1,1 @@
-"""Verbs that keep an installation: its backups."""
+"""Verbs that keep an installation: its backups and its secrets."""

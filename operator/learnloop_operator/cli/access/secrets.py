@@ -1,0 +1,89 @@
+"""Secrets and the parts that read them, with the caller's own rights."""
+
+import base64
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from learnloop_operator.cli.access.service_proxy import refused, unreachable
+from learnloop_operator.cli.errors import CommandError
+
+SECONDS = 10
+POLL_SECONDS = 2.0
+RESTARTED = "kubectl.kubernetes.io/restartedAt"
+
+
+class Secrets(Protocol):
+    """What a rotation needs of one namespace; every method raises CommandError."""
+
+    def read(self, name: str, key: str) -> tuple[str, str]: ...
+
+    def write(self, name: str, key: str, value: str, version: str) -> None: ...
+
+    def restart(self, kind: str, name: str, seconds: float) -> bool: ...
+
+
+class KubernetesSecrets:
+    """One namespace of a cluster."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._core, self._apps, self.namespace = client.CoreV1Api(api), client.AppsV1Api(api), namespace
+
+    def read(self, name: str, key: str) -> tuple[str, str]:
+        """The value, and the version of the Secret that it was read from."""
+        found = _asked(lambda: self._core.read_namespaced_secret(name, self.namespace, _request_timeout=SECONDS))
+        if key not in (found.data or {}):
+            raise CommandError(
+                f"Secret {self.namespace}/{name} has no {key}: name one of {', '.join(found.data or {})}"
+            )
+        return base64.b64decode(found.data[key]).decode(), found.metadata.resource_version
+
+    def write(self, name: str, key: str, value: str, version: str) -> None:
+        """Refused when somebody else wrote the Secret since `version`."""
+        body = {"metadata": {"resourceVersion": version}, "data": {key: base64.b64encode(value.encode()).decode()}}
+        _asked(lambda: self._core.patch_namespaced_secret(name, self.namespace, body, _request_timeout=SECONDS))
+
+    def restart(self, kind: str, name: str, seconds: float) -> bool:
+        """Replaces the pods of a Deployment or StatefulSet as its strategy says, and waits. False: there is none."""
+        patch, read = {
+            "Deployment": (self._apps.patch_namespaced_deployment, self._apps.read_namespaced_deployment),
+            "StatefulSet": (self._apps.patch_namespaced_stateful_set, self._apps.read_namespaced_stateful_set),
+        }[kind]
+        now = datetime.now(UTC).isoformat()
+        body = {"spec": {"template": {"metadata": {"annotations": {RESTARTED: now}}}}}
+        try:
+            patch(name, self.namespace, body, _request_timeout=SECONDS)
+        except ApiException as error:
+            if error.status == 404:
+                return False
+            raise refused(error) from error
+        except HTTPError as error:
+            raise unreachable(error) from error
+        deadline = time.monotonic() + seconds
+        while not rolled(_asked(lambda: read(name, self.namespace, _request_timeout=SECONDS))):
+            if time.monotonic() >= deadline:
+                raise CommandError(f"{kind} {name} is not replaced after {seconds:.0f} s: see what holds its pods")
+            time.sleep(POLL_SECONDS)
+        return True
+
+
+def rolled(found: Any) -> bool:
+    """Are all pods of the newest template, and ready?"""
+    wanted, status = found.spec.replicas, found.status
+    seen = (status.observed_generation or 0) >= found.metadata.generation
+    counts = (status.updated_replicas or 0, status.ready_replicas or 0, status.replicas or 0)
+    return seen and counts == (wanted, wanted, wanted)
+
+
+def _asked(request: Callable[[], Any]) -> Any:
+    try:
+        return request()
+    except ApiException as error:
+        raise refused(error) from error
+    except HTTPError as error:
+        raise unreachable(error) from error
