@@ -14,6 +14,7 @@ from demo.describe import describe
 from demo.narrator import Narrator
 from demo.settings import Settings
 from testing.real_cluster.cluster_actions import World, own_namespace
+from testing.real_cluster.followed_sabotage import FollowedSabotage, followed_sabotage
 from testing.real_cluster.playing_agents import Door
 
 
@@ -82,6 +83,15 @@ def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.L
     settings = Settings(context=None, namespace=name, values=(), keep=False)
     for _ in own_namespace(api, settings.namespace):
         yield settings, learning.watch_it_learn(api, settings, narrator)
+
+
+@pytest.fixture(scope="session")
+def sabotage(
+    api: Api, learned: tuple[Settings, learning.Learned], narrator: Narrator, tmp_path_factory: pytest.TempPathFactory
+) -> FollowedSabotage:
+    """A sabotaged model, rolled out once and taken back, with a console open beside it."""
+    settings, result = learned
+    return followed_sabotage(api, settings, result, narrator, tmp_path_factory.mktemp("console"))
 
 
 @pytest.hookimpl(hookwrapper=True)

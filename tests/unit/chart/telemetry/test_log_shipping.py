@@ -11,7 +11,7 @@ import yaml
 from learnloop_dataplane.audit import standard_output
 from learnloop_dataplane.audit.chain_record import GENESIS, Entry, seal
 
-from .conftest import Render
+from ..conftest import Render
 
 LABELS = ["app", "stream", "namespace"]
 

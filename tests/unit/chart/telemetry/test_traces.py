@@ -1,6 +1,6 @@
 """Traces: nothing is set where nobody asks for them."""
 
-from .conftest import Render
+from ..conftest import Render
 
 
 def test_no_variable_is_there_without_an_endpoint(render: Render) -> None:

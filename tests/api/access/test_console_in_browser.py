@@ -1,0 +1,57 @@
+"""The console in a real Chromium before a real API server: a rollout's changes reach a page that stays open."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testing.browsers.chromium import missing
+from testing.browsers.console_in_browser import ConsoleInBrowser, console_in_browser
+
+from .test_console import rollout
+
+GOOD, BAD = "b41d07ee", "0bad0bad"
+
+
+@pytest.fixture
+def page(api_server: Path, namespace: str) -> Iterator[ConsoleInBrowser]:
+    if why := missing():
+        pytest.skip(why)
+    with console_in_browser(("--kubeconfig", str(api_server), "-n", namespace)) as found:
+        yield found
+
+
+def arm(revision: str) -> dict[str, Any]:
+    return {"revision": revision, "uri": f"learnloop://x/{revision}", "replicas": 1, "readyReplicas": 1}
+
+
+def test_a_rollout_and_its_take_back_are_followed_on_one_page(
+    kube: Any, namespace: str, page: ConsoleInBrowser
+) -> None:
+    """Here the test writes what an operator would; `make e2e` follows a real one."""
+    kube.create(rollout(namespace))
+
+    def told(**status: Any) -> None:
+        kube.merge(rollout(namespace), {"status": status}, "status")
+
+    told(phase="Healthy", verdict="the first model serves everybody", stable=arm(GOOD), weight=0)
+    page.go(f"{namespace}/rollouts/walker")
+    page.sees("the first model serves everybody")
+    told(phase="Progressing", verdict="holding at 10 %", canary=arm(BAD), weight=10, stepText="1/4")
+    page.sees("holding at 10 %")
+    assert BAD in page.shows()
+    page.picture("console-api-progressing")
+    at = datetime.now(UTC).isoformat()
+    sentence = "return 9 of 20 episodes against 480: taken back"
+    blocked = {"revision": BAD, "uri": f"learnloop://x/{BAD}", "reason": "GrossBreach", "message": sentence, "at": at}
+    told(
+        phase="RolledBack", verdict=sentence, canary=None, weight=0, blockedRevision=blocked, blockedRevisions=[blocked]
+    )
+    page.sees("RolledBack")
+    page.sees("GrossBreach")
+    page.picture("console-api-taken-back")
+    kube.delete(rollout(namespace))
+    page.sees("No rollout of this name")
+    assert page.complaints == []
