@@ -112,6 +112,9 @@ cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that neve
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
+bench-actors: $(VENV)/.ready ## steps a second by the number of samplers, and what they do to returns; eight minutes
+	@$(PYTHON) -m bench.actors $(SEEDS)
+
 bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat; ten CPU minutes
 	@$(PYTHON) -m bench.algorithms
 

@@ -1,4 +1,6 @@
-"""`python -m learnloop_trainer`: one rank. Its exit code says what may be done about its end.
+"""`python -m learnloop_trainer`: one rank; with LEARNLOOP_LEARNER, one sampler of the learner at that address.
+
+The exit code says what may be done about its end.
 
 0: the manifest is durable. 2: never try again. 70: this attempt is lost. 128 or more: a pod like this one may be made
 again, without end and without counting; 70 ends the whole gang, so that the operator counts the attempt.
@@ -8,21 +10,30 @@ import os
 import sys
 import traceback
 
+from learnloop_api import names
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
 from learnloop_environments.termination_message import testify
 from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated
-from learnloop_trainer.training_order import read_order, read_place
+from learnloop_trainer.training_order import Place, read_order, read_place
 
 
 def main() -> int:
     """Run this rank; returns the exit code."""
     try:
         order = read_order(os.environ)
-        place = read_place(os.environ, order.shares)
+        sampling = bool(os.environ.get(names.ENV_LEARNER))
+        place = Place() if sampling else read_place(os.environ, order.shares)
         count = thread_limits.limit(order.widest_layer(os.environ), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
         from learnloop_trainer.floating_point import settle  # numpy and torch read the thread variables when imported
+
+        if sampling:
+            from learnloop_trainer.training_run import sampler
+
+            settle(count)
+            sampler.run(order)
+            return 0
         from learnloop_trainer.training_run.rank import run
 
         settle(count)

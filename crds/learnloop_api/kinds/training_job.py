@@ -14,12 +14,13 @@ from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE, SAMPLED
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training.queue import Queue
 from learnloop_api.kinds.training.safety import Safety
+from learnloop_api.kinds.training.samplers import Samplers
 from learnloop_api.kinds.training.tracking import Tracking
 from learnloop_api.uniform_policy import COARSE
 
@@ -172,6 +173,13 @@ class TrainingTemplate(AlgorithmBlocks):
             "numbers, as is evaluation.whileTraining: remove them, or choose another algorithm",
             ".algorithm",
         ),
+        Rule(
+            f"!has(self.samplers) || (self.algorithm in {list(SAMPLED)} && self.workers == 0"
+            " && !has(self.curriculum) && !has(self.safety))",
+            f"samplers play for one learner of {', '.join(SAMPLED)}, without a curriculum and a shield: set workers to "
+            "0 and remove curriculum and safety, or remove samplers",
+            ".samplers",
+        ),
     )
 
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
@@ -192,6 +200,11 @@ class TrainingTemplate(AlgorithmBlocks):
         description="What runs the ranks. pytorchjob: Kubeflow training operator v1; trainjob: Kubeflow Trainer v2; "
         "jobset: JobSet; job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
         "cluster has and that can run this.",
+    )
+    samplers: Samplers | None = Field(
+        default=None,
+        description="Pods that play the environment beside the learner, which then plays none: for environments that "
+        "are slow. Such a run cannot be repeated bit by bit. Left out, the ranks play themselves.",
     )
     queue: Queue | None = Field(
         default=None, description="Waits for its turn in a queue of Kueue; left out, begins at once."
@@ -257,13 +270,26 @@ FROZEN = (
 
 
 class TrainingJobSpec(TrainingTemplate):
-    """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result belongs to one recipe."""
+    """One run. All but suspend, workers, samplers.count, priority and ttlSecondsAfterFinished is immutable: a result
+    belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *(
             rule
             for field, optional in FROZEN
             for rule in immutable(field, "create a new TrainingJob", optional=optional)
+        ),
+        Rule(
+            "has(self.samplers) == has(oldSelf.samplers)",
+            "samplers neither appear nor disappear in a run: set samplers.count, or create a new TrainingJob",
+            ".samplers",
+        ),
+        Rule(
+            "self.environments == oldSelf.environments && self.ratioMax == oldSelf.ratioMax"
+            " && has(self.maxStaleness) == has(oldSelf.maxStaleness)"
+            " && (!has(self.maxStaleness) || self.maxStaleness == oldSelf.maxStaleness)",
+            "only samplers.count may change: create a new TrainingJob",
+            at="samplers",
         ),
         Rule(
             f"({SPOKEN}) == has(self.data.languageModel)",

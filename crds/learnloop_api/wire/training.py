@@ -181,6 +181,18 @@ class Validated(WireModel):
     ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
 
 
+class Sampling(WireModel):
+    """Whose steps a run has learned from where samplers played: it cannot be repeated bit by bit."""
+
+    reproducible: Literal[False] = Field(
+        default=False, description="in which order samplers' steps come is up to the network and the pods"
+    )
+    most_samplers: int = Field(ge=0, le=1_000_000, description="that played at once, since the last start")
+    mean_staleness: float = Field(ge=0, description="versions of the policy between a step and its use")
+    dropped_steps: int = Field(ge=0, le=MOST, description="sent and not learned from, since the last start")
+    refused_fragments: int = Field(ge=0, le=MOST, description="messages that were refused, since the last start")
+
+
 class Manifest(WireModel):
     """The proof of a finished run. Without it pods that succeeded count for nothing."""
 
@@ -242,6 +254,7 @@ class Manifest(WireModel):
     reward_model: RewardModelProof | None = Field(
         default=None, description="where a reward model was: returns are then 1 for each pair it orders as people did"
     )
+    sampling: Sampling | None = Field(default=None, description="where samplers played")
     actions: int | None = Field(
         default=None, ge=0, le=MOST, description="taken in training under a safety shield; null without one"
     )

@@ -13,6 +13,8 @@ run.
 
 Deviations, all deliberate:
 - The learning rate falls linearly to zero, as in the paper's Atari runs (`learningRateSchedule` changes that).
+- Steps that samplers took with an older policy are corrected before the update (see `corrected_advantages`); pi_old is
+  the policy at the beginning of the update all the same.
 - Advantages are normalised over the whole batch of all ranks, not per minibatch.
 - Minibatches are drawn from the batch of *all* ranks; each rank sums over its own part of a minibatch and the sums are
   added up. One rank and many ranks therefore compute the same update, up to the order of floating-point additions.
@@ -47,6 +49,7 @@ from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import between, step_size
 
 ACTIVATION = "tanh"
+MOST_CHANGE = 20.0  # of a log-probability between two policies: its ratio must stay a number
 TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, and of how many samples
 
 
@@ -103,6 +106,31 @@ def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discoun
         running = delta[t] + decay[t] * running
         result[t] = running
     return result
+
+
+def corrected_advantages(
+    rollout: Rollout,
+    value: Floats,
+    successor_value: Floats,
+    ratio: Floats,
+    parameters: PpoParameters,
+    ratio_max: float,
+) -> tuple[Floats, Floats]:
+    """Advantages and value targets of steps that another policy took; shapes [horizon, environments].
+
+    V-trace (Espeholt et al., 2018, arXiv 1802.01561, equation 1), with lambda in its trace: rho_t = min(ratio_max,
+    ratio_t), c_t = lambda min(1, ratio_t); ratio = pi(a|s) / mu(a|s). Where both policies are the same, the targets and
+    the advantages are those of GAE(lambda).
+    """
+    rho, trace = np.minimum(ratio, np.float32(ratio_max)), np.minimum(ratio, np.float32(1))
+    delta = rollout.reward + parameters.discount * successor_value * ~rollout.terminated - value
+    goes_on = np.float32(parameters.discount * parameters.gae_lambda) * ~(rollout.terminated | rollout.truncated)
+    advantage, correction, running = np.empty_like(delta), np.empty_like(delta), np.zeros_like(delta[0])
+    for t in range(len(delta) - 1, -1, -1):
+        advantage[t] = rho[t] * (delta[t] + goes_on[t] * running)
+        running = rho[t] * delta[t] + goes_on[t] * trace[t] * running
+        correction[t] = running
+    return advantage, value + correction
 
 
 def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: Batch, parameters: PpoParameters) -> torch.Tensor:
@@ -162,10 +190,19 @@ class Gradients:
         return gain.mul_(active).neg_()
 
 
-def prepare(network: Network, head: Head, rollout: Rollout, parameters: PpoParameters, occasion: Occasion) -> Batch:
+def prepare(
+    network: Network,
+    head: Head,
+    rollout: Rollout,
+    parameters: PpoParameters,
+    occasion: Occasion,
+    behaviour: Floats | None = None,
+    ratio_max: float = 1.0,
+) -> Batch:
     """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order.
 
-    Within torch.inference_mode.
+    `behaviour`: log-probabilities [horizon, environments] under the policy that acted, where that was another one than
+    the network's; its steps are corrected by ratios up to `ratio_max`. Within torch.inference_mode.
     """
     device = network.vector.device
 
@@ -180,15 +217,21 @@ def prepare(network: Network, head: Head, rollout: Rollout, parameters: PpoParam
     shape = (rollout.reward.shape[1], rollout.reward.shape[0])
     values = value.cpu().numpy().reshape(shape).T
     next_values = next_value.cpu().numpy().reshape(shape).T
-    advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
-    target = advantage + value
+    log_prob = head.log_prob(network.leaves, outputs, action)
+    if behaviour is None:
+        advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
+        target = advantage + value
+    else:
+        change = log_prob.cpu().numpy().reshape(shape).T - behaviour
+        ratio = np.exp(np.clip(change, -MOST_CHANGE, MOST_CHANGE))
+        found = corrected_advantages(rollout, values, next_values, ratio, parameters, ratio_max)
+        advantage, target = (flat(array) for array in found)
     count, total, squares = occasion.group.sum(
         [float(len(advantage)), float(advantage.double().sum()), float(advantage.double().square().sum())]
     )
     mean = total / count
     deviation = max(squares / count - mean * mean, 0.0) ** 0.5
     advantage = (advantage - mean) / (deviation + 1e-8)
-    log_prob = head.log_prob(network.leaves, outputs, action)
     return Batch(observation, action, log_prob, advantage, target)
 
 
@@ -234,6 +277,12 @@ class Ppo:
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: one rollout and one update."""
         observation, rollout = self._collect(observation)
+        return observation, [self.learn(rollout)]
+
+    ratio_max = 1.0  # cap of the importance ratio of steps that another policy took
+
+    def learn(self, rollout: Rollout, behaviour: Floats | None = None) -> Experience:
+        """One update from a rollout; for `behaviour` see `prepare`."""
         require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
         if self._normaliser is not None:
             rollout.successor[:] = self._normaliser.apply(rollout.successor)
@@ -243,12 +292,13 @@ class Ppo:
         rate = step_size(self.parameters, self.parameters.learning_rate, done)
         self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
-            batch = prepare(self.network, self.head, rollout, self.parameters, self.occasion)
+            how = (self.parameters, self.occasion, behaviour, self.ratio_max)
+            batch = prepare(self.network, self.head, rollout, *how)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
         ended = rollout.terminated | rollout.truncated
-        return observation, [Experience(rollout.reward, ended, self._told(batch), rollout.action)]
+        return Experience(rollout.reward, ended, self._told(batch), rollout.action)
 
     def _told(self, batch: Batch) -> dict[str, float]:
         """Of this rank's first samples, once a second: what the update made of them. Changes nothing."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_api.wire.training import Export, Manifest, SuiteResult, Validated
+from learnloop_api.wire.training import Export, Manifest, Sampling, SuiteResult, Validated
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.algorithms import Learner, find, traits_of
@@ -92,11 +92,12 @@ def prove(
     begun_from: str = "",
     log: ReadExperience | None = None,
     validated: Validated | None = None,
+    sampling: Sampling | None = None,
 ) -> Manifest:
     """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
 
     `milestones`: weights along training by step, for the evaluation suite. `log`: what was read of one.
-    `validated`: what evaluation along training found.
+    `validated`: what evaluation along training found. `sampling`: where samplers played.
     """
     spec, network = order.spec, learner.network
     reporter.phase("exporting", "building the ONNX graph")
@@ -183,6 +184,7 @@ def prove(
         validation=found.validation,
         while_training=validated,
         suite=suite,
+        sampling=sampling,
         exports=[
             Export(format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its)
             for kind, data, its in more

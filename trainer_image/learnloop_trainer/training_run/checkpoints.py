@@ -6,6 +6,7 @@ axis 0 = environment over all ranks, so that a run may go on with another number
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,10 +45,14 @@ class Episodes:
         for step_reward, step_ended in zip(reward, ended, strict=True):
             self.running += step_reward
             if step_ended.any():
-                ended_with = self.running[step_ended].tolist()
-                self.recent.extend(ended_with)
-                self.trail.extend(ended_with)
+                self.ended_with(self.running[step_ended].tolist())
                 self.running[step_ended] = 0.0
+
+    def ended_with(self, returns: Iterable[float]) -> None:
+        """Account for episodes that ended with these returns."""
+        for told in returns:
+            self.recent.append(told)
+            self.trail.append(told)
 
 
 def no_episodes(count: int) -> Episodes:
@@ -83,6 +88,8 @@ def fingerprint(order: Order) -> str:
     rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
     if spec.evaluation.while_training is not None:
         rest["while_training"] = spec.evaluation.while_training.model_dump()
+    if spec.samplers is not None:
+        rest["samplers"] = spec.samplers.model_dump(exclude={"count"})
     return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
 
 

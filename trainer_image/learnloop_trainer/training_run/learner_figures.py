@@ -54,6 +54,8 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
         found["gradient_norm"] = float(norm)
     if hasattr(getattr(learner, "replay", None), "filled"):
         found["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
+    if hasattr(learner, "intake"):
+        found |= learner.intake.figures()
     stopped = interventions(learner.environment)
     if stopped is not None:
         found["invalid_actions"] = float(stopped)

@@ -13,7 +13,7 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded import Rewarded
 from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.algorithms import Occasion, learner, traits_of
+from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation.suite.milestones import Milestones
@@ -22,6 +22,8 @@ from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
+from learnloop_trainer.sampling.distant_environment import DistantEnvironment
+from learnloop_trainer.sampling.learners import LEARNERS, Sampled, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
@@ -31,6 +33,7 @@ from learnloop_trainer.training_run.learner_figures import ActionTally, learner_
 from learnloop_trainer.training_run.logged_experience import recorded, remembered
 from learnloop_trainer.training_run.paced_session import PacedSession, Stopper, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
+from learnloop_trainer.training_run.sampling_service import SamplingService
 from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.validation import validation
 
@@ -95,6 +98,29 @@ def _unplayed(order: Order, members: range) -> VectorEnvironment:
     return Unplayed(spec.data.spaces or "", members)
 
 
+def _learners_world(order: Order, members: range, policy: RewardPolicySpec | None) -> VectorEnvironment:
+    """As `training_world`; where samplers play, only its spaces. Raises ConfigError where they cannot."""
+    spec = order.spec
+    if spec.samplers is None:
+        return training_world(order, members, policy)
+    told = {"curriculum": spec.curriculum, "safety": spec.safety}
+    for name in (name for name, asked in told.items() if asked is not None):
+        fix = f"remove {name}, or spec.samplers"
+        raise ConfigError(f"spec.{name}", "(set)", "is not for runs whose environment samplers play", fix)
+    if spec.workers:
+        raise ConfigError("spec.workers", spec.workers, "is not 0: samplers play for one learner", "set it to 0")
+    if spec.algorithm not in LEARNERS:
+        problem = f"does not go with algorithm {spec.algorithm}"
+        raise ConfigError("spec.samplers", "(set)", problem, f"remove it, or use one of {', '.join(LEARNERS)}")
+    return DistantEnvironment(training_world(order, range(1), policy), members)
+
+
+def _rows(order: Order, members: range) -> range:
+    """The environments that a learner has state of: a replay buffer of samplers' steps is one ring."""
+    replayed = order.spec.samplers is not None and order.spec.algorithm != "ppo"
+    return range(1) if replayed else members
+
+
 def levels(environment: VectorEnvironment, order: Order) -> Curriculum | None:
     """The curriculum the order asks for, at its beginning."""
     if order.spec.curriculum is None:
@@ -114,9 +140,9 @@ def milestones(order: Order) -> Milestones | None:
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
-    members = group.place.share(order.parameters.environments)
+    members = _rows(order, group.place.share(order.parameters.environments))
     policy = policy_in_force(order, store)
-    environment = training_world(order, members, policy)
+    environment = _learners_world(order, members, policy)
     _require_fitting_actions(order, environment)
     behaviour_of(order, environment.bounds)  # what cannot be exported is not trained
 
@@ -128,8 +154,13 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     def memory() -> Recording | None:
         return remembered(order, group, store, environment, read, policy)
 
-    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
-    algorithm = learner(order.parameters, environment, occasion, device)
+    environments = order.parameters.environments if spec.samplers is None else len(members)
+    occasion = Occasion(spec.seed, spec.total_steps, environments, group, recording, memory)
+    algorithm: Learner = (
+        learner(order.parameters, environment, occasion, device)
+        if spec.samplers is None
+        else sampled(order, environment, occasion, device)
+    )
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
@@ -161,6 +192,7 @@ class Session(PacedSession[Training]):
         """Nothing happens before `run`."""
         super().__init__(order, group, store, reporter, saver, stopper)
         self._tally, self._losses = ActionTally(), dict[str, float]()
+        self._samplers: SamplingService | None = None
 
     def _packed(self, training: Training) -> bytes | None:
         return save(training, self._order, self._group)
@@ -174,7 +206,14 @@ class Session(PacedSession[Training]):
     def run(self, device: torch.device) -> Training:
         """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
-        self._train(training, f"{self._order.spec.algorithm} on {self._order.spec.data.world}")
+        told = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
+        if not isinstance(training.learner, Sampled):
+            self._train(training, told)
+            return training
+        policy = policy_in_force(self._order, self._store)
+        rewards = "" if policy is None else policy.model_dump_json()
+        with SamplingService(self._order, training.learner, rewards, self._reporter) as self._samplers:
+            self._train(training, f"{told}, played by samplers")
         return training
 
     def _iterate(self, training: Training) -> None:
@@ -184,7 +223,10 @@ class Session(PacedSession[Training]):
             training.milestones.note(before, training.learner.step, training.learner.network)
         ended = 0
         for experience in experiences:
-            training.episodes.note(experience.reward, experience.ended)
+            if experience.returns is None:
+                training.episodes.note(experience.reward, experience.ended)
+            else:
+                training.episodes.ended_with(experience.returns)
             ended += int(experience.ended.sum())
         if training.read.note is not None:
             self._reporter.caution(training.read.note.message)
@@ -200,6 +242,8 @@ class Session(PacedSession[Training]):
             training.episodes.trail,
             figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
         )
+        if self._samplers is not None:
+            self._samplers.look()
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
         if training.validation is not None:

@@ -40,6 +40,7 @@ class PpoParameters(Optimised):
 
     algorithm: ClassVar[str] = "ppo"
     summary: ClassVar[str] = "proximal policy optimisation"
+    sampled: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.minibatches <= self.environments * self.horizon",
@@ -95,6 +96,7 @@ class DqnParameters(RemembersLog, Optimised):
 
     algorithm: ClassVar[str] = "dqn"
     summary: ClassVar[str] = "deep Q-learning with double targets"
+    sampled: ClassVar[bool] = True
     values_actions: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -162,6 +164,7 @@ class SacParameters(RemembersLog, Optimised):
 
     algorithm: ClassVar[str] = "sac"
     summary: ClassVar[str] = "soft actor-critic, for continuous actions"
+    sampled: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
         Rule(
@@ -257,6 +260,9 @@ REWARD_MODELS = tuple(name for name, parameters in ALGORITHMS.items() if paramet
 
 FROM_LOG = tuple(name for name, parameters in ALGORITHMS.items() if parameters.from_log)
 """Those that take no step in an environment: they learn where there is none."""
+
+SAMPLED = tuple(name for name, parameters in ALGORITHMS.items() if parameters.sampled)
+"""Those for which spec.samplers play."""
 
 
 def block(algorithm: str) -> str:

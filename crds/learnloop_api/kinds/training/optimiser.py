@@ -19,6 +19,7 @@ class Optimised(Resource):
             nobody trained.
         language: it trains language models.
         from_log: it takes no step in an environment, and learns where there is none.
+        sampled: it can learn from steps that samplers took with a somewhat older policy.
     """
 
     algorithm: ClassVar[str]
@@ -27,6 +28,7 @@ class Optimised(Resource):
     language: ClassVar[bool] = False
     scores_answers: ClassVar[bool] = False
     from_log: ClassVar[bool] = False
+    sampled: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # each algorithm that plays declares these with bounds and defaults of its own
         environments: int = 1

@@ -1,6 +1,7 @@
 """TrainingJob: gather, decide."""
 
 import asyncio
+import secrets
 from dataclasses import replace
 from datetime import datetime
 
@@ -11,11 +12,12 @@ from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
 from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, POD, TRAINING_JOB, ResourceKind
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, POD, TRAINING_JOB, ResourceKind
 from learnloop_operator.adapters.pods.training_ranks import rank_of
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.reconcilers.study_reader import StudyReader
 from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.decide import decide as decide_study
 from learnloop_operator.core.study.snapshot import StudySnapshot
@@ -23,9 +25,11 @@ from learnloop_operator.core.study.trials import path as study_path
 from learnloop_operator.core.training.attempts import run_path
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import CONTAINERS, Backends
+from learnloop_operator.core.training.backends.meeting_place import deployment_name
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 
+KEY_BYTES = 32
 QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
 """Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
@@ -76,13 +80,14 @@ class TrainingJobController:
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
+        samplers = await self._samplers(live, spec)
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
         job = await self._backend_job(namespace, gang, len(pods) <= spec.workers and not resting)
         return TrainingSnapshot(
             now=now,
             object=live,
-            children=(gang.object,) if gang.object else (),
+            children=tuple(item for item in (gang.object, samplers) if item),
             spec=spec,
             job=job,
             ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
@@ -95,6 +100,8 @@ class TrainingJobController:
             turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
             agent=agent,
             agent_name=agent_name,
+            has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
+            fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
             pod_rules=self._services.settings.pod_rules,
         )
 
@@ -120,6 +127,17 @@ class TrainingJobController:
         if not incomplete or found.state != "active" or found.queued:
             return found
         return replace(found, trouble=await failure_of(self._services.kube, namespace, gang.object["metadata"]["uid"]))
+
+    async def _samplers(self, owner: Object, spec: TrainingJobSpec) -> Object | None:
+        """The Deployment of the samplers, where it is this very TrainingJob's."""
+        if spec.samplers is None:
+            return None
+        metadata = owner["metadata"]
+        name = deployment_name(metadata["name"])
+        found = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
+        if found is None or controller_uid(found) != metadata["uid"]:
+            return None
+        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **found}
 
     async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
         if skip or spec.queue is None:

@@ -42,6 +42,7 @@ def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str)
         baseline_uri=uri,
         baseline_sha256=digest,
         reward_policy=reward_policy,
+        fresh_key=world.fresh_key,
     )
     manifests = backends.render(backend, request)
     number = f"attempt {attempt + 1} of {world.spec.max_attempts}"

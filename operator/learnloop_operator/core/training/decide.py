@@ -30,6 +30,7 @@ from learnloop_operator.core.training.attempts import (
     told,
 )
 from learnloop_operator.core.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.core.training.samplers import with_samplers
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
 from learnloop_operator.core.training.turn import await_turn, make_way
@@ -45,6 +46,7 @@ def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
     for rule in RULES:
         plan = rule(world, backends)
         if plan is not None:
+            plan = with_samplers(world, plan, backends.defaults)
             told = announcements(world, plan.status, world.spec, world.agent_name)
             return replace(plan, announcements=told, events=(*plan.events, *news(world.status, plan.status)))
     raise AssertionError("the last rule always applies")

@@ -1,6 +1,7 @@
 """What a decision about a TrainingJob may look at. No backend's vocabulary: see core.training.backends."""
 
 from collections.abc import Iterable
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -74,6 +75,8 @@ class RunRequest:
     baseline_sha256: str | None
     reward_policy: tuple[str, str] | None = None
     """Name and revision of the RewardPolicy that the run learns by; None: by the environment's rewards."""
+    fresh_key: str = ""
+    """For the Secret of learner and samplers, where there is none yet."""
 
 
 @named_value
@@ -98,6 +101,10 @@ class TrainingSnapshot(BaseSnapshot):
     """What the scheduler says; None: nothing makes runs wait for one another."""
     agent: Manifest | None = None
     agent_name: str | None = None
+    has_samplers: bool = False
+    """A Deployment of its samplers stands."""
+    fresh_key: str = field(default="", repr=False)
+    """For the Secret of learner and samplers, where there is none yet."""
     pod_rules: PodRules = PodRules()
     """What the ranks' pods may have."""
 

@@ -4,6 +4,7 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.backends.job import Job
 from learnloop_operator.core.training.backends.jobset import JobSet
+from learnloop_operator.core.training.backends.meeting_place import meeting_place
 from learnloop_operator.core.training.backends.network import rank_network
 from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
 from learnloop_operator.core.training.backends.trainjob import TrainJob
@@ -41,8 +42,9 @@ class Backends:
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
 
     def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:
-        """One attempt on this backend, and before it the network that its ranks see."""
-        return (*rank_network(request, self.defaults), backend.render(request, self.defaults))
+        """One attempt on this backend, and before it the network that its ranks see, and where samplers find it."""
+        network = rank_network(request, self.defaults)
+        return (*network, *meeting_place(request, self.defaults), backend.render(request, self.defaults))
 
     def _refusal(self, world: TrainingSnapshot, backend: Backend) -> str:
         if backend.name not in world.installed:

@@ -13,12 +13,14 @@ from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.snapshot import RunRequest
 
-COMPONENT = "trainer"
+COMPONENT, SAMPLER = "trainer", "sampler"
 ANNOTATION_ATTEMPT = f"{names.GROUP}/attempt"
 ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
 GRACE_SECONDS = 30
 ENVIRONMENT_VOLUME = "learnloop-environment"
-MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
+ENVIRONMENT_MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
+KEY_VOLUME = "learnloop-samplers"
+KEY_MOUNT = {"name": KEY_VOLUME, "mountPath": names.SAMPLERS_KEY_DIRECTORY, "readOnly": True}
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -56,7 +58,9 @@ def rank_template(
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
     code, model = request.spec.data.environment_config_map, request.spec.data.language_model
-    environment = [{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else []
+    sampled = request.spec.samplers is not None
+    key = [key_volume(request.job["metadata"]["name"])] if sampled else []
+    key_file = f"{names.SAMPLERS_KEY_DIRECTORY}/{names.SAMPLERS_KEY}"
     main = Main(
         name=container,
         image=defaults.image,
@@ -68,9 +72,10 @@ def rank_template(
             names.ENV_NAMESPACE: request.job["metadata"]["namespace"],
             names.ENV_POD_NAME: {"fieldRef": {"fieldPath": "metadata.name"}},
             **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
+            **({names.ENV_SAMPLERS_KEY_FILE: key_file} if sampled else {}),
             **(env or {}),
         },
-        mounts=[*([MOUNT] if code else []), *mounts(model)],
+        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *mounts(model)],
         resources={} if request.spec.queue else NEEDS,
     )
     return pod_template(
@@ -78,9 +83,25 @@ def rank_template(
         request.spec.pod,
         labels=labels(request),
         annotations={"sidecar.istio.io/inject": "false"},
-        volumes=[*environment, *volumes(model)],
+        volumes=[*environment_volumes(request.spec), *key, *volumes(model)],
         grace_seconds=GRACE_SECONDS,
     )
+
+
+def environment_volumes(spec: TrainingJobSpec) -> list[dict[str, Any]]:
+    """The user's own environment, where there is one."""
+    code = spec.data.environment_config_map
+    return [{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else []
+
+
+def key_name(job: str) -> str:
+    """Of the Secret by which a learner and its samplers know one another."""
+    return f"{job}-samplers"
+
+
+def key_volume(job: str) -> dict[str, Any]:
+    """That Secret as a volume."""
+    return {"name": KEY_VOLUME, "secret": {"secretName": key_name(job), "defaultMode": 0o440}}
 
 
 def peers(request: RunRequest, master: str) -> dict[str, str | Mapping[str, Any]]:

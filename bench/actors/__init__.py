@@ -1,0 +1,1 @@
+"""Samplers beside synchronous collection: `make bench-actors`."""

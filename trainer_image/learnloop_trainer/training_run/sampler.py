@@ -1,0 +1,96 @@
+"""A sampler's whole life: find the learner, play with its newest policy, send what was seen, until it needs no more.
+
+A sampler keeps nothing. One that is killed costs the steps that it had not sent; one whose learner goes away looks for
+it again, and begins new episodes.
+"""
+
+import os
+import random
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from learnloop_api import names
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_environments import own_code
+from learnloop_environments.errors import ConfigError, TrainerError
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.sampling.fragment import Refused
+from learnloop_trainer.sampling.frames import Closed, ProtocolError
+from learnloop_trainer.sampling.intake import Policy
+from learnloop_trainer.sampling.learner_link import Link, Over, connect
+from learnloop_trainer.sampling.learners import shape_of
+from learnloop_trainer.sampling.players import PLAYERS, Table
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.sampling_service import identity, read_key
+from learnloop_trainer.training_run.session import training_world
+
+FRESH_SECONDS = 0.05
+"""How long a sampler waits for the answer to a fragment before it goes on with the policy it has."""
+LONGEST_PAUSE = 10.0
+PATIENCE = 600.0
+"""Seconds that a sampler looks for its learner."""
+
+
+def run(order: Order, environ: Mapping[str, str] = os.environ) -> None:
+    """Return when the learner needs no more steps; raises TrainerError for every other end."""
+    own_code.use(environ)
+    if order.spec.samplers is None or order.spec.algorithm not in PLAYERS:
+        fix = "set it, or start this process as a rank"
+        raise ConfigError("spec.samplers", order.spec.algorithm, "does not make this process a sampler", fix)
+    host, port = _address(environ)
+    key, said = read_key(environ), identity(order)
+    heard, tries = time.monotonic(), 0
+    while True:
+        try:
+            link = connect(host, port, key, said)
+            tries = 0
+            try:
+                _play(order, link)
+            finally:
+                link.close()
+                heard = time.monotonic()
+        except Over:
+            say("the learner needs no more steps")
+            return
+        except Refused as error:
+            raise TrainerError(f"the learner refused this sampler: {error}") from None
+        except (Closed, ProtocolError) as error:
+            if time.monotonic() - heard > PATIENCE:
+                raise TrainerError(f"the learner at {host}:{port} is not to be found: {error}") from None
+            pause = min(LONGEST_PAUSE, 0.2 * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)
+            tries += 1
+            say(f"no learner at {host}:{port} ({error}); looking again in {pause:.1f} s")
+            time.sleep(pause)
+
+
+def _play(order: Order, link: Link) -> None:
+    """Play and send at the same time: one fragment is under way while the next one is played."""
+    assert order.spec.samplers is not None
+    members = range(link.first, link.first + order.spec.samplers.environments)
+    rewards = RewardPolicySpec.model_validate_json(link.rewards) if link.rewards else None
+    environment = training_world(order, members, rewards)
+    sent: Future[Policy] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="post") as post:
+        try:
+            shape, policy = shape_of(order, environment), link.policy
+            table = Table(environment, PLAYERS[order.spec.algorithm](order, environment), shape)
+            say(f"playing {len(members)} environments for the learner, from version {policy.version} of its policy")
+            while True:
+                steps = table.play(policy)
+                if sent is not None:
+                    sent.result()  # a learner that is slower than its samplers holds them back here
+                sent = post.submit(link.exchange, steps, policy.version)
+                wait([sent], FRESH_SECONDS)
+                policy = sent.result() if sent.done() else link.policy
+        finally:
+            link.close()  # frees the thread from a connection that it waits for
+            environment.close()
+
+
+def _address(environ: Mapping[str, str]) -> tuple[str, int]:
+    text = environ.get(names.ENV_LEARNER, "")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(names.ENV_LEARNER, text, "is not host:port", "name the learner's address")
+    return host.strip("[]"), int(port)
