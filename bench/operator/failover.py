@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ EDITED_SECONDS = 0.3
 class Process:
     """One operator."""
 
-    def __init__(self, name: str, kubeconfig_file: Path) -> None:
+    def __init__(self, name: str, kubeconfig_file: Path, extra: Mapping[str, str] | None = None) -> None:
         self.port = _free_port()
         environment = {
             **os.environ,
@@ -56,6 +57,7 @@ class Process:
             "LEARNLOOP_LEASE_NAME": LEASE_NAME,
             "LEARNLOOP_PORT": str(self.port),
             "LEARNLOOP_LOG_LEVEL": "ERROR",
+            **(extra or {}),
         }
         self.process = subprocess.Popen([*AS_IN_IMAGE, MODULES["ours"]], env=environment)
 
@@ -140,11 +142,11 @@ async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[s
     return found, seen.landed
 
 
-async def begun(name: str, seen: Witness, folder: Path) -> Process:
+async def begun(name: str, seen: Witness, folder: Path, extra: Mapping[str, str] | None = None) -> Process:
     """A process that is watched."""
     file = folder / f"{name}.kubeconfig"
     await seen.door(name, file)
-    return Process(name, file)
+    return Process(name, file, extra)
 
 
 def figures(found: dict[str, list[float]], landed: list[Landed]) -> dict[str, float]:

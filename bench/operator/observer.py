@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -42,7 +42,7 @@ class Observer:
         self.caught_up: dict[Name, float] = {}
         """When the object was last seen to be current (time.monotonic)."""
 
-    async def __aenter__(self) -> "Observer":
+    async def __aenter__(self) -> Self:
         for kind in self._kinds:
             version = await self._list(kind)
             self._tasks.append(asyncio.create_task(self._follow(kind, version)))

@@ -30,6 +30,8 @@ class Module:
     name: str
     programs: Mapping[str, str]
     linker_flags: str = ""
+    go: str = ""
+    """The oldest Go that builds it; "": any that builds the others."""
 
     @property
     def source(self) -> Path:
@@ -69,6 +71,8 @@ TRAINING_KINDS = Module("training-kinds", {})
 """Not built: the definitions of kinds that may run or queue training, for tests."""
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
 NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
+KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+"""Plays the kubelets of nodes that do not exist."""
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})
 KUBE_SCORE = Module("kube-score", {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"})
 """A linter of manifests: `make check-manifests`."""
@@ -98,7 +102,7 @@ def fetch(module: Module) -> None:
     """
     if _missing({name: module.cache() / name for name in module.programs}):
         with step(f"sources of {module.name}") as current:
-            command: list[str | Path] = [go_command(), "list", "-deps", *module.programs.values()]
+            command: list[str | Path] = [go_command(module.go), "list", "-deps", *module.programs.values()]
             follow(command, current, cwd=module.source, env=go_environment())
 
 
@@ -110,7 +114,7 @@ def module_folder(module: Module, path: str) -> Path:
     note = module.cache() / f"folder-of-{path.replace('/', '-')}"
     if note.exists() and (known := Path(note.read_text())).is_dir():
         return known
-    answer = run([go_command(), "mod", "download", "-json", path], cwd=module.source, env=go_environment())
+    answer = run([go_command(module.go), "mod", "download", "-json", path], cwd=module.source, env=go_environment())
     found = Path(json.loads(answer)["Dir"])
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(str(found))
@@ -130,7 +134,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _build(module: Module, names: list[str], folder: Path) -> None:
     """One `go build` for all: they share most of their packages. Renamed into place when whole."""
-    go = go_command()
+    go = go_command(module.go)
     for abandoned in folder.glob(f"{SCRATCH}*"):  # by a run that was killed; nobody else builds while we hold the lock
         shutil.rmtree(abandoned)
     making = tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH)

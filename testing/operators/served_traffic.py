@@ -59,6 +59,10 @@ class Traffic:
         earlier = self._played[index].get(revision, 0.0) if index >= 0 else 0.0
         return float(int(self._played[-1].get(revision, 0.0)) - int(earlier))
 
+    def success_share(self, revision: str, seconds: int, ago: int) -> float:
+        """Of the arm's episodes in a window that ended `ago` seconds ago, the share that succeeded."""
+        return self.quality.get(revision, 1.0)
+
 
 class Provider:
     """One Prometheus for many namespaces; `down` answers 503."""
@@ -109,7 +113,7 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
         counted = {signal: _grown(traffic, revision, *when) for signal, when in asked.items()}
         if not (count := counted["ended"]):
             continue
-        quality = traffic.quality.get(revision, 1.0)
+        quality = traffic.success_share(revision, *asked["ended"])
         arm = {"revision": revision}
         rows += [
             _row({**arm, "learnloop_signal": "ended", "outcome": "success"}, now, count * quality),

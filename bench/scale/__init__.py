@@ -1,0 +1,1 @@
+"""The operator on a cluster of hundreds of nodes, which kwok plays."""

@@ -1,0 +1,20 @@
+"""What the figures of `make bench-scale` have to be, by the names they are printed under."""
+
+from collections.abc import Mapping
+from typing import Any
+
+GOALS: Mapping[str, float] = {
+    "settled_cores": 0.1,
+    "settled_rss_mib": 400.0,
+    "caught_up_s": 90.0,
+    "take_back_p99_ratio": 1.2,
+    "two_decisions_for_one_generation": 0.0,
+}
+"""The highest value that is still good enough: 500 nodes, 2,000 agents and ModelDeployments, 10,000 pods."""
+
+
+def judged(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The goals, those that were missed, and those whose figure is not there."""
+    missed = [name for name, bar in GOALS.items() if name in figures and figures[name] > bar]
+    unknown = [name for name in GOALS if name not in figures]
+    return {"goals": dict(GOALS), "goals_missed": missed, "goals_not_measured": unknown}
