@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit check-manifests
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -69,6 +69,9 @@ crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write
 e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job: that training backend alone
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; pytest $(if $(BACKEND),tests/e2e/test_training_backends.py,tests/e2e)
 
+argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
+	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd
+
 audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
 	hack/audit
 
@@ -96,6 +99,9 @@ bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a rea
 
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and 10,000 changes, beside a plain Kopf operator
 	@PYTHONPATH=hack $(PYTHON) -m bench.operator
+
+bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods that kwok plays, two shards; NODES=, AGENTS=: others
+	@PYTHONPATH=hack $(PYTHON) -m bench.scale $(if $(NODES),--nodes $(NODES)) $(if $(AGENTS),--agents $(AGENTS)) $(if $(PODS),--pods $(PODS)) $(ARGS)
 
 cluster: ## start it (GATEWAY=1 adds Contour and Envoy)
 	python3 hack/cluster up

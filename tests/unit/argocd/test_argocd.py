@@ -109,3 +109,10 @@ def test_the_config_map_patch_is_up_to_date_and_reads_like_the_files() -> None:
     actions = yaml.safe_load(data["resource.customizations.actions.learnloop.dev_ModelDeployment"])
     assert [item["name"] for item in actions["definitions"]] == sorted([*VERBS, "suspend"])
     assert actions["discovery.lua"] == (FOLDER / "ModelDeployment" / "actions" / "discovery.lua").read_text()
+
+
+def test_the_config_map_is_whole_for_argo_cd_reads_no_other() -> None:
+    found = yaml.safe_load((ROOT / "charts" / "argocd" / "argocd-cm.yaml").read_text())
+    assert (found["apiVersion"], found["kind"], found["metadata"]["name"]) == ("v1", "ConfigMap", "argocd-cm")
+    assert found["metadata"]["labels"]["app.kubernetes.io/part-of"] == "argocd"
+    assert all(key.split("_")[0].endswith("learnloop.dev") for key in found["data"]), "nobody else's settings"

@@ -1,0 +1,1 @@
+"""GitOps tools as processes, beside an API server of one's own."""

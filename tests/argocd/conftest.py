@@ -1,0 +1,40 @@
+"""Argo CD itself, built from its Go module, which takes a processor for ten minutes: only `make argocd` runs these."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testing.gitops import argo_cd
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
+CLUSTER = [sys.executable, str(ROOT / "hack" / "cluster")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Some wait for a build, and for one another on a busy machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(3600))
+
+
+@pytest.fixture(scope="session")
+def argocd_program() -> Path:
+    """The `argocd` command."""
+    return argo_cd.program()
+
+
+@pytest.fixture(scope="session")
+def bare_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Kubeconfig of an API server that knows nothing of learnloop yet."""
+    folder = tmp_path_factory.mktemp("control-plane") / "state"
+    where = ["--control-plane-only", "--state", str(folder)]
+    started = subprocess.run([*CLUSTER, "up", *where], capture_output=True, text=True, check=False)
+    try:
+        assert started.returncode == 0, started.stderr
+        yield Path(started.stdout.strip().splitlines()[-1])
+    finally:
+        subprocess.run([*CLUSTER, "down", *where], capture_output=True, check=False)

@@ -1,0 +1,84 @@
+"""Argo CD's own command reads the shipped ConfigMap, and finds the health and the actions that our cases name."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "charts" / "argocd" / "learnloop.dev"
+CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
+TIME = re.compile(r"(?<= at )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?= by )")
+CHANGED = "Following fields have been changed:\n\n"
+
+Overrides = Callable[..., str]
+
+
+def cases(file: str, section: str) -> list[Any]:
+    found = []
+    for path in sorted(FOLDER.glob(f"*/{file}")):
+        folder = path.parent
+        for case in yaml.safe_load(path.read_text(encoding="utf-8"))[section]:
+            name = f"{path.relative_to(FOLDER).parts[0]}-{case.get('action', '')}-{Path(case['inputPath']).stem}"
+            found.append(pytest.param(folder, case, id=name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def overrides(argocd_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Overrides:
+    """Runs `argocd admin settings resource-overrides`; what an action makes of an object is printed whole."""
+    folder = tmp_path_factory.mktemp("argocd")
+    show = folder / "show-the-second"
+    show.write_text('#!/bin/sh\ncat "$2"\n', encoding="utf-8")
+    show.chmod(0o755)
+    environment = {**os.environ, "KUBECTL_EXTERNAL_DIFF": str(show), "ARGOCD_BINARY_NAME": "argocd", "TZ": "UTC"}
+
+    def run(*arguments: str) -> str:
+        command = [str(argocd_program), "admin", "settings", "resource-overrides", *arguments]
+        command += ["--argocd-cm-path", str(CONFIG_MAP)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=folder
+        )
+        assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def timeless(value: Any) -> Any:
+    """`value` with the moment an action was pressed taken out."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [timeless(item) for item in value]
+    return TIME.sub("TIMESTAMP", value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
+def test_argo_cd_finds_the_health_that_the_case_names(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
+    said = overrides("health", str(folder / case["inputPath"]))
+    wanted = case["healthStatus"]
+    assert said == f"STATUS: {wanted['status']}\nMESSAGE: {wanted.get('message', '')}\n"
+
+
+@pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "discoveryTests"))
+def test_argo_cd_offers_the_actions_that_the_case_names(
+    overrides: Overrides, folder: Path, case: dict[str, Any]
+) -> None:
+    head, *lines = overrides("list-actions", str(folder / case["inputPath"])).splitlines()
+    assert head.split() == ["NAME", "DISABLED"]
+    wanted = sorted([item["name"], str(item.get("disabled", False)).lower()] for item in case["result"])
+    assert [line.split() for line in lines] == wanted
+
+
+@pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "actionTests"))
+def test_argo_cd_changes_what_the_case_says(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
+    said = overrides("run-action", str(folder / case["inputPath"]), case["action"])
+    assert said.startswith(CHANGED), said
+    wanted = yaml.safe_load((folder / case["expectedOutputPath"]).read_text(encoding="utf-8"))
+    assert timeless(yaml.safe_load(said.removeprefix(CHANGED))) == timeless(wanted)
