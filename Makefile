@@ -124,8 +124,8 @@ bench-actors: $(VENV)/.ready ## steps a second by the number of samplers, and wh
 bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat; ten CPU minutes
 	@$(PYTHON) -m bench.algorithms
 
-bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate
-	@PYTHONPATH=hack $(PYTHON) -m bench.memory
+bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate; TLS=1: by TLS, too
+	@PYTHONPATH=hack $(PYTHON) -m bench.memory $(if $(TLS),--tls)
 
 bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
 	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))

@@ -11,7 +11,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import asyncpg
 import numpy as np
 import uvloop
 
-from bench.memory import arms, crossover, forgetting, quality, rewarded, weaviate_arm
+from bench.memory import arms, crossover, encrypted, forgetting, quality, rewarded, weaviate_arm
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
 from bench.memory.speed import large_agent, speed, stores
@@ -40,6 +40,7 @@ class Size:
     singles: int = 60_000
     batches: int = 40
     ways: tuple[int, ...] = (20_000, 110_000)
+    tls: bool = False
 
 
 QUICK = Size(agents=10, large=5000, seconds=2.0, singles=5000, batches=8, ways=(6000,))
@@ -134,6 +135,9 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent], size: 
     figures["ours_over_asyncpg_floor_p50"] = round(figures["one_client_p50_ms"] / peers["asyncpg_floor"].p50, 2)
     figures |= resident(product, "")
     say("storing …")
+    if size.tls:
+        say("asking without and with TLS …")
+        figures |= await encrypted.beside(product, agents[:-1], size.seconds)
     figures |= await stores(product, watcher, singles=size.singles, batches=size.batches, seconds=size.seconds)
     figures |= resident(product, "_after_stores")
     say("quality …")
@@ -162,9 +166,11 @@ def main() -> None:
     """Measures, prints the table and the object."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of it; its figures answer to no target")
-    quick = parser.parse_args().quick
+    parser.add_argument("--tls", action="store_true", help="recalls over TLS as well, beside those without")
+    options = parser.parse_args()
+    quick = options.quick
     started = time.time()
-    figures = {"set": SET} | uvloop.run(measure(QUICK if quick else Size()))
+    figures = {"set": SET} | uvloop.run(measure(replace(QUICK if quick else Size(), tls=options.tls)))
     say(f"on a {SET} set: its words and its questions are made here; `make bench-recall` asks about other people's")
     missed = []
     for name, (sign, target) in TARGETS.items():

@@ -1,6 +1,7 @@
 """Load over plain sockets: closed loop (as fast as it answers) and open loop (on time, whether it answers or not)."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,9 +38,10 @@ class Connection:
 
     retry_after = 1.0
 
-    async def open(self, port: int) -> "Connection":
-        """Connects."""
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+    async def open(self, port: int, tls: ssl.SSLContext | None = None) -> "Connection":
+        """Connects; with `tls` to whoever shows a certificate for localhost."""
+        name = "localhost" if tls else None
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
         return self
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
@@ -63,7 +65,9 @@ def post(path: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def closed(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> Timing:
+async def closed(
+    port: int, requests: Sequence[bytes], clients: int, seconds: float, tls: ssl.SSLContext | None = None
+) -> Timing:
     """`clients` connections, each sending its next request when it has the answer to the last."""
     took: list[float] = []
     whole: list[float] = []
@@ -73,7 +77,7 @@ async def closed(port: int, requests: Sequence[bytes], clients: int, seconds: fl
 
     async def client(number: int) -> None:
         nonlocal errors, refused
-        connection = await Connection().open(port)
+        connection = await Connection().open(port, tls)
         place = number
         first = 0.0
         while time.perf_counter() - started < seconds and place < len(requests) + number:
@@ -99,16 +103,18 @@ async def closed(port: int, requests: Sequence[bytes], clients: int, seconds: fl
     return replace(timing, refused=refused, p99_with_retries=retried, p99_served_or_refused=each)
 
 
-async def opened(port: int, requests: Sequence[bytes], rps: float, seconds: float) -> Timing:
+async def opened(
+    port: int, requests: Sequence[bytes], rps: float, seconds: float, tls: ssl.SSLContext | None = None
+) -> Timing:
     """A request each 1/rps seconds; late answers do not hold the next one back (no coordinated omission)."""
-    idle = [await Connection().open(port) for _ in range(4)]
+    idle = [await Connection().open(port, tls) for _ in range(4)]
     took: list[float] = []
     errors = 0
     started = time.perf_counter()
 
     async def one(due: float, request: bytes) -> None:
         nonlocal errors
-        connection = idle.pop() if idle else await Connection().open(port)
+        connection = idle.pop() if idle else await Connection().open(port, tls)
         status, _ = await connection.send(request)  # a refusal is an error here: nothing may be refused at this rate
         took.append(time.perf_counter() - due)
         errors += status >= 300

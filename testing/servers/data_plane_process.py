@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,11 @@ def postgres() -> Iterator[Any]:
 
 
 class Product:
-    """`python -m learnloop_dataplane` on a free port."""
+    """`python -m learnloop_dataplane` on a free port.
+
+    Attributes:
+        tls: by what it is asked where its settings make it serve by TLS.
+    """
 
     def __init__(self, dsn: str, data: Path, directory: Path, **settings: str) -> None:
         self._data = data
@@ -53,6 +58,7 @@ class Product:
         self._env |= {"BENCH_ABSENT": " ".join(not_in_the_image())}
         self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process: subprocess.Popen[bytes] | None = None
+        self.tls: ssl.SSLContext | None = None
         compile_packages()
 
     def start(self, **settings: str) -> float:
@@ -62,11 +68,16 @@ class Product:
         self._process = subprocess.Popen([sys.executable, "-m", "learnloop_dataplane"], env=env)
         while time.perf_counter() - started < 180:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
+                with urllib.request.urlopen(f"{self.url}/readyz", timeout=1, context=self.tls):
                     return time.perf_counter() - started
             except OSError:
                 time.sleep(0.005)
         raise SystemExit("the service was not ready within 180 s")
+
+    @property
+    def url(self) -> str:
+        """Where it answers. A certificate for localhost will do."""
+        return f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
 
     def rss_mib(self) -> float:
         """Resident memory of the process."""
@@ -88,14 +99,14 @@ class Product:
 
     def post(self, path: str, body: Any, method: str = "POST") -> Any:
         """One request, outside of what is timed."""
-        address, sent = f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode()
+        address, sent = f"{self.url}{path}", json.dumps(body).encode()
         request = urllib.request.Request(address, sent, {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=self.tls) as answer:
             return json.load(answer)
 
     def get(self, path: str) -> Any:
         """The same without a body."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=60, context=self.tls) as answer:
             return json.load(answer)
 
     def __enter__(self) -> "Product":
