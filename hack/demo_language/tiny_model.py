@@ -10,7 +10,7 @@ from demo.narrator import Narrator
 from demo.settings import ROOT, Settings
 
 EXAMPLE = ROOT / "examples" / "tiny-language-model"
-MAKING_SECONDS = 300
+MAKING_SECONDS = 600
 
 
 def make(api: Api, settings: Settings, narrator: Narrator) -> str:
