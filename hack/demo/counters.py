@@ -22,6 +22,8 @@ class Count(NamedTuple):
 def episode_counters(api: Api, namespace: str, agent: str) -> Iterator[Count]:
     """Every counter about episodes of the agent's policy servers and gateways. Pods that do not answer are left out."""
     for pod in api.pods(namespace, f"learnloop.dev/model-deployment={agent}"):
+        if (pod.get("status") or {}).get("phase") != "Running":
+            continue  # a gate's Job that has ended has the label, too, and nobody answers there
         name = pod["metadata"]["name"]
         port = f"https:{name}:8080" if _by_tls(pod) else f"{name}:8080"
         text = api.text(f"/api/v1/namespaces/{namespace}/pods/{port}/proxy/metrics") or ""
