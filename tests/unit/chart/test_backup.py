@@ -63,7 +63,7 @@ def test_tables_change_hands_by_the_administrator_in_a_restore_alone(render: Ren
             env = {one["name"]: one.get("value", "") for one in container["env"]}
             if step not in ("dump", "read"):
                 assert ("LEARNLOOP_ADMIN_DSN" in env) is administers, step
-                assert env["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data:"), step
+                assert env["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data@"), step
 
 
 def test_a_restore_never_begins_by_itself_or_twice(render: Render) -> None:
