@@ -27,8 +27,7 @@ from testing.operators.served_traffic import Provider, Traffic
 
 WEIGHT = 50
 CALM_SECONDS = (18.0, 21.0)
-"""From the canary's weight to its failure. For the first fifteen it has no evidence that could be judged: its episodes
-are counted from the step's second scrape on, and no sooner."""
+"""From the canary's weight to its failure. In none of the runs seen was anything judged in the first fifteen."""
 SCRAPE_SECONDS = 0.2
 PATIENCE = 180.0
 SPEC: dict[str, Any] = {
