@@ -110,8 +110,49 @@ class LanguageFallback(Resource):
     key_ref: KeyRef | None = Field(default=None, description="The bearer token it wants.")
 
 
+class TensorZeroRegistration(Resource):
+    """A TensorZero gateway before learnloop's. Its project has ended: 2026.6.0 is the last release."""
+
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=16,
+        description="Pods of the gateway, at port 3000 of the Service NAME-tensorzero. 0: the ConfigMap alone, for a "
+        "gateway of your own.",
+    )
+
+
+class LlmDRegistration(Resource):
+    """llm-d before the servers of the model."""
+
+    pool: KubeName = Field(description="The InferencePool of this namespace whose servers hold the arms' adapters.")
+
+
+class LanguageRegistration(Resource):
+    """Routers of others that are told of the arms and their weights. learnloop draws all the same."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.tensorZero) || has(self.llmD)", "name a router: tensorZero or llmD"),
+    )
+
+    tensor_zero: TensorZeroRegistration | None = Field(
+        default=None, description="A function with a variant for each arm; each leads to learnloop, then the fallback."
+    )
+    llm_d: LlmDRegistration | None = Field(
+        default=None, description="An InferenceModelRewrite with the weights; needs server.adapterFolder."
+    )
+
+
 class LanguageServing(Resource):
     """How the gateway of a language model answers."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.registration) || !has(self.registration.llmD) || has(self.server.adapterFolder)",
+            "llmD takes adapters that are loaded at run time: set server.adapterFolder",
+            ".registration",
+        ),
+    )
 
     server: LanguageServer = Field(default_factory=LanguageServer)
     fallback: LanguageFallback | None = Field(default=None, description="Left out, an arm that fails answers 502.")
@@ -121,6 +162,9 @@ class LanguageServing(Resource):
         json_schema_extra={"listType": "set"},
         description="Service accounts, NAMESPACE/NAME, that may choose an arm by the header x-learnloop-arm: those of "
         "suites that judge a candidate. What they ask is neither evidence nor experience.",
+    )
+    registration: LanguageRegistration | None = Field(
+        default=None, description="Routers of others that are told of the arms; left out, none."
     )
     idle_seconds: int = Field(
         default=900, ge=1, le=86_400, description="A conversation without a request for so long is over."

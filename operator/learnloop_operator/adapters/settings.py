@@ -55,6 +55,7 @@ class Settings:
     """Who wrote a spec does not approve it (LEARNLOOP_FOUR_EYES); takes verified names."""
     vllm_image: str = "vllm/vllm-openai:v0.11.0"
     llama_cpp_image: str = "ggml-org/llama.cpp:server"
+    tensorzero_image: str = "tensorzero/gateway:2026.6.0"
     serving_callers: str = "anybody"
     """Whom policy servers serve: token (LEARNLOOP_SERVING_CALLERS) or anybody."""
     serving_caller_namespaces: tuple[str, ...] = ()
@@ -117,6 +118,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         serving_image=text("serving_image"),
         vllm_image=text("vllm_image"),
         llama_cpp_image=text("llama_cpp_image"),
+        tensorzero_image=text("tensorzero_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
         tls=environment.get("LEARNLOOP_TLS", "") == "true",

@@ -30,7 +30,7 @@ class Notice:
 
 @value
 class Plan:
-    """Everything one pass wants done, applied in this order: apply, delete, calls, status, events.
+    """Everything one pass wants done, applied in this order: apply, delete, calls, status, events, outside.
 
     `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
     whatever follows from it (a scale-down). A plan equal to the world costs no write.
@@ -48,6 +48,8 @@ class Plan:
     events: tuple[Notice, ...] = ()
     audit: tuple[Manifest, ...] = ()
     """What people decided and what became of it: lines of the audit log."""
+    outside: tuple[Manifest, ...] = ()
+    """What routers of others are told, last of all: what of it cannot be written holds nothing up."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """What metrics show of the object beside its status."""
     requeue_after: float | None = field(default=None)

@@ -24,7 +24,8 @@ from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
 from learnloop_operator.core.happenings import Happening, happenings
 from learnloop_operator.core.ownership import controller_uid
-from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.rollout.reasons import REGISTRATION_FAILED
 from learnloop_operator.core.snapshot import BaseSnapshot
 
 log = logging.getLogger(__name__)
@@ -80,12 +81,14 @@ class Applier:
             raise
         if plan.status_can_wait:
             self.drafts.keep(snapshot.object, plan.status, snapshot.now)
+            await self._outside(snapshot, plan, manager, cached)
             return
         self.drafts.drop(snapshot.object)
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager, exact=cached)
             self._tell(kind, snapshot, plan, news)
             self._trace(kind, before, snapshot, plan)
+        await self._outside(snapshot, plan, manager, cached)
         if self.metrics is not None:
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan)
         if self.announcer is not None:
@@ -123,6 +126,25 @@ class Applier:
         for ref in plan.delete:
             known = live.get(ref)
             await self.kube.delete(ref, uid=known["metadata"]["uid"] if known else None)
+
+    async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
+        """Tells routers of others. A router that cannot be told holds no rollout up: it is said in an event.
+
+        Raises:
+            Stale: `cached`, and what they were told would have to be changed.
+        """
+        live = {ref_of(child): child for child in snapshot.children}
+        for manifest in plan.outside:
+            try:
+                present = await self._present(manifest, live, manager, cached)
+                if present is None or not cached:
+                    await self.kube.apply(manifest, manager, live=present)
+            except Stale:
+                raise
+            except KubeError as error:
+                told = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, told)
+                self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, told))
 
     async def _present(
         self, manifest: Manifest, live: Mapping[ObjectRef, Manifest], manager: str, cached: bool

@@ -1,6 +1,7 @@
 """ModelDeployment: gather the arms, the routing table and the evidence; the rest is decided in core/rollout."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
+from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.event_reader import with_events
 from learnloop_operator.adapters.kube.gateway_api import Mirroring, mirroring, route_problem
 from learnloop_operator.adapters.kube.kinds import (
@@ -21,6 +23,8 @@ from learnloop_operator.adapters.kube.kinds import (
     JOB,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
+    MODEL_REWRITE,
+    NETWORK_POLICY,
     POD,
     SERVICE,
     ResourceKind,
@@ -30,6 +34,7 @@ from learnloop_operator.adapters.pods.counter_reader import targets
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.rollout.children import outer_routers
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.manifests import COMPONENT
 from learnloop_operator.core.rollout.children.observed_arms import arms
@@ -69,7 +74,11 @@ class ModelDeploymentController:
             Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
             settings.four_eyes,
             settings.pod_rules,
-            {"vllm": settings.vllm_image, "llama.cpp": settings.llama_cpp_image},
+            {
+                "vllm": settings.vllm_image,
+                "llama.cpp": settings.llama_cpp_image,
+                outer_routers.TENSORZERO_IMAGE: settings.tensorzero_image,
+            },
         )
 
     @property
@@ -88,6 +97,7 @@ class ModelDeploymentController:
         spec, profile = expanded(spec, status, self._clock())
         snapshot = replace(await self._world(body, spec, status), profile=profile)
         snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
+        snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):
@@ -152,6 +162,26 @@ class ModelDeploymentController:
             mirror_problem=mirror.problem,
             percent_problem=mirror.percent_problem,
         )
+
+    async def _registered(self, body: Object, spec: ModelDeploymentSpec) -> tuple[Object, ...]:
+        """What routers of others have been told: looked for where the spec can name one."""
+        if spec.language_model is None:
+            return ()
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={outer_routers.TENSORZERO}"
+        kinds = (CONFIG_MAP, SERVICE, NETWORK_POLICY, DEPLOYMENT)
+        found = await asyncio.gather(*(self._kube.list(kind, namespace, labels=mine) for kind in kinds))
+        own = [
+            {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+            for kind, items in zip(kinds, found, strict=True)
+            for item in items
+        ]
+        language = spec.serving.language
+        if language and language.server.adapter_folder:  # without it llm-d has never been told anything
+            with contextlib.suppress(KubeError):
+                rewrite = await self._kube.find(MODEL_REWRITE, namespace, name)
+                own += [rewrite] if rewrite else []
+        return tuple(item for item in own if _owned(item, body))
 
     async def _suites(self, snapshot: Snapshot) -> Snapshot:
         """The same with the Jobs of running gates, and with what they have handed in."""

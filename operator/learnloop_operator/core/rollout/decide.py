@@ -8,6 +8,7 @@ from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout.checks.dry_run_metrics import notices
+from learnloop_operator.core.rollout.children import outer_routers
 from learnloop_operator.core.rollout.children.gate_jobs import gate_objects, stray_jobs
 from learnloop_operator.core.rollout.children.http_route import http_route
 from learnloop_operator.core.rollout.children.manifests import (
@@ -83,6 +84,9 @@ def decide(snapshot: Snapshot) -> Plan:
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
+    arms = drawn_arms(snapshot, shown)
+    outside = outer_routers.told(snapshot, arms)
+    deletes = (*deletes, *outer_routers.strays(snapshot, outside, arms))
     said = status(snapshot, result, table.generation)
     return Plan(
         status=said,
@@ -92,12 +96,14 @@ def decide(snapshot: Snapshot) -> Plan:
             *gate_objects(snapshot, result.state),
         ),
         delete=deletes,
+        outside=outside,
         calls=verdict_calls(snapshot, before, result.state),
         announcements=announcements(snapshot, result),
         events=(
             *result.events,
             *notices(before.reports, result.state.reports),
             *decision_log.notices(decided),
+            *outer_routers.refused(snapshot),
         ),
         audit=tuple(decision_log.audit(snapshot, item) for item in decided),
         requeue_after=_sooner(again, next_end(result.state, snapshot.now)),

@@ -271,3 +271,23 @@ async def test_a_child_the_cache_knows_nothing_of_is_not_overwritten() -> None:
 )
 def test_what_is_under_way_is_never_decided_from_the_cache(kind: str, status: dict[str, Any], quiet: bool) -> None:
     assert at_rest({"kind": kind, "spec": {}, "status": status}) is quiet
+
+
+async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> None:
+    metadata = {"namespace": "ns", "name": "md", "resourceVersion": "1"}
+    rewrite = {"apiVersion": "llm-d.ai/v1alpha2", "kind": "InferenceModelRewrite", "metadata": metadata, "spec": {}}
+
+    class WithoutLlmD(Kube):
+        async def apply(self, manifest: dict[str, Any], *given: Any, **named: Any) -> dict[str, Any]:
+            if manifest["kind"] == "InferenceModelRewrite":
+                raise KindMissing("inferencemodelrewrites: not installed", status=404)
+            return await super().apply(manifest, *given, **named)
+
+    kube, plan = WithoutLlmD(), Plan(status={}, apply=(table("a"),), outside=(rewrite, table("b")))
+    telling = applier(kube)
+    said: list[str] = []
+    telling.recorder.note = lambda _, notice: said.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
+    await telling.apply(MODEL_DEPLOYMENT, snapshot(), plan)
+    assert kube.wrote == ["md-routing", "md-routing"], "the table, and what the next router is told"
+    assert kube.exact == [False], "the status is written"
+    assert said == ["RegistrationFailed: InferenceModelRewrite md: inferencemodelrewrites: not installed"]

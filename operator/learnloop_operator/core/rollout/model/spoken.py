@@ -39,7 +39,9 @@ def spoken_by(spec: ModelDeploymentSpec) -> Spoken | None:
     """What new arms are made with; None: policies of numbers."""
     if spec.language_model is None:
         return None
-    return Spoken(spec.language_model, spec.serving.language or LanguageServing())
+    # Who else is told of an arm makes no other arm of it.
+    serving = (spec.serving.language or LanguageServing()).model_copy(update={"registration": None})
+    return Spoken(spec.language_model, serving)
 
 
 def read_spoken(body: Any) -> Spoken | None:

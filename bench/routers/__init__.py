@@ -1,0 +1,1 @@
+"""Routers of others that are told of the arms, as they were shipped."""
