@@ -104,29 +104,33 @@ class LearnerPort:
         channel.send(policy.arrays, self._told | greeting)
         self._intake.joined(1)
         try:
-            while not self._intake.over:
-                self._answer(channel, channel.receive(self._most, IDLE_SECONDS))
+            # One that speaks after the end is told so: a connection that just broke is one to try again.
+            while self._answer(channel, channel.receive(self._most, IDLE_SECONDS)):
+                pass
         finally:
             self._intake.joined(-1)
 
-    def _answer(self, channel: Channel, message: Message) -> None:
+    def _answer(self, channel: Channel, message: Message) -> bool:
+        """Whether there is more to be said."""
         if self._intake.over:
             channel.send({}, {"over": "1"})
-            return
+            return False
         version = _number(message.words, "version", self._intake.policy.version)
         known = _number(message.words, "known", self._intake.policy.version)
         if message.arrays:
             steps = self._intake.shape.checked(message.arrays, self._environments)
             if not self._intake.offer(version, steps, FULL_SECONDS):
                 channel.send({}, {"again": "1"})
-                return
+                return True
         policy = self._intake.policy
         if self._intake.over:
             channel.send({}, {"over": "1"})
-        elif policy.version == known:
+            return False
+        if policy.version == known:
             channel.send({}, {"version": str(policy.version)})
         else:
             channel.send(policy.arrays, {"version": str(policy.version), "step": str(policy.step)})
+        return True
 
 
 def _number(words: Mapping[str, str], name: str, most: int) -> int:
