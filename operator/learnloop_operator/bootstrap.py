@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.adapters.certificates.told import VARIABLE, keeper_of
+from learnloop_operator.adapters.certificates.keeper_settings import VARIABLE, keeper_of
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.errors import Conflict, KubeError
 from learnloop_operator.adapters.kube.http_transport import KubeHttp

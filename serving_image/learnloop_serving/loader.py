@@ -16,8 +16,8 @@ from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.acting.policy import ModelError, Policy
 from learnloop_api.tls.contexts import client_context
 from learnloop_api.uniform_policy import parse
-from learnloop_serving.policy import uniform
 from learnloop_serving.settings import Settings
+from learnloop_serving.uniform_policies import uniform
 
 log = logging.getLogger(__name__)
 CHUNK = 1 << 20

@@ -25,9 +25,9 @@ from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.loader import load_policy
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.policy import measure
 from learnloop_serving.probes import probes_config
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+from learnloop_serving.uniform_policies import measure
 from learnloop_serving.uvicorn_config import uvicorn_config
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import ChangeLog
-from learnloop_operator.cli.console.gate import Gate
 from learnloop_operator.cli.console.server import Console, ConsoleServer
 from learnloop_operator.cli.errors import CommandError
 

@@ -25,8 +25,8 @@ from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.policy import UniformPolicy
 from learnloop_serving.settings import Settings, read_settings
+from learnloop_serving.uniform_policies import UniformPolicy
 
 STABLE, CANARY, OTHER = "aaaaaaaa", "bbbbbbbb", "cccccccc"
 KEY = b"shared by all servers of ModelDeployment cart"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
 from learnloop_dataplane.sandbox.confinement import hide
-from learnloop_dataplane.sandbox.judged import PIPE
+from learnloop_dataplane.sandbox.untrusted_test_process import PIPE
 
 MOST_TOLD = 2**16
 NOBODY = 65534
@@ -74,7 +74,7 @@ def _started(case: RunCase) -> tuple[bytes, str]:
     told, report = os.pipe()
     user = NOBODY if os.geteuid() == 0 else 0
     most = case.memory_megabytes * 2**20 + _OWN_MEMORY
-    command = [sys.executable, "-I", "-B", "-m", "learnloop_dataplane.sandbox.judged"]
+    command = [sys.executable, "-I", "-B", "-m", "learnloop_dataplane.sandbox.untrusted_test_process"]
     process = subprocess.Popen(
         ["/bin/sh", "-c", f'exec {PIPE}>&{report} "$@"', "sh", *command, str(case.seconds), str(most), str(user)],
         stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
-from learnloop_operator.core.happenings import Happening, evidence_missing_since, new_anomalies
+from learnloop_operator.core.counted_transitions import Happening, evidence_missing_since, new_anomalies
 from learnloop_operator.core.plan import Plan
 
 DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)

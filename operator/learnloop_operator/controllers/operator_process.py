@@ -15,7 +15,7 @@ from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
 from learnloop_api.tls.pod_certificate import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
-from learnloop_operator.adapters.certificates.told import keeper_of
+from learnloop_operator.adapters.certificates.keeper_settings import keeper_of
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.experience_evidence import WithExperience

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.adapters.certificates.told import keeper_of
+from learnloop_operator.adapters.certificates.keeper_settings import keeper_of
 from learnloop_operator.adapters.settings import from_environment
 
 from .conftest import Rejected, Release, Render

@@ -18,7 +18,7 @@ from learnloop_sdk import (
 from learnloop_sdk.errors import FallbackOrdered
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds
-from learnloop_serving.policy import UniformPolicy
+from learnloop_serving.uniform_policies import UniformPolicy
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 
 OBSERVATION = [0.1, 0.2, 0.3, 0.4]

@@ -16,7 +16,7 @@ from learnloop_serving.arms import server_seal as sealing
 from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.episodes import LONGEST_SECONDS
-from learnloop_serving.policy import UniformPolicy
+from learnloop_serving.uniform_policies import UniformPolicy
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
 SEEN = {"observation": [1.0, 0.0, 0.0, 0.0]}

@@ -11,7 +11,7 @@ from learnloop_serving.arms import canary_reachability as reaching
 from learnloop_serving.arms.canary_reachability import Reach
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.policy import UniformPolicy
+from learnloop_serving.uniform_policies import UniformPolicy
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 from testing.servers.ports import held_port
 

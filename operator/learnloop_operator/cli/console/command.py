@@ -8,9 +8,9 @@ from typing import cast
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.all_namespaces import AllNamespaces
 from learnloop_operator.cli.access.cluster import Cluster, KubernetesCluster
+from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.cluster_watch import ClusterWatch, visible
-from learnloop_operator.cli.console.gate import Gate
 from learnloop_operator.cli.console.orders import AskedRights
 from learnloop_operator.cli.console.server import Console, ConsoleServer
 from learnloop_operator.cli.errors import CommandError

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from learnloop_operator.cli.access.cluster import Cluster
+from learnloop_operator.cli.console.browser_access import ForeignRequestError, Gate
 from learnloop_operator.cli.console.change_log import ChangeLog, ReadChanges
-from learnloop_operator.cli.console.gate import ForeignRequestError, Gate
 from learnloop_operator.cli.console.orders import NAME, carry_out, helps
 from learnloop_operator.cli.console.records import Records
 from learnloop_operator.cli.console.static_files import StaticFile, static_files

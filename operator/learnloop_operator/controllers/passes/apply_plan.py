@@ -22,7 +22,7 @@ from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
-from learnloop_operator.core.happenings import Happening, happenings
+from learnloop_operator.core.counted_transitions import Happening, happenings
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.rollout.reasons import REGISTRATION_FAILED

@@ -28,13 +28,13 @@ from learnloop_operator.core.rollout.experiment.recover_withdrawals import adopt
 from learnloop_operator.core.rollout.flow.transitions import move
 from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS, replicas
 from learnloop_operator.core.rollout.model import decision_log
+from learnloop_operator.core.rollout.model.arm_language_model import spoken_by, stray_image
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.next_state import NextState
 from learnloop_operator.core.rollout.model.overrides import hear, next_end, with_overrides
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, load
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.model.spoken import spoken_by, stray_image
 from learnloop_operator.core.rollout.status.deferrable_changes import can_wait
 from learnloop_operator.core.rollout.status.fields import status
 from learnloop_operator.core.rollout.steps.experiment_step import within_step

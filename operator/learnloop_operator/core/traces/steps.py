@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_api.telemetry import conventions as named
 from learnloop_api.telemetry.spans import Attributes, Evaluation, Span, span_id
-from learnloop_operator.core.happenings import agent_of
+from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import ids
 

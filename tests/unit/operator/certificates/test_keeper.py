@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api.tls.certificates import Pair, make_leaf, read
 from learnloop_operator.adapters.certificates.authority_secret import ANNOTATION_ROTATE, decoded, held_authorities
-from learnloop_operator.adapters.certificates.told import keeper_of
+from learnloop_operator.adapters.certificates.keeper_settings import keeper_of
 from learnloop_operator.adapters.kube.errors import Conflict, NotFound
 from learnloop_operator.adapters.settings import SettingsError
 

@@ -11,9 +11,9 @@ import pytest
 
 from learnloop_operator.cli.access.all_namespaces import AllNamespaces, NotAllowedError, VersionGoneError
 from learnloop_operator.cli.console import cluster_watch, command
+from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import REMEMBERED, ChangeLog
 from learnloop_operator.cli.console.cluster_watch import MOST_NAMESPACES, visible
-from learnloop_operator.cli.console.gate import Gate
 from learnloop_operator.cli.console.orders import ORDERS, AskedRights
 from learnloop_operator.cli.console.server import MOST_BODY, Console
 from learnloop_operator.cli.console.static_files import static_files

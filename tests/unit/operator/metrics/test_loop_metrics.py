@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from learnloop_operator.adapters.loop_metrics import LoopMetrics
-from learnloop_operator.core.happenings import Happening, happenings
+from learnloop_operator.core.counted_transitions import Happening, happenings
 from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 

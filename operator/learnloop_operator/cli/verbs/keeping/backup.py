@@ -5,7 +5,7 @@ import os
 
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.keeping import release
+from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "backup"
 HELP = "back the installation up now: database, artifacts, waiting messages, sealed keys"
@@ -13,7 +13,7 @@ HELP = "back the installation up now: database, artifacts, waiting messages, sea
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which installation; or a file for a new private key."""
-    release.arguments(parser)
+    installation_options.arguments(parser)
     parser.add_argument("--keygen", metavar="FILE", help="no backup: write a new private key, print its recipient")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.keeping import release
+from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "restore"
 HELP = "restore a backup into an empty installation, and verify all of it; or open a backup's keys"
@@ -17,7 +17,7 @@ DATA_PLANE_SECONDS = 300.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which backup; or a file of sealed keys and who opens it."""
     parser.add_argument("backup", nargs="?", default="", help="learnloop-TIME; default: the newest of the volume")
-    release.arguments(parser)
+    installation_options.arguments(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--keys", metavar="FILE", help="no restore: print the Secret in a backup's keys.sealed")
     parser.add_argument("--identity", metavar="FILE", help="--keys: the private key that `backup --keygen` wrote")

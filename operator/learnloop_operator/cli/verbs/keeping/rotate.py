@@ -14,7 +14,7 @@ from learnloop_api.wire.routing import episodes_secret
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.access.secrets import Secrets
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.keeping import release
+from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "rotate"
 HELP = "give a secret a new value; the old one holds beside it for as long as anybody needs it"
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("secret", choices=KINDS, help="which")
     parser.add_argument("of", nargs="?", help="episode-key: the ModelDeployment; webhook-key: SECRET/KEY of a receiver")
     parser.add_argument("--forget", action="store_true", help="no new value: the old ones hold no longer")
-    release.arguments(parser)
+    installation_options.arguments(parser)
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:

@@ -16,9 +16,9 @@ from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_api.kinds.language_serving import KeyRef, LanguageServer
 from learnloop_api.wire.gates import gates_account
 from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
+from learnloop_operator.core.rollout.model.arm_language_model import Spoken
 from learnloop_operator.core.rollout.model.rollout_state import ArmState
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.model.spoken import Spoken
 from learnloop_operator.tuning.value_objects import named_value
 
 Manifest = dict[str, Any]

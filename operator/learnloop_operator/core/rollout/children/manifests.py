@@ -11,9 +11,9 @@ from learnloop_operator.core.pod_templates import Main, http_get, pod_template, 
 from learnloop_operator.core.rollout.children.language_pods import NO_PARTS, language_parts
 from learnloop_operator.core.rollout.children.routing_table import write_blocked
 from learnloop_operator.core.rollout.judging.shadow_step import only_stable_answers
+from learnloop_operator.core.rollout.model.arm_language_model import Spoken, spoken_by
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.model.spoken import Spoken, spoken_by
 
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"

@@ -10,8 +10,8 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_poll_interval import unready_since
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.rollout.children.manifests import ANNOTATION_ARM, EPISODES_VOLUME
+from learnloop_operator.core.rollout.model.arm_language_model import Spoken, read_spoken
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.core.rollout.model.spoken import Spoken, read_spoken
 
 
 def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:

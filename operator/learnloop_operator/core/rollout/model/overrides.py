@@ -21,11 +21,11 @@ from pydantic import ValidationError
 from learnloop_api.kinds.rollouts.override import MOST_OVERRIDES, OverrideStatus
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
+from learnloop_operator.core.rollout.model.arm_language_model import spoken_by
 from learnloop_operator.core.rollout.model.decision_log import noted
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.model.spoken import spoken_by
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.core.times import parse, seconds_since, stamp
 

@@ -12,8 +12,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.allowed_pods import PodRules, forbidden
 from learnloop_operator.core.artifact_uris import foreign
+from learnloop_operator.core.rollout.model.arm_language_model import Spoken, spoken_by, stray_image
 from learnloop_operator.core.rollout.model.snapshot import Desired, Model
-from learnloop_operator.core.rollout.model.spoken import Spoken, spoken_by, stray_image
 
 _NO_S3 = "a gateway serves folders that are mounted: put the same folder on pvc://CLAIM/FOLDER or into oci://IMAGE"
 

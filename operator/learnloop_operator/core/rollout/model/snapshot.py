@@ -17,7 +17,7 @@ from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
 from learnloop_operator.core.rollout.gates.verdict import SuiteRun
-from learnloop_operator.core.rollout.model.spoken import Spoken
+from learnloop_operator.core.rollout.model.arm_language_model import Spoken
 from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value

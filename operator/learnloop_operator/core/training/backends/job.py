@@ -3,7 +3,7 @@
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import RankDefaults
-from learnloop_operator.core.training.backends.ends import backend_job
+from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.rank_pods import gang, rank_template, ranks_of_jobs
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
 from learnloop_operator.tuning.value_objects import named_value

@@ -11,7 +11,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import RankDefaults
-from learnloop_operator.core.training.backends.ends import backend_job
+from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.jobset import DISRUPTED, host_of_master
 from learnloop_operator.core.training.backends.rank_pods import gang, peers, rank_template
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
