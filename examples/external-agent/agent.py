@@ -2,11 +2,12 @@
 
 The served policy decides, this process carries out, and what came of it is recorded for the next training run.
 
-    pip install 'learnloop[sdk]'
-    kubectl port-forward service/balancer 8080 &
-    LEARNLOOP_ENDPOINT=http://localhost:8080 python agent.py --episodes 20
+deployment.yaml runs it in the cluster, where it proves its namespace by its token and trusts learnloop's authority.
+From a checkout, where the chart has `tls.mode: off` and `serving.callers.knownBy: anybody`:
 
-deployment.yaml runs it in the cluster, where it also proves its namespace to the data plane.
+    pip install '.[sdk]'
+    kubectl port-forward service/balancer 8080 &
+    LEARNLOOP_ENDPOINT=http://localhost:8080 python examples/external-agent/agent.py --episodes 20
 """
 
 import argparse

@@ -3,10 +3,11 @@
 It remembers what was asked before, may call one tool, and asks for a thumb afterwards. Any server with the Chat
 Completions API will do.
 
-    pip install 'learnloop[sdk]'
+    pip install '.[sdk]'
     kubectl port-forward -n learnloop-system service/learnloop-data 8081:8080 &
     kubectl get configmap learnloop-ca -o jsonpath='{.data.ca\\.crt}' > ca.crt
-    export LEARNLOOP_TLS_CA=ca.crt LEARNLOOP_DATA_URL=https://localhost:8081
+    kubectl create token default --audience learnloop > token
+    export LEARNLOOP_TLS_CA=ca.crt LEARNLOOP_TOKEN_FILE=$PWD/token LEARNLOOP_DATA_URL=https://localhost:8081
     MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 python agent.py anna
 """
 
