@@ -8,9 +8,12 @@ read it, although they read it at different times.
 
 import time
 from dataclasses import dataclass
+from itertools import starmap
 
 FROM = " from="
 MOST_LINES = 16
+_BLANKS = " \t\r"
+"""No others: a value may have every other character, also those that only Unicode takes for blanks or ends of lines."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,10 +30,10 @@ class KeyLines:
             ValueError: there is none, too many, or a time is none; says which line, never what stands there.
         """
         found = []
-        for number, line in enumerate((line.strip() for line in text.splitlines() if line.strip()), start=1):
+        for number, line in enumerate(filter(None, (line.strip(_BLANKS) for line in text.split("\n"))), start=1):
             value, sign, second = line.partition(FROM)
             try:
-                found.append((value.strip(), float(int(second)) if sign else 0.0))
+                found.append((value.strip(_BLANKS), float(int(second)) if sign else 0.0))
             except ValueError:
                 raise ValueError(f"line {number}: give VALUE, or VALUE{FROM}UNIX_SECOND") from None
         if not 1 <= len(found) <= MOST_LINES:
@@ -50,11 +53,42 @@ class KeyLines:
         at = time.time() if now is None else now
         return next((value for value, since in self.lines if since <= at), self.lines[-1][0])
 
-    def followed_by(self, value: str, since: float) -> str:
-        """The text with a new first line; what no longer fits goes."""
-        kept = [f"{old}{FROM}{int(second)}" if second else old for old, second in self.lines]
-        return "\n".join([f"{value}{FROM}{int(since)}" if since else value, *kept[: MOST_LINES - 1]])
+    def followed_by(self, value: str, since: float = 0.0) -> str:
+        """The text with a new first line.
+
+        Raises:
+            ValueError: there is no place for one more, and what the oldest made would be known no longer.
+        """
+        self._has_room()
+        return "\n".join([_line(value, since), *starmap(_line, self.lines)])
+
+    def announcing(self, value: str) -> str:
+        """The text with a new last line: all who read it know the value, and nobody uses it yet.
+
+        Raises:
+            ValueError: there is no place for one more.
+        """
+        self._has_room()
+        return "\n".join([*starmap(_line, self.lines), value])
+
+    def using(self, value: str) -> str:
+        """The text with the line of this value before all others.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if value not in self.values:
+            raise ValueError("has the new line no longer: somebody took it out meanwhile")
+        return "\n".join([value, *(_line(*other) for other in self.lines if other[0] != value)])
+
+    def _has_room(self) -> None:
+        if len(self.lines) >= MOST_LINES:
+            raise ValueError(f"has {MOST_LINES} lines, and there may be no more: take one out that nobody needs")
 
     def alone(self) -> str:
         """The text with the newest value only, in use from now on."""
         return self.lines[0][0]
+
+
+def _line(value: str, since: float) -> str:
+    return f"{value}{FROM}{int(since)}" if since else value

@@ -25,12 +25,26 @@ def test_a_second_rotation_before_the_first_one_is_in_use_changes_nothing_too_ea
     assert [lines.current(now) for now in (50, 150, 250)] == ["a", "b", "c"]
 
 
-def test_the_oldest_go_when_there_are_many() -> None:
-    lines = KeyLines.parse("0")
-    for number in range(1, MOST_LINES + 5):
-        lines = KeyLines.parse(lines.followed_by(str(number), 0))
-    assert len(lines.values) == MOST_LINES
-    assert lines.values[0] == str(MOST_LINES + 4)
+def test_no_value_is_lost_when_there_is_no_place_for_one_more() -> None:
+    lines = KeyLines.parse("\n".join(map(str, range(MOST_LINES))))
+    for add in (lambda: lines.followed_by("new", 0), lambda: lines.announcing("new")):
+        with pytest.raises(ValueError, match="take one out"):
+            add()
+
+
+def test_a_value_may_be_known_to_all_before_it_is_used() -> None:
+    known = KeyLines.parse(KeyLines.parse("b from=7\na").announcing("c"))
+    assert known.lines == (("b", 7.0), ("a", 0.0), ("c", 0.0))
+    assert known.current(99) == "b"
+    used = KeyLines.parse(known.using("c"))
+    assert used.lines == (("c", 0.0), ("b", 7.0), ("a", 0.0))
+    with pytest.raises(ValueError, match="no longer"):
+        used.using("d")
+
+
+@pytest.mark.parametrize("value", ["a\x85b", "a\x0bb", "a\x1cb", "\xa0ab\xa0", "a\u2028b"])
+def test_what_only_unicode_takes_for_a_blank_or_an_end_belongs_to_the_value(value: str) -> None:
+    assert KeyLines.parse(f" {value}\t\r\n\n{value}2\n").values == (value, f"{value}2")
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "secret from=soon", "\n".join(map(str, range(MOST_LINES + 1)))])

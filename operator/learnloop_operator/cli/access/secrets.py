@@ -4,7 +4,7 @@ import base64
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -18,6 +18,13 @@ POLL_SECONDS = 2.0
 RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
+class Reference(NamedTuple):
+    """Where a variable's value comes from: a Secret, and a key of it."""
+
+    secret: str
+    key: str
+
+
 class Secrets(Protocol):
     """What a rotation needs of one namespace; every method raises CommandError."""
 
@@ -26,6 +33,8 @@ class Secrets(Protocol):
     def write(self, name: str, key: str, value: str, version: str) -> None: ...
 
     def restart(self, kind: str, name: str, seconds: float) -> bool: ...
+
+    def environment(self, name: str) -> dict[str, str | Reference] | None: ...
 
 
 class KubernetesSecrets:
@@ -41,7 +50,13 @@ class KubernetesSecrets:
             raise CommandError(
                 f"Secret {self.namespace}/{name} has no {key}: name one of {', '.join(found.data or {})}"
             )
-        return base64.b64decode(found.data[key]).decode(), found.metadata.resource_version
+        try:
+            return base64.b64decode(found.data[key]).decode(), found.metadata.resource_version
+        except UnicodeDecodeError:
+            raise CommandError(
+                f"Secret {self.namespace}/{name}, key {key} holds raw bytes, and lines are text: write the new value "
+                "there yourself"
+            ) from None
 
     def write(self, name: str, key: str, value: str, version: str) -> None:
         """Refused when somebody else wrote the Secret since `version`."""
@@ -64,12 +79,34 @@ class KubernetesSecrets:
             raise refused(error) from error
         except HTTPError as error:
             raise unreachable(error) from error
+
+        def found() -> Any:
+            return _asked(lambda: read(name, self.namespace, _request_timeout=SECONDS))
+
         deadline = time.monotonic() + seconds
-        while not rolled(_asked(lambda: read(name, self.namespace, _request_timeout=SECONDS))):
+        while not rolled(found()):
             if time.monotonic() >= deadline:
                 raise CommandError(f"{kind} {name} is not replaced after {seconds:.0f} s: see what holds its pods")
             time.sleep(POLL_SECONDS)
+        # Pods that are counted no longer may still answer what they had begun.
+        time.sleep(float(found().spec.template.spec.termination_grace_period_seconds or 0))
         return True
+
+    def environment(self, name: str) -> dict[str, str | Reference] | None:
+        """What the containers of a Deployment have, by variable, as values or where those lie; None: there is none."""
+        try:
+            found = self._apps.read_namespaced_deployment(name, self.namespace, _request_timeout=SECONDS)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise refused(error) from error
+        except HTTPError as error:
+            raise unreachable(error) from error
+        have: dict[str, str | Reference] = {}
+        for variable in (item for container in found.spec.template.spec.containers for item in container.env or ()):
+            secret = variable.value_from.secret_key_ref if variable.value_from else None
+            have[variable.name] = Reference(secret.name, secret.key) if secret else variable.value or ""
+        return have
 
 
 def rolled(found: Any) -> bool:

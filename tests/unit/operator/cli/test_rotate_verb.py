@@ -1,11 +1,16 @@
 """`kubectl learnloop rotate`: the new value comes beside the old one, and the old one ends when nobody needs it."""
 
 import argparse
+import base64
+from itertools import pairwise
 
 import pytest
 
-from learnloop_api.key_lines import KeyLines
-from learnloop_operator.bootstrap import KEYS
+from learnloop_api.key_lines import MOST_LINES, KeyLines
+from learnloop_dataplane.audit.signing import SuccessiveSigner
+from learnloop_dataplane.wrapping_keys import WrappingKeys
+from learnloop_operator.bootstrap import KEYS, wrapping_key
+from learnloop_operator.cli.access.secrets import Reference
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import rotate
 
@@ -18,6 +23,10 @@ class Installation:
     def __init__(self, value: str = "old") -> None:
         self.value, self.version, self.place, self.seen = value, 1, ("", "", ""), list[str]()
         self.exists = True
+        self.variables: dict[str, str | Reference] = {
+            "LEARNLOOP_DATABASE_PASSWORD_FILE": "/run/credentials/database-password",
+            "LEARNLOOP_ENCRYPTION_KEYS": Reference("learnloop-credentials", "encryption-keys"),
+        }
 
     def secrets(self, namespace: str) -> "Installation":
         self.place = (namespace, "", "")
@@ -35,6 +44,10 @@ class Installation:
         assert (kind, name) == ("Deployment", "learnloop-data")
         self.seen.append(self.value)
         return self.exists
+
+    def environment(self, name: str) -> dict[str, str | Reference] | None:
+        assert name == "learnloop-data"
+        return self.variables if self.exists else None
 
 
 def said(cluster: Installation, *arguments: str) -> str:
@@ -55,7 +68,7 @@ def test_a_password_ends_when_every_pod_has_the_new_one() -> None:
 @pytest.mark.parametrize("secret", ["audit-key", "pseudonym-key"])
 def test_a_key_signs_only_when_all_who_verify_have_read_it(secret: str) -> None:
     cluster = Installation("old")
-    assert "the old value still verifies" in said(cluster, secret)
+    assert "the old value" in said(cluster, secret)
     lines = KeyLines.parse(cluster.value)
     assert cluster.seen == [cluster.value]
     assert lines.values[1:] == ("old",)
@@ -79,19 +92,83 @@ def test_a_receivers_key_has_two_values_until_the_receiver_knows_the_new_one() -
     cluster = Installation()
     with pytest.raises(CommandError, match="SECRET/KEY"):
         said(cluster, "webhook-key", "receivers")
-    said(cluster, "webhook-key", "receivers/ci")
+    assert "the old value signs as well" in said(cluster, "webhook-key", "receivers/ci")
     assert cluster.place == ("learnloop-system", "receivers", "ci")
     assert len(KeyLines.parse(cluster.value).values) == 2
 
 
 def test_encryption_keys_have_names_and_are_never_forgotten_by_a_verb() -> None:
     cluster = Installation("k1 AAAA")
-    said(cluster, "encryption-keys")
+    assert "the old key still unwraps; docs/how-to/encrypt-experience.md" in said(cluster, "encryption-keys")
     new, old = cluster.value.splitlines()
     assert old == "k1 AAAA"
     assert new.split()[0] != "k1"
     with pytest.raises(CommandError, match="gone for ever"):
         said(cluster, "encryption-keys", "--forget")
+
+
+def test_pods_of_a_rollout_unwrap_what_those_beside_them_have_wrapped() -> None:
+    cluster = Installation(wrapping_key())
+    first = cluster.value
+    said(cluster, "encryption-keys")
+    said(cluster, "encryption-keys")
+    states = [WrappingKeys.parse(text) for text in (first, *cluster.seen)]
+    assert len({keys.newest for keys in states}) == 3, "both new keys wrap in the end"
+    for before, after in pairwise(states):
+        for one, other in ((before, after), (after, before)):
+            assert other.unwrap(one.wrap(b"data key", "ns/1"), one.newest, "ns/1") == b"data key"
+
+
+def test_a_new_key_that_somebody_took_out_between_the_steps_is_not_written_again() -> None:
+    class Meddled(Installation):
+        def restart(self, kind: str, name: str, seconds: float) -> bool:
+            self.value = "k1 AAAA"
+            return super().restart(kind, name, seconds)
+
+    cluster = Meddled("k1 AAAA")
+    with pytest.raises(CommandError, match="took it out"):
+        said(cluster, "encryption-keys")
+    assert cluster.value == "k1 AAAA"
+
+
+@pytest.mark.parametrize(("secret", "forgets"), [("audit-key", True), ("encryption-keys", False)])
+def test_a_rotation_without_room_loses_no_value(secret: str, forgets: bool) -> None:
+    full = "\n".join(f"k{number} AAAA" for number in range(MOST_LINES))
+    cluster = Installation(full)
+    with pytest.raises(CommandError, match=rf"{secret} has 16 lines.*take one out") as caught:
+        said(cluster, secret)
+    assert ("--forget" in str(caught.value)) is forgets
+    assert cluster.value == full
+    assert not cluster.seen
+
+
+def test_forgotten_audit_keys_leave_what_verification_wants_of_them() -> None:
+    seeds = [base64.b64encode(bytes([number]) * 32).decode() for number in range(3)]
+    cluster = Installation("\n".join(seeds))
+    printed = said(cluster, "audit-key", "--forget").splitlines()
+    assert "dataPlane.audit.trustedKeys" in printed[1]
+    assert printed[2:] == [key.hex() for key in SuccessiveSigner(KeyLines.parse("\n".join(seeds[1:]))).public_keys]
+    assert not any(seed in line for seed in seeds for line in printed)
+    assert cluster.value == seeds[0]
+
+
+@pytest.mark.parametrize(
+    ("secret", "variable", "elsewhere", "reason"),
+    [
+        ("database-password", "LEARNLOOP_DATABASE_PASSWORD_FILE", None, "postgresql.external.dsnSecret"),
+        ("encryption-keys", "LEARNLOOP_ENCRYPTION_KEYS", None, "dataPlane.encryption.enabled"),
+        ("encryption-keys", "LEARNLOOP_ENCRYPTION_KEYS", Reference("mine", "keys"), "key keys of Secret mine"),
+    ],
+)
+def test_what_nothing_uses_is_not_rotated(secret: str, variable: str, elsewhere: Reference | None, reason: str) -> None:
+    cluster = Installation("k1 AAAA")
+    del cluster.variables[variable]
+    if elsewhere:
+        cluster.variables[variable] = elsewhere
+    with pytest.raises(CommandError, match=reason):
+        said(cluster, secret)
+    assert cluster.value == "k1 AAAA"
+    assert not cluster.seen
 
 
 def test_a_second_argument_of_the_installations_own_and_another_releases_name_are_refused() -> None:
@@ -101,6 +178,7 @@ def test_a_second_argument_of_the_installations_own_and_another_releases_name_ar
     cluster.exists = False
     with pytest.raises(CommandError, match="--release"):
         said(cluster, "audit-key")
+    assert cluster.value == "old", "nothing is written before the installation is found"
 
 
 def test_whatever_the_installation_makes_is_known_to_the_verb_or_to_the_documentation() -> None:
