@@ -13,6 +13,7 @@ Input `input_ids` int64 [1, tokens], output `score` float32 [1]. Its metadata (a
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,15 +38,23 @@ class TooLong(ValueError):
 class RewardModel:
     """Scores answers, on the CPU."""
 
-    def __init__(self, body: bytes, threads: int = 1) -> None:
-        """Reads and checks the file; raises NoRewardModel."""
+    def __init__(self, body: bytes, threads: int = 1, weights_folder: str = os.devnull) -> None:
+        """Reads and checks the file; raises NoRewardModel.
+
+        A reward model is one file. ONNX lets a model name other files that hold its weights, and whoever loads it reads
+        them; they are looked for in `weights_folder`, which has none.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 4
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
         try:
-            self._session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
+            # The fallback of Python tells of itself on standard output, which may be somebody's protocol.
+            self._session = onnxruntime.InferenceSession(
+                body, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
         except Exception as error:  # onnxruntime's own errors have no common class
             raise NoRewardModel(f"it is no ONNX file ({' '.join(str(error).split())[:200]})") from None
         self.facts = dict(self._session.get_modelmeta().custom_metadata_map)

@@ -1,12 +1,14 @@
 """The reward models in use: each in a process of its own, all of them together within a bound."""
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from tempfile import mkdtemp
 
 import orjson
 
@@ -35,7 +37,7 @@ class Scorers:
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._alive: OrderedDict[Key, tuple[Process, int]] = OrderedDict()
+        self._alive: OrderedDict[Key, tuple[Process, int, str]] = OrderedDict()
         self._refused: OrderedDict[Key, tuple[float, str]] = OrderedDict()
         self._one = asyncio.Lock()
 
@@ -79,9 +81,11 @@ class Scorers:
         except ApiError as error:
             raise self._remembered(key, f"reward model {key[1][:12]}: {error.message}") from None
         while self._alive and (
-            len(self._alive) >= MOST_PROCESSES or sum(size for _, size in self._alive.values()) + len(body) > MOST_BYTES
+            len(self._alive) >= MOST_PROCESSES
+            or sum(size for _, size, _ in self._alive.values()) + len(body) > MOST_BYTES
         ):
             await self._end(next(iter(self._alive)))
+        folder = mkdtemp(prefix="scorer-")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -91,9 +95,9 @@ class Scorers:
             stderr=DEVNULL,
             # Nothing of this process's: no keys, no addresses.
             env={"PATH": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            cwd="/",
+            cwd=folder,
         )
-        self._alive[key] = (process, len(body))
+        self._alive[key] = (process, len(body), folder)
         try:
             found_ready = await self._ask(process, len(body).to_bytes(8, "big") + body, LOAD_SECONDS)
         except (TimeoutError, ValueError, OSError):
@@ -126,7 +130,9 @@ class Scorers:
         return Refused(why)
 
     async def _end(self, key: Key) -> None:
-        process, _ = self._alive.pop(key)
+        process, _, folder = self._alive.pop(key)
         if process.returncode is None:
             process.kill()
         await process.wait()
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

@@ -1,18 +1,25 @@
 """Reward models of tenants: each scores in a process of its own, bounded, and what cannot be used is said."""
 
+import asyncio
+import io
 import json
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import orjson
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from learnloop_api.acting.reward_model import RewardModel, probability
+from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
@@ -45,6 +52,29 @@ def reward_model(**changes: str) -> bytes:
         "learnloop.context_length": "12",
     }
     helper.set_model_props(model, facts | changes)
+    body: bytes = model.SerializeToString()
+    return body
+
+
+SECRET = b"SECRET-KEY"
+
+
+def reader_of(location: str) -> bytes:
+    """A reward model whose score is the fourth byte of a file: its weights lie there, says its initialiser."""
+    model = onnx.load_from_string(reward_model(**{"learnloop.centre": "0"}))
+    outside = TensorProto(name="outside", data_type=TensorProto.UINT8, dims=[len(SECRET)])
+    outside.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", str(len(SECRET)))):
+        outside.external_data.add(key=key, value=value)
+    place = numpy_helper.from_array(np.array([3], dtype=np.int64), "place")
+    nodes = [
+        helper.make_node("Gather", ["outside", "place"], ["byte"]),
+        helper.make_node("Cast", ["byte"], ["score"], to=TensorProto.FLOAT),
+    ]
+    del model.graph.node[:]
+    del model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend([outside, place])
     body: bytes = model.SerializeToString()
     return body
 
@@ -101,6 +131,61 @@ async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers:
     assert store.fetched == 2
 
 
+@pytest.mark.parametrize("how", ["from the root", "from where it runs", "without the limit on open files"])
+async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
+    scorers: Scorers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    planted = tmp_path / "secret"
+    planted.write_bytes(SECRET)
+    beside = str(planted).lstrip("/")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    # The same file is read where nothing keeps it from that: the model of this test is a whole attack.
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
+    session = onnxruntime.InferenceSession(reader_of(beside), options)
+    [stolen] = session.run(["score"], {"input_ids": np.zeros((1, 1), dtype=np.int64)})
+    assert bytes([int(stolen[0])]) == SECRET[3:4]
+    if how == "without the limit on open files":
+        monkeypatch.chdir(tmp_path)
+        for location in ("secret", str(planted), "../" * 20 + beside):
+            with pytest.raises(NoRewardModel):
+                RewardModel(reader_of(location)).raw([1])
+        return
+    folder = "/" if how == "from the root" else str(tmp_path)
+    shown = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "learnloop_dataplane.evaluators.scorer_process", stdin=PIPE, stdout=PIPE, cwd=folder
+    )
+    body = reader_of(beside if folder == "/" else "secret")
+    told, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
+    assert orjson.loads(told)["refused"].startswith("it is no ONNX file"), "wherever the process was started"
+    store.found["here", OTHER] = body
+    with pytest.raises(Refused, match="no ONNX file"):
+        await scorers.score("here", OTHER, "q", "good")
+    store.found["here", "c" * 64] = reader_of("/proc/self/environ")
+    with pytest.raises(Refused, match="no ONNX file"):
+        await scorers.score("here", "c" * 64, "q", "good")
+
+
+async def test_no_model_is_read_where_a_limit_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(kind: int, limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(scorer_process.resource, "setrlimit", refuses)
+    told = io.BytesIO()
+    with pytest.raises(ValueError, match="not allowed"):
+        scorer_process.serve(io.BytesIO(len(reward_model()).to_bytes(8, "big") + reward_model()), told)
+    assert told.getvalue() == b""
+
+
+async def test_a_scorer_runs_in_an_empty_folder_that_goes_with_it(scorers: Scorers) -> None:
+    await scorers.score("here", DIGEST, "q", "good")
+    [(process, *_)] = scorers._alive.values()
+    folder = Path(f"/proc/{process.pid}/cwd").resolve()
+    assert (folder.name.startswith("scorer-"), list(folder.iterdir())) == (True, [])
+    await scorers.close()
+    assert not folder.exists()
+
+
 async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers: Scorers, store: Store) -> None:
     with pytest.raises(Refused, match="the model reads 12"):
         await scorers.score("here", DIGEST, "q", "good " * 50)
@@ -110,7 +195,7 @@ async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers:
 
 async def test_a_process_that_was_killed_is_started_again(scorers: Scorers, store: Store) -> None:
     before = await scorers.score("here", DIGEST, "q", "good")
-    [(process, _)] = scorers._alive.values()
+    [(process, *_)] = scorers._alive.values()
     process.kill()
     await process.wait()
     assert await scorers.score("here", DIGEST, "q", "good") == before
@@ -121,7 +206,7 @@ async def test_a_model_that_does_not_answer_in_time_is_killed(
     scorers: Scorers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scorers.score("here", DIGEST, "q", "good")
-    [(process, _)] = scorers._alive.values()
+    [(process, *_)] = scorers._alive.values()
     monkeypatch.setattr(scorers_module, "SCORE_SECONDS", 0.0)
     with pytest.raises(Refused, match="no answer within 0 s"):
         await scorers.score("here", DIGEST, "q", "good")
@@ -133,7 +218,7 @@ async def test_no_more_models_are_loaded_than_fit(
 ) -> None:
     monkeypatch.setattr(scorers_module, "MOST_BYTES", len(reward_model()) + 100)
     await scorers.score("here", DIGEST, "q", "good")
-    [(first, _)] = scorers._alive.values()
+    [(first, *_)] = scorers._alive.values()
     await scorers.score("there", OTHER, "q", "good")
     assert list(scorers._alive) == [("there", OTHER)]
     assert first.returncode is not None
