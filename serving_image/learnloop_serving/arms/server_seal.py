@@ -8,6 +8,7 @@ each ModelDeployment and Kubernetes mounts into its pods, cut to 128 bits (secti
 import asyncio
 import hmac
 import logging
+import re
 import secrets
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from learnloop_api.key_lines import KeyLines
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
 MARK_DIGITS = 32
+_TEXT = re.compile(rb"[\t\n\r -~]*")
 POLL_SECONDS = 5.0
 """The kubelet takes up to a minute to mount a Secret's new content, so that more haste would gain nothing."""
 
@@ -25,7 +27,7 @@ class Seal:
 
     def __init__(self, text: bytes | None = None) -> None:
         """One key, or a line for each (learnloop_api.key_lines). Without any it draws one that no other process has."""
-        self._lines = KeyLines.parse((text or secrets.token_hex(LEAST_BYTES).encode()).decode("latin-1"))
+        self._lines = _lines(text or secrets.token_hex(LEAST_BYTES).encode())
         self._before: tuple[str, ...] = ()
 
     @classmethod
@@ -35,7 +37,7 @@ class Seal:
 
     def renew(self, text: bytes) -> None:
         """Mark with the newest of these keys whose time has come; marks of those before them still hold."""
-        lines = KeyLines.parse(text.decode("latin-1"))
+        lines = _lines(text)
         if lines != self._lines:
             self._lines, self._before = lines, tuple(key for key in self._lines.values if key not in lines.values)
 
@@ -54,16 +56,37 @@ def _mark(key: bytes, purpose: bytes, message: bytes) -> str:
     return hmac.digest(key, b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
 
 
+def _lines(content: bytes) -> KeyLines:
+    """A key on each line; raw random bytes, in which line feeds end nothing, are one key as a whole.
+
+    Raises:
+        ValueError: lines of text that are none, or too many.
+    """
+    whole = content.decode("latin-1")
+    raw = not _TEXT.fullmatch(content)
+    try:
+        lines = KeyLines.parse(whole)
+    except ValueError:
+        if not raw:
+            raise
+        return KeyLines(((whole, 0.0),))
+    return KeyLines(((whole, 0.0),)) if raw and _shortest(lines) < LEAST_BYTES else lines
+
+
+def _shortest(lines: KeyLines) -> int:
+    return min(map(len, lines.values))
+
+
 def _key(path: Path) -> bytes:
     try:
-        key = path.read_bytes().strip()
+        key = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        values = KeyLines.parse(key.decode("latin-1")).values
+        least = _shortest(_lines(key))
     except ValueError as error:
         raise ValueError(f"{path} {error}") from None
-    if (least := min(map(len, values))) < LEAST_BYTES:
+    if least < LEAST_BYTES:
         raise ValueError(f"{path} holds {least} bytes: must hold {LEAST_BYTES} random ones or more")
     return key
 

@@ -1,9 +1,13 @@
 """Servers that read a new key at different times go on knowing one another's episodes."""
 
+import hmac
 import time
+from pathlib import Path
+
+import pytest
 
 from learnloop_api.key_lines import KeyLines
-from learnloop_serving.arms.server_seal import Seal
+from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 from learnloop_serving.episode_ids import EpisodeIds
 
 OLD, NEW = "o" * 40, "n" * 40
@@ -26,3 +30,32 @@ def test_afterwards_old_ids_hold_until_the_old_key_is_taken_away() -> None:
     assert used.read(opened)
     assert used.read(ids(NEW).make("aaaaaaaa"))
     assert ids(NEW).read(opened) is None
+
+
+RAW = bytes(range(128, 160)) + b"\n\x0b\x0c\x1c\x85" + bytes(range(32)) + b"\xa0 "
+
+
+@pytest.mark.parametrize(
+    "key",
+    [RAW, RAW[::-1], b"\xff" * 20 + b"\n" * 30 + b"\xfe", b"\xff\n" * 20],
+    ids=["every-blank", "backwards", "many-feeds", "short-lines"],
+)
+def test_raw_bytes_are_one_key_whatever_stands_in_them(key: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(key)
+    seal = Seal.read(file)
+    assert seal.mark(b"episode", b"1") == hmac.digest(key, b"episode\x001", "sha256").hex()[:MARK_DIGITS]
+
+
+def test_a_byte_that_only_unicode_takes_for_an_end_of_line_ends_no_key(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"\x85" + b"a" * 40 + b"\x85" + b"b" * 40 + b"\xa0")
+    Seal.read(file)
+    assert Seal.read(file).mark(b"p", b"m") != Seal(b"a" * 40).mark(b"p", b"m")
+
+
+def test_a_short_line_of_text_beside_a_key_is_refused_and_no_key_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"short\n{OLD}\n")
+    with pytest.raises(ValueError, match="holds 5 bytes"):
+        Seal.read(file)
