@@ -12,6 +12,7 @@ from learnloop_api import names
 from learnloop_api.key_lines import KeyLines
 from learnloop_api.redaction import Redaction, is_secret_name, user_as_sent
 from learnloop_api.redaction_fields import safe_measurements
+from learnloop_api.redaction_keys import SuccessiveRedaction
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
 from learnloop_sdk.errors import LearnloopError
 
@@ -22,14 +23,14 @@ redact_text: Redactor = Redaction()
 
 
 def default_redactor() -> Redactor:
-    """The rules of the contract, with pseudonyms when $LEARNLOOP_PSEUDONYM_KEY has a key.
+    """The rules of the contract, with pseudonyms when $LEARNLOOP_PSEUDONYM_KEY has keys: by the one then in use.
 
     Raises:
-        LearnloopError: the key is too short.
+        LearnloopError: a key is too short.
     """
     key = os.environ.get(names.ENV_PSEUDONYM_KEY)
     try:
-        return Redaction(KeyLines.parse(key).current().encode() if key else None)
+        return SuccessiveRedaction(KeyLines.parse(key)) if key else Redaction()
     except ValueError as error:
         raise LearnloopError(f"{names.ENV_PSEUDONYM_KEY}: {error}") from None
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from learnloop_api.key_lines import KeyLines
 from learnloop_api.redaction import Redaction
+from learnloop_api.redaction_keys import SuccessiveRedaction
 
-_keys: KeyLines | None = None
-_made: dict[str | None, Redaction] = {}
+_rules = Redaction()
 
 
 def use_keys(keys: KeyLines | None) -> None:
@@ -18,27 +18,15 @@ def use_keys(keys: KeyLines | None) -> None:
     Raises:
         ValueError: a key is shorter than 16 bytes.
     """
-    global _keys
-    made: dict[str | None, Redaction] = {None: Redaction()}
-    if keys:
-        made = {key: Redaction(key.encode()) for key in keys.values}
-    _made.clear()
-    _made.update(made)
-    _keys = keys
+    global _rules
+    _rules = SuccessiveRedaction(keys) if keys else Redaction()
 
 
 def redact_text(value: str) -> str:
     """See `Redaction.text`."""
-    return _rules().text(value)
+    return _rules.text(value)
 
 
 def redact(value: Any) -> Any:
     """See `Redaction.value`."""
-    return _rules().value(value)
-
-
-def _rules() -> Redaction:
-    return _made[_keys.current() if _keys else None]
-
-
-use_keys(None)
+    return _rules.value(value)

@@ -2,8 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.redaction import Redaction
-from learnloop_sdk.redact import MASK, redact_text, redact_trajectory, redact_value
+from learnloop_dataplane.privacy import redaction
+from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.redact import MASK, default_redactor, redact_text, redact_trajectory, redact_value
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,25 @@ def test_people_with_addresses_as_ids_stay_several() -> None:
 def test_redaction_is_stable(text: str) -> None:
     once = redact_text(text)
     assert redact_text(once) == once
+
+
+def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines, clock = KeyLines.parse(f"{'n' * 32} from=1000\n{'o' * 32}"), [999.0]
+    monkeypatch.setattr("learnloop_api.key_lines.time.time", lambda: clock[0])
+    monkeypatch.setenv("LEARNLOOP_PSEUDONYM_KEY", "\n".join((f"{'n' * 32} from=1000", "o" * 32)))
+    redactor, context = default_redactor(), {"a@b.example": "a@b.example"}
+    for clock[0], key in ((999.0, b"o" * 32), (1000.0, b"n" * 32)):
+        by_key = Redaction(key)
+        assert redactor("write to a@b.example") == by_key("write to a@b.example")
+        assert redact_value(context, redactor) == by_key.value(context)
+        redaction.use_keys(lines)
+        assert redaction.redact(context) == by_key.value(context)
+    redaction.use_keys(None)
+
+
+def test_a_short_key_of_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEARNLOOP_PSEUDONYM_KEY", f"{'n' * 32}\nshort")
+    with pytest.raises(LearnloopError, match="LEARNLOOP_PSEUDONYM_KEY: the key of the pseudonyms has 5 bytes"):
+        default_redactor()
