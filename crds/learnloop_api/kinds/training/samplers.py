@@ -1,12 +1,35 @@
 """Pods that play the environment beside the learner, for environments that are slow."""
 
-from pydantic import Field
+from typing import ClassVar
+
+from pydantic import Field, field_validator
 
 from learnloop_api.kinds.base import Resource, Resources
+from learnloop_api.kinds.cel_rules import Rule
+
+_OF_PROCESSORS = ("cpu", "memory", "ephemeral-storage")
+_PAGES = "hugepages-"
+_NO_DEVICES = (
+    "samplers play on processors: give them cpu, memory, ephemeral-storage and hugepages alone; ask for GPUs in "
+    "pod.resources"
+)
+_NO_CLAIMS = "samplers play on processors: remove claims, and claim devices in pod.resources"
+
+
+def _processors(amounts: str) -> str:
+    return f"!has({amounts}) || {amounts}.all(n, n in {list(_OF_PROCESSORS)} || n.startsWith('{_PAGES}'))"
 
 
 class Samplers(Resource):
-    """Pods that only play: they are no ranks. Each sends what it saw to the learner, and gets the newest policy."""
+    """Pods that only play: they are no ranks. Each sends what it saw to the learner, and gets the newest policy.
+
+    They have no devices: quotas of GPUs count those of ranks.
+    """
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(f"({_processors('self.requests')}) && ({_processors('self.limits')})", _NO_DEVICES, at="resources"),
+        Rule("!has(self.claims)", _NO_CLAIMS, at="resources"),
+    )
 
     count: int = Field(
         ge=0,
@@ -36,5 +59,19 @@ class Samplers(Resource):
         "arXiv 1802.01561).",
     )
     resources: Resources | None = Field(
-        default=None, description="Of each sampler pod; all else of its pod is as spec.pod says, but for its claims."
+        default=None,
+        description="Of each sampler pod: cpu, memory, ephemeral-storage and hugepages. All else of its pod is as "
+        "spec.pod says, but for its claims.",
     )
+
+    @field_validator("resources")
+    @classmethod
+    def _no_devices(cls, resources: Resources | None) -> Resources | None:
+        if resources is None:
+            return None
+        if resources.claims is not None:
+            raise ValueError(_NO_CLAIMS)
+        for name in (*(resources.requests or ()), *(resources.limits or ())):
+            if name not in _OF_PROCESSORS and not name.startswith(_PAGES):
+                raise ValueError(f"{name}: {_NO_DEVICES}")
+        return resources

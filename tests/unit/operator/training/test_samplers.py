@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
@@ -151,3 +152,18 @@ def test_a_job_without_samplers_is_made_as_ever() -> None:
 def test_a_job_of_an_old_attempt_that_is_taken_down_takes_its_samplers_with_it() -> None:
     gone = BackendJob(ref=JOB.ref("ns", "t"), attempt=0, created=NOW, workers=0, deleting=True)
     assert deleted(plan(working(job=gone)))
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"limits": {"nvidia.com/gpu": 1}}, r"nvidia\.com/gpu: samplers play on processors.*pod\.resources"),
+        ({"requests": {"cpu": 1, "example.com/fpga": 1}}, r"example\.com/fpga: samplers play on processors"),
+        ({"claims": [{"name": "gpu"}]}, "remove claims"),
+    ],
+)
+def test_samplers_have_no_devices_for_quotas_count_those_of_ranks(resources: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        spec(workers=0, samplers={"count": 200, "resources": resources})
+    wide = {"requests": {"cpu": "500m", "ephemeral-storage": "1Gi"}, "limits": {"memory": "1Gi", "hugepages-2Mi": 0}}
+    assert spec(workers=0, samplers={"count": 200, "resources": wide}).samplers is not None
