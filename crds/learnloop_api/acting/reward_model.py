@@ -39,7 +39,7 @@ class RewardModel:
     """Scores answers, on the CPU."""
 
     def __init__(self, body: bytes, threads: int = 1, weights_folder: str = os.devnull) -> None:
-        """Reads and checks the file; raises NoRewardModel.
+        """Reads and checks the file; raises NoRewardModel, or MemoryError.
 
         A reward model is one file. ONNX lets a model name other files that hold its weights, and whoever loads it reads
         them; they are looked for in `weights_folder`, which has none.
@@ -56,6 +56,7 @@ class RewardModel:
                 body, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
         except Exception as error:  # onnxruntime's own errors have no common class
+            _no_memory(error)
             raise NoRewardModel(f"it is no ONNX file ({' '.join(str(error).split())[:200]})") from None
         self.facts = dict(self._session.get_modelmeta().custom_metadata_map)
         if self.facts.get(KIND) != REWARD_MODEL:
@@ -70,12 +71,16 @@ class RewardModel:
         self._tokeniser: Any = None
 
     def raw(self, ids: Sequence[int]) -> float:
-        """The score of these tokens, of any size; raises TooLong, or NoRewardModel where it is not a number."""
+        """The score of these tokens, of any size.
+
+        Raises TooLong, NoRewardModel where it is not a number, or MemoryError.
+        """
         if len(ids) > self.context:
             raise TooLong(f"question and answer have {len(ids)} tokens, the model reads {self.context}")
         try:
             (score,) = self._session.run(["score"], {"input_ids": np.asarray([ids], dtype=np.int64)})
         except Exception as error:  # onnxruntime's own errors have no common class
+            _no_memory(error)
             raise NoRewardModel(f"it cannot be run ({' '.join(str(error).split())[:200]})") from None
         value = float(np.asarray(score).reshape(-1)[0])
         if not math.isfinite(value):
@@ -100,9 +105,15 @@ class RewardModel:
     def score(self, question: str, answer: str) -> float:
         """Probability that people prefer this answer to a middling one of those that were learned from, 0 to 1.
 
-        Raises TooLong, or NoRewardModel.
+        Raises TooLong, NoRewardModel, or MemoryError.
         """
         return probability(self.raw(self.encoded(question, answer)) - self.centre)
+
+
+def _no_memory(error: Exception) -> None:
+    """onnxruntime says in words only that it got no memory."""
+    if isinstance(error, MemoryError) or "bad_alloc" in str(error) or "allocate memory" in str(error):
+        raise MemoryError from None
 
 
 def probability(margin: float) -> float:

@@ -12,7 +12,7 @@ from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
-from learnloop_dataplane.registry.artifacts import Artifacts, whole
+from learnloop_dataplane.registry.artifacts import Artifacts, bounded
 from learnloop_dataplane.rewards.bias.bias_reader import BiasReader
 from learnloop_dataplane.rewards.dry_run import DryRun
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
@@ -71,7 +71,7 @@ class ExperienceParts:
         self.signals = SignalReader(db)
         self.dry_run = DryRun(db, shared.warehouse, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
-        self._scorers = Scorers(partial(whole, artifacts))
+        self._scorers = Scorers(partial(bounded, artifacts))
         self.bias = BiasReader(db, cipher, self._scorers)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)

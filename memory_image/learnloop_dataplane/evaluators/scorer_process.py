@@ -3,8 +3,9 @@
 The model is anybody's file, so it runs here and not in the data plane: what it takes of memory and time is this
 process's, which is killed for it. From before the model's first byte it can open no file.
 
-Standard input: 8 bytes with the model's length, the model, then a question and an answer as JSON on each line. Standard
-output: one JSON object a line, `score` or `refused`.
+Its argument: bytes of memory that it may write to. Standard input: 8 bytes with the model's length, the model, then a
+number, a question and an answer as JSON on each line. Standard output: one JSON object a line, `score` or `refused`
+with the question's `number`; the first is of number 0, and says `ready` or `refused`.
 """
 
 import contextlib
@@ -12,19 +13,21 @@ import importlib
 import os
 import resource
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
 from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, TooLong
 
-ROOM_BYTES = 2 * 2**30
-"""Of addresses, beside six times the model: onnxruntime reserves far more than it touches."""
+ADDRESSES = 2 * 2**30
+"""Bytes of addresses beside the memory that is written to: onnxruntime reserves far more than it touches."""
 NICE = 10
+FIRST_TO_DIE = "1000"
 
 
-def limit(model_bytes: int) -> None:
-    """No files, no memory beyond what a model of this size needs, and behind everybody else on the processor.
+def limit(most_bytes: int) -> None:
+    """No files, no more memory than this, behind everybody else on the processor, first to be killed for memory.
 
     Raises ValueError or OSError where a limit cannot be set: then no model is read.
     """
@@ -32,36 +35,47 @@ def limit(model_bytes: int) -> None:
     for module in ("numpy", "onnxruntime", "tokenizers"):
         importlib.import_module(module)
     with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_DIE)
+    with contextlib.suppress(OSError):
         os.nice(NICE)
-    wanted = ROOM_BYTES + 6 * model_bytes
-    # A model may name files that hold its weights. No descriptor is free for one, whatever its path.
-    most = {resource.RLIMIT_AS: wanted, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 3}
+    most = {
+        resource.RLIMIT_DATA: most_bytes,
+        resource.RLIMIT_AS: ADDRESSES + most_bytes,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+        # A model may name files that hold its weights. No descriptor is free for one, whatever its path.
+        resource.RLIMIT_NOFILE: 3,
+    }
     for kind, value in most.items():
         resource.setrlimit(kind, (value, value))
 
 
-def serve(asked: BinaryIO, told: BinaryIO) -> None:
+def serve(asked: BinaryIO, told: BinaryIO, most_bytes: int) -> None:
     """Answers until there are no more questions."""
 
-    def say(answer: dict[str, object]) -> None:
-        told.write(orjson.dumps(answer) + b"\n")
+    def say(number: int, answer: dict[str, object]) -> None:
+        told.write(orjson.dumps({"number": number, **answer}) + b"\n")
         told.flush()
 
+    def refuse(number: int, error: Exception) -> None:
+        memory = f"it needs more than the {most_bytes >> 20} MiB of memory that a model of its size may have"
+        say(number, {"refused": memory if isinstance(error, MemoryError) else str(error)[:500]})
+
+    limit(most_bytes)
     size = int.from_bytes(asked.read(8), "big")
-    limit(size)
     try:
         model = RewardModel(asked.read(size), weights_folder=os.getcwd())
     except (NoRewardModel, MemoryError) as error:
-        say({"refused": str(error)[:500] or "it does not fit the memory it may have"})
+        refuse(0, error)
         return
-    say({"ready": True})
+    say(0, {"ready": True})
     for line in asked:
+        number, question, answer = orjson.loads(line)
         try:
-            question, answer = orjson.loads(line)
-            say({"score": model.score(question, answer)})
+            say(number, {"score": model.score(question, answer)})
         except (NoRewardModel, TooLong, MemoryError) as error:
-            say({"refused": str(error)[:500] or "it does not fit the memory it may have"})
+            refuse(number, error)
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))

@@ -96,8 +96,8 @@ class Artifacts:
         return Content(sha256, size, chunks)
 
 
-async def whole(artifacts: Artifacts, namespace: str, sha256: str, most: int) -> bytes:
-    """All of an artifact of at most `most` bytes, which is in use from now on.
+async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) -> Content:
+    """An artifact of at most `most` bytes, which is in use from now on.
 
     Raises:
         ApiError: 404, there is none; 413, it is larger.
@@ -108,7 +108,7 @@ async def whole(artifacts: Artifacts, namespace: str, sha256: str, most: int) ->
         told = f"it has {content.size} bytes, and {most} is the most that is read here; train a smaller one"
         raise ApiError(413, told, field="sha256", value=sha256)
     await artifacts.use(namespace, sha256)
-    return b"".join([chunk async for chunk in content.chunks])
+    return content
 
 
 def artifact_key(namespace: str, sha256: str) -> str:

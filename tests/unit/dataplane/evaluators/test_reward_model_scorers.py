@@ -3,9 +3,12 @@
 import asyncio
 import io
 import json
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
-from learnloop_dataplane.evaluators.scorers import Refused, Scorers
+from learnloop_dataplane.evaluators.scorer_client import Ended, Scorer
+from learnloop_dataplane.evaluators.scorer_room import memory_limit, needed
+from learnloop_dataplane.evaluators.scorers import NoScoreYet, Refused, Scorers
+from learnloop_dataplane.registry.artifacts import Content
 
 WORDS = {"[?]": 0, "Q": 1, "A": 2, "good": 3, "bad": 4, ".": 5}
 WORTH = np.array([0, 0, 0, 2.0, -2.0, 0], dtype=np.float32)
@@ -86,12 +92,19 @@ class Store:
         self.found = {("here", DIGEST): reward_model(), ("there", OTHER): reward_model(**{"learnloop.centre": "0"})}
         self.fetched = 0
 
-    async def fetch(self, namespace: str, sha256: str, most: int) -> bytes:
+    async def fetch(self, namespace: str, sha256: str, most: int) -> Content:
         self.fetched += 1
         body = self.found.get((namespace, sha256))
         if body is None:
             raise ApiError(404, "this namespace has no such artifact; check the URI or upload it")
-        return body
+        if len(body) > most:
+            raise ApiError(413, f"it has {len(body)} bytes, and {most} is the most that is read here")
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for start in range(0, len(body), 300):
+                yield body[start : start + 300]
+
+        return Content(sha256, len(body), chunks())
 
 
 @pytest.fixture
@@ -117,7 +130,7 @@ async def test_an_answer_is_scored_by_a_process_of_its_own_that_stays(scorers: S
 
 async def test_a_namespace_sees_its_own_reward_models_alone(scorers: Scorers) -> None:
     await scorers.score("there", OTHER, "q", "good")
-    with pytest.raises(Refused, match="no such artifact"):
+    with pytest.raises(NoScoreYet, match="no such artifact"):
         await scorers.score("here", OTHER, "q", "good")
 
 
@@ -153,7 +166,13 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
         return
     folder = "/" if how == "from the root" else str(tmp_path)
     shown = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "learnloop_dataplane.evaluators.scorer_process", stdin=PIPE, stdout=PIPE, cwd=folder
+        sys.executable,
+        "-m",
+        "learnloop_dataplane.evaluators.scorer_process",
+        str(2**28),
+        stdin=PIPE,
+        stdout=PIPE,
+        cwd=folder,
     )
     body = reader_of(beside if folder == "/" else "secret")
     told, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
@@ -173,17 +192,37 @@ async def test_no_model_is_read_where_a_limit_cannot_be_set(monkeypatch: pytest.
     monkeypatch.setattr(scorer_process.resource, "setrlimit", refuses)
     told = io.BytesIO()
     with pytest.raises(ValueError, match="not allowed"):
-        scorer_process.serve(io.BytesIO(len(reward_model()).to_bytes(8, "big") + reward_model()), told)
+        scorer_process.serve(io.BytesIO(len(reward_model()).to_bytes(8, "big") + reward_model()), told, 2**28)
     assert told.getvalue() == b""
 
 
 async def test_a_scorer_runs_in_an_empty_folder_that_goes_with_it(scorers: Scorers) -> None:
     await scorers.score("here", DIGEST, "q", "good")
-    [(process, *_)] = scorers._alive.values()
+    process = process_of(scorers)
     folder = Path(f"/proc/{process.pid}/cwd").resolve()
     assert (folder.name.startswith("scorer-"), list(folder.iterdir())) == (True, [])
     await scorers.close()
     assert not folder.exists()
+
+
+async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
+    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = Tools(scorer=partial(scorers.score, "here"))
+    await score(spec(), Case(task="q", output="good"), tools)
+    with monkeypatch.context() as slow:
+        slow.setattr(scorers_module, "SCORE_SECONDS", 0.0)
+        with pytest.raises(Unavailable):
+            await score(spec(), Case(task="q", output="good"), tools)
+    monkeypatch.setattr(scorers_module, "REMEMBER_SECONDS", 0.0)
+    assert (await score(spec(), Case(task="q", output="good"), tools)).value
+    process_of(scorers).send_signal(signal.SIGSTOP)
+    died = asyncio.create_task(score(spec(), Case(task="q", output="good"), tools))
+    await asyncio.sleep(0.05)
+    process_of(scorers).kill()
+    with pytest.raises(Unavailable, match="its process ended"):
+        await died
+    assert (await score(spec(), Case(task="q", output="good"), tools)).value
 
 
 async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers: Scorers, store: Store) -> None:
@@ -195,7 +234,7 @@ async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers:
 
 async def test_a_process_that_was_killed_is_started_again(scorers: Scorers, store: Store) -> None:
     before = await scorers.score("here", DIGEST, "q", "good")
-    [(process, *_)] = scorers._alive.values()
+    process = process_of(scorers)
     process.kill()
     await process.wait()
     assert await scorers.score("here", DIGEST, "q", "good") == before
@@ -206,22 +245,172 @@ async def test_a_model_that_does_not_answer_in_time_is_killed(
     scorers: Scorers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scorers.score("here", DIGEST, "q", "good")
-    [(process, *_)] = scorers._alive.values()
+    process = process_of(scorers)
     monkeypatch.setattr(scorers_module, "SCORE_SECONDS", 0.0)
-    with pytest.raises(Refused, match="no answer within 0 s"):
+    with pytest.raises(NoScoreYet, match="no answer within 0 s"):
         await scorers.score("here", DIGEST, "q", "good")
     assert process.returncode is not None
+    assert (scorers._alive, scorers._taken) == ({}, {}), "and its place is free"
 
 
-async def test_no_more_models_are_loaded_than_fit(
-    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scorers_module, "MOST_BYTES", len(reward_model()) + 100)
+async def test_no_more_models_are_loaded_than_fit(store: Store) -> None:
+    one = needed(len(reward_model()))
+    scorers = Scorers(store.fetch, lambda: 2 * one - 1000)
     await scorers.score("here", DIGEST, "q", "good")
-    [(first, *_)] = scorers._alive.values()
+    first = process_of(scorers)
     await scorers.score("there", OTHER, "q", "good")
     assert list(scorers._alive) == [("there", OTHER)]
     assert first.returncode is not None
+    await scorers.close()
+
+
+async def test_a_pod_too_small_for_a_model_says_so_and_the_score_stays_pending(store: Store) -> None:
+    scorers = Scorers(store.fetch, lambda: 100 * 2**20)
+    for _ in range(2):
+        with pytest.raises(NoScoreYet, match=r"leaves 100 MiB: raise dataPlane\.resources\.limits\.memory"):
+            await scorers.score("here", DIGEST, "q", "good")
+    assert store.fetched == 1
+
+
+async def test_a_model_larger_than_any_may_be_is_refused(
+    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorers_module, "MOST_BYTES", 10)
+    with pytest.raises(Refused, match="10 is the most"):
+        await scorers.score("here", DIGEST, "q", "good")
+
+
+def hungry() -> bytes:
+    """A reward model that asks for 200 MB for each token."""
+    model = onnx.load_from_string(reward_model())
+    large = numpy_helper.from_array(np.array([1, 50_000_000], dtype=np.int64), "large")
+    flat = numpy_helper.from_array(np.array([1], dtype=np.int64), "flat")
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["shape"]),
+        helper.make_node("Mul", ["shape", "large"], ["wanted"]),
+        helper.make_node("ConstantOfShape", ["wanted"], ["zeros"]),
+        helper.make_node("ReduceMax", ["zeros"], ["most"], keepdims=0),
+        helper.make_node("Reshape", ["most", "flat"], ["score"]),
+    ]
+    del model.graph.node[:]
+    del model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend([large, flat])
+    body: bytes = model.SerializeToString()
+    return body
+
+
+async def test_a_model_that_asks_for_too_much_memory_is_refused_it(scorers: Scorers, store: Store) -> None:
+    store.found["here", DIGEST] = hungry()
+    with pytest.raises(Refused, match=r"more than the 160 MiB of memory"):
+        await scorers.score("here", DIGEST, "q", "good")
+    told = Path(f"/proc/{process_of(scorers).pid}/status").read_text()
+    [peak] = [int(line.split()[1]) for line in told.splitlines() if line.startswith("VmHWM")]
+    assert peak < 300 * 1024, "KiB, with what it shares"
+    assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
+
+
+async def test_the_kernel_kills_a_scorer_before_the_data_plane(scorers: Scorers) -> None:
+    await scorers.score("here", DIGEST, "q", "good")
+    [(scorer, pid)] = [(one, one.process.pid) for one in scorers._alive.values()]
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
+    assert limits["Max open files"] == ["3", "3"]
+    assert limits["Max data size"] == [str(needed(len(reward_model())))] * 2
+    assert scorer.usable
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "1073741824\n"}, 2**30),
+        (
+            {
+                "proc/self/cgroup": "0::/pod/container\n",
+                "sys/fs/cgroup/pod/memory.max": "536870912\n",
+                "sys/fs/cgroup/pod/container/memory.max": "max\n",
+            },
+            2**29,
+        ),
+        (
+            {
+                "proc/self/cgroup": "9:cpu,cpuacct:/x\n4:memory:/docker/1\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "268435456\n",
+            },
+            2**28,
+        ),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_containers_memory_is_read_of_both_versions_of_control_groups(
+    tmp_path: Path, files: dict[str, str], limit: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory_limit(tmp_path) == (limit or machine)
+
+
+async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_score(scorers: Scorers) -> None:
+    good = await scorers.score("here", DIGEST, "q", "good")
+    process = process_of(scorers)
+    process.send_signal(signal.SIGSTOP)
+    cancelled = asyncio.create_task(scorers.score("here", DIGEST, "q", "bad"))
+    await asyncio.sleep(0.05)
+    assert process_of(scorers) is process
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert process.returncode == -signal.SIGKILL
+    assert await scorers.score("here", DIGEST, "q", "good") == good
+    assert await scorers.score("here", DIGEST, "q", "bad") < 0.5
+
+
+async def test_an_answer_to_another_question_is_none(tmp_path: Path) -> None:
+    told = 'import time; print(\'{"number":7,"score":0.5}\', flush=True); time.sleep(60)'
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
+    scorer = Scorer(process, str(tmp_path))
+    with pytest.raises(Ended, match="spoke no protocol"):
+        await scorer.ask("q", "good", 30)
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
+    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scorers.score("here", DIGEST, "q", "good")
+    process = process_of(scorers)
+    process.send_signal(signal.SIGSTOP)
+    hung = asyncio.create_task(scorers.score("here", DIGEST, "q", "good"))
+    async with asyncio.timeout(30):
+        assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
+    assert not hung.done()
+    monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 2)
+    monkeypatch.setattr(scorers_module, "PLACE_SECONDS", 0.2)
+    store.found["third", DIGEST] = reward_model()
+    assert 0 < await scorers.score("third", DIGEST, "q", "good") < 1, "an idle process makes way, the busy one stays"
+    assert set(scorers._alive) == {("here", DIGEST), ("third", DIGEST)}
+    monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 1)
+    with pytest.raises(NoScoreYet, match="its turn has not come"):
+        await scorers.score("there", OTHER, "q", "good")
+    process.send_signal(signal.SIGCONT)
+    assert 0 < await hung < 1
+    assert 0 < await scorers.score("there", OTHER, "q", "good") < 1, "and this was not remembered"
+
+
+async def test_a_place_that_comes_free_is_taken_at_once(scorers: Scorers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(scorers_module, "PLACE_SECONDS", 60.0)
+    found = await asyncio.gather(scorers.score("here", DIGEST, "q", "good"), scorers.score("there", OTHER, "q", "good"))
+    assert all(0 < value < 1 for value in found)
+    assert len(scorers._alive) == 1
+
+
+def process_of(scorers: Scorers) -> asyncio.subprocess.Process:
+    [scorer] = [one for (namespace, _), one in scorers._alive.items() if namespace == "here"]
+    return scorer.process
 
 
 def spec() -> Evaluator:
