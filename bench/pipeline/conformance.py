@@ -34,6 +34,8 @@ BEYOND_SCHEMA = (
     "POST /api/v1/memory/import",
     "PUT /api/v1/rewards/policies/{name}/revisions/{revision}",
     "POST /api/v1/rewards/dry-run",
+    "POST /api/v1/rewards/bias",
+    "POST /api/v1/memory/retrieve",  # of an agent's group, which only some have
     "POST /api/v1/training/start",
     "POST /api/v1/preferences",
     "PUT /api/v1/models/{deployment}/gates/{job}/report",

@@ -16,6 +16,7 @@ from pgvector import HalfVector
 from learnloop_dataplane.postgres.memory_absences import away
 from learnloop_dataplane.ranking.columns import Columns, Floats
 from learnloop_dataplane.ranking.memory_types import CODES, MemoryType
+from learnloop_dataplane.ranking.outcome_credit import UTILITY
 from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.text.tokenizer import pack, term_hash, thread_of
 
@@ -42,11 +43,12 @@ SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 MOST_PENDING = 2000
 # Memories that the indexer has not come to yet, newest first. With places for the agents and the instant.
 PENDING_OF = f"""
-(SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type)
+(SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type, coalesce({UTILITY}, 0))
         ORDER BY m.created_at DESC) FROM (
     SELECT p.memory_id FROM memory_pending p
     WHERE p.namespace = s.namespace AND p.agent_id {{agents}} LIMIT {MOST_PENDING}) p
  JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
+ LEFT JOIN memory_use u ON u.namespace = s.namespace AND u.memory_id = p.memory_id
  WHERE greatest(m.created_at, m.valid_from) <= coalesce({{at}}, now())
     AND m.ends_at > coalesce({{at}}, now()){{here}}) AS pending
 """
@@ -132,14 +134,13 @@ class Pending:
     importance: float
     session: str | None
     memory_type: str
+    utility: float
 
 
 def pending_of(row: Any, types: tuple[MemoryType, ...], analyzer: Analyzer) -> list[Pending]:
     """Those of an answer that are of one of these types, newest first."""
     rows = row["pending"] or ()
-    return [
-        Pending(r[0], r[1], analyzer.terms(r[1]), r[2].timestamp(), r[3], r[4], r[5]) for r in rows if r[5] in types
-    ]
+    return [Pending(r[0], r[1], analyzer.terms(r[1]), r[2].timestamp(), *r[3:7]) for r in rows if r[5] in types]
 
 
 def light(row: Any) -> Columns:
@@ -165,7 +166,7 @@ def light_of_pending(pending: list[Pending]) -> Columns:
         lengths=np.array([len(item) for item in packed], np.int32),
         created=np.array([memory.created for memory in pending], np.float64),
         importance=np.array([memory.importance for memory in pending], np.float32),
-        utility=np.zeros(len(pending), np.float32),
+        utility=np.array([memory.utility for memory in pending], np.float32),
         threads=np.array([thread_of(memory.session) for memory in pending], np.int64),
     )
 

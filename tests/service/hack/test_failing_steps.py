@@ -45,7 +45,7 @@ from toolkit.main_program import run_as_program
 
 if os.environ.get("FAKE_STARTED"):
     kubeconfig = Path(os.environ["FAKE_STARTED"])
-    source_cluster.start = lambda: kubeconfig
+    source_cluster.start = lambda more_images=(): kubeconfig
     source_cluster.finish = lambda: follow(["go", "build", "training-operator"])
     source_cluster.restart_on_new_images = lambda: []
 sys.exit(run_as_program("make demo", main))

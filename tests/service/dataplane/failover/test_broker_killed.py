@@ -94,7 +94,11 @@ async def test_a_broker_that_is_killed_under_load_costs_nothing(dsn: str, tmp_pa
                 return len(followers) == 2 and all(peer.current for peer in followers)
 
             await eventually(whole_again)
-            await api.call("GET", "/readyz")
+
+            async def ready() -> bool:
+                return (await api.client.get("/readyz")).status_code == 200
+
+            await eventually(ready)
 
 
 async def test_over_http_agents_notice_nothing_but_a_pause(dsn: str, tmp_path: Path) -> None:

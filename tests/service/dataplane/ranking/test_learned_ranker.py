@@ -3,6 +3,9 @@
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from learnloop_dataplane.memories.indexer import Indexer
 from learnloop_dataplane.ranking.relevance_signals import STATIC
 
 from ..conftest import POLICY, Api, eventually, trajectory
@@ -26,6 +29,20 @@ async def test_what_helped_comes_to_the_top(api: Api) -> None:
     state = await api.call("GET", "/api/v1/memory/ranker?agent_id=tutor")
     assert state["feedbacks"] == 12
     assert state["weights"]["utility"] > STATIC["utility"]
+
+
+async def test_what_helped_counts_before_it_is_indexed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Indexer, namespace: str) -> int:
+        del self, namespace
+        return 0
+
+    monkeypatch.setattr(Indexer, "_batch", nothing)
+    ids = await store(api, "hasty", [f"hint about the maze number {index}" for index in range(8)])
+    for _ in range(3):
+        answer = await ask(api, "hasty", "maze hint", k=8)
+        await give(api, retrieval_id=answer["retrieval_id"], helpful=[ids[5]])
+    found = {memory["id"]: memory for memory in (await ask(api, "hasty", "maze hint", k=8))["memories"]}
+    assert found[ids[5]]["signals"]["utility"] > 1
 
 
 async def test_a_recall_teaches_once(api: Api) -> None:
