@@ -13,6 +13,8 @@ from testing.servers.ports import held_port
 
 Launch = Callable[..., Any]
 Small = Callable[..., dict[str, Any]]
+LONG = 64 * 2000
+"""Steps: some ten seconds on a quiet machine, so that a process can be killed meanwhile."""
 
 
 class Company:
@@ -56,7 +58,7 @@ def company(launch: Launch, small: Small, tmp_path: Path) -> Iterator[Callable[.
 def test_a_sampler_that_is_killed_costs_its_unsent_steps_and_a_new_one_takes_its_place(
     company: Callable[..., Company],
 ) -> None:
-    made = company(steps=64 * 300)
+    made = company(steps=LONG)
     learner, first, second = made.learner(), made.sampler(0), made.sampler(1)
     learner.wait_until(lambda: made.steps() > 0 and made.beat().figures["samplers"] == 2)
     second.process.kill()
@@ -69,7 +71,7 @@ def test_a_sampler_that_is_killed_costs_its_unsent_steps_and_a_new_one_takes_its
     assert first.ended()[0] == 0, first.output()
     assert third.ended()[0] == 0, third.output()
     manifest = made.manifest()
-    assert manifest.step >= 64 * 300
+    assert manifest.step >= LONG
     assert manifest.sampling is not None
     assert manifest.sampling.most_samplers == 2
     assert manifest.sampling.refused_fragments == 0
@@ -80,7 +82,7 @@ def test_a_sampler_that_is_killed_costs_its_unsent_steps_and_a_new_one_takes_its
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint_with_the_same_samplers(
     company: Callable[..., Company],
 ) -> None:
-    made = company(steps=64 * 300, checkpoint={"everySeconds": 1})
+    made = company(steps=LONG, checkpoint={"everySeconds": 1})
     learner, sampler = made.learner(), made.sampler(0)
     learner.wait_until(lambda: (made.run / "checkpoint.json").exists())
     learner.process.kill()
