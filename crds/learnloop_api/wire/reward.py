@@ -102,6 +102,12 @@ class GroupSwap(WireModel, extra="ignore"):
     moved: int = Field(ge=0, description="of these, how many rewards moved by more than maxMove")
     largest: float = Field(ge=0, description="the largest move")
     worst: list[Identifier] = Field(default_factory=list, max_length=3, description="trajectories that moved most")
+    left_out: int = Field(
+        default=0,
+        ge=0,
+        description="further episodes that were not looked at: their texts have more than 262,144 characters together, "
+        "are nested too deep, or an evaluator did not answer",
+    )
     kept_scores: list[str] = Field(
         default_factory=list,
         max_length=16,

@@ -31,6 +31,8 @@ SWAPPED = 200
 """Recorded episodes that are given another group."""
 SWAP_PAGE = 20
 AT_ONCE = 2
+CHECK_SECONDS = 40.0
+"""For a whole check: whoever asks waits no longer."""
 FRESH_SECONDS = 60.0
 MAX_REMEMBERED = 1000
 
@@ -70,7 +72,6 @@ class BiasReader:
     def __init__(self, db: Database, cipher: StepCipher = PLAIN, scorers: Scorers | None = None) -> None:
         self._db, self._cipher, self._scorers = db, cipher, scorers
         self._answers: dict[tuple[str, str], tuple[float, BiasFigures]] = {}
-        self._places = asyncio.Semaphore(AT_ONCE)
         self._busy: set[str] = set()
 
     async def read(self, namespace: str, spec: RewardPolicySpec, asked: Asked) -> BiasFigures:
@@ -78,7 +79,8 @@ class BiasReader:
 
         Raises:
             Invalid: there is no such check, or an evaluator's settings cannot be used.
-            ApiError: 429, another check of this namespace is running.
+            ApiError: 429, another check of this namespace is running, or as many of others as run at once; 503, it
+                took too long.
             Unavailable: PostgreSQL does not answer.
         """
         if spec.bias is None:
@@ -91,10 +93,20 @@ class BiasReader:
             return known[1]
         if namespace in self._busy:
             raise ApiError(429, "another bias check of this namespace is running; send it later", retry_after=10)
+        if len(self._busy) >= AT_ONCE:
+            raise ApiError(429, f"{AT_ONCE} bias checks of other namespaces are running; send it later", retry_after=10)
         self._busy.add(namespace)
         try:
-            async with self._places:
+            async with asyncio.timeout(CHECK_SECONDS):
                 found = await self._check(namespace, spec, spec.bias, asked)
+        except TimeoutError:
+            raise ApiError(
+                503,
+                f"the check took more than {CHECK_SECONDS:g} s; send it later, or look at fewer episodes",
+                field="policy.bias.episodes",
+                value=spec.bias.episodes,
+                retry_after=30,
+            ) from None
         finally:
             self._busy.discard(namespace)
         while len(self._answers) >= MAX_REMEMBERED:
@@ -142,14 +154,17 @@ class BiasReader:
         statement = _SOME.format(log=LOG if needs_log(spec) else NO_LOG, scores=_SCORES)
         tools = Tools(scorer=partial(self._scorers.score, namespace) if self._scorers else None)
         told: list[Move] = []
+        left_out = 0
         for start in range(0, len(wanted), SWAP_PAGE):
             some = wanted[start : start + SWAP_PAGE]
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(statement, namespace, some)
             rows = await self._cipher.open_rows(self._db, namespace, rows)
             for row in rows:
-                told += await moves(spec, rule, row, read_episode(row), looks(rule, named, row), tools)
-        return summed_up(spec, rule, told)
+                found = await moves(spec, rule, row, looks(rule, named, row), tools)
+                told += found or ()
+                left_out += found is None
+        return summed_up(spec, rule, told, left_out)
 
 
 def _count(tally: Tally, page: Sequence[Any]) -> None:

@@ -4,6 +4,7 @@ Both groups' words take one another's places, so that who is told about whom sta
 is not asked again: a judge's verdict or a run of unit tests stays as it was recorded, and the answer names it.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_api.wire.reward import GroupSwap
-from learnloop_dataplane.evaluators.evaluator import Case, Tools
-from learnloop_dataplane.evaluators.registry import EVALUATORS, score_or_say
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Case, Tools
+from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 from learnloop_dataplane.rewards.bias.group_moments import group_names
+from learnloop_dataplane.rewards.reward_worker import read_episode
 
 WORST = 3
 SHORTEST = 3
@@ -66,7 +69,10 @@ def replacer(rule: BiasCheck, look: Look) -> Callable[[str], str]:
     if not table:
         return lambda text: text
     longest = sorted(table, key=len, reverse=True)
-    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
+    # The first letters are looked at before the words: most places of a text end there.
+    firsts = "|".join(sorted({re.escape(word[0]) for word in table}))
+    words_pattern = "|".join(map(re.escape, longest))
+    pattern = re.compile(rf"(?<!\w)(?={firsts})(?:{words_pattern})(?!\w)", re.IGNORECASE)
     return lambda text: pattern.sub(lambda match: _shaped(match[0], table.get(match[0].casefold(), match[0])), text)
 
 
@@ -99,36 +105,60 @@ def _asked(component: RewardComponent) -> bool:
     return bool(kind) and not EVALUATORS[kind].slow and EVALUATORS[kind].needs_output
 
 
+def characters(value: Any) -> int:
+    """Of all texts in any JSON, names of fields included."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(characters, (*value, *value.values())))
+    return sum(map(characters, value)) if isinstance(value, list) else 0
+
+
 async def moves(
-    spec: RewardPolicySpec,
-    rule: BiasCheck,
-    row: Mapping[str, Any],
-    episode: Episode,
-    found: Sequence[Look],
-    tools: Tools,
-) -> list[Move]:
-    """One for each swap of an episode; none where it is too deep to be read."""
-    case = _case(row, episode)
+    spec: RewardPolicySpec, rule: BiasCheck, row: Mapping[str, Any], found: Sequence[Look], tools: Tools
+) -> list[Move] | None:
+    """One for each swap of an episode. None: it is left out, as it is too long or too deep to be read, or was not
+    scored."""
     try:
+        read = await asyncio.to_thread(_swaps, spec, rule, row, found)
+        if read is None:
+            return None
+        case, episode, swaps = read
         before = await _worth(spec, episode, case, tools)
         told = []
-        for look in found:
-            change = replacer(rule, look)
-            other_case = replace(
-                case,
-                task=change(case.task),
-                output=swapped(case.output, change),
-                expected=swapped(case.expected, change),
-                task_type=look.other if look.key == "taskType" else case.task_type,
-            )
-            other = replace(episode, log=swapped(list(episode.log), change))
-            if not _differs(spec, case, other_case, episode, other):
-                told.append(Move(row["trajectory_id"], None))
-                continue
-            told.append(Move(row["trajectory_id"], abs(await _worth(spec, other, other_case, tools) - before)))
+        for swap in swaps:
+            by = abs(await _worth(spec, swap[1], swap[0], tools) - before) if swap else None
+            told.append(Move(row["trajectory_id"], by))
         return told
-    except RecursionError:
-        return []
+    except (RecursionError, Unavailable):
+        # A score that is missing on one side only would look like a move.
+        return None
+
+
+def _swaps(
+    spec: RewardPolicySpec, rule: BiasCheck, row: Mapping[str, Any], found: Sequence[Look]
+) -> tuple[Case, Episode, list[tuple[Case, Episode] | None]] | None:
+    """An episode, and what each swap makes of it; None for a swap that changes nothing. None: it is too long.
+
+    All that takes time is here, off the event loop.
+    """
+    episode = read_episode(row)
+    case = _case(row, episode)
+    if sum(map(characters, (case.task, case.output, case.expected, list(episode.log)))) > MAX_TEXT:
+        return None
+    swaps: list[tuple[Case, Episode] | None] = []
+    for look in found:
+        change = replacer(rule, look)
+        other_case = replace(
+            case,
+            task=change(case.task),
+            output=swapped(case.output, change),
+            expected=swapped(case.expected, change),
+            task_type=look.other if look.key == "taskType" else case.task_type,
+        )
+        other = replace(episode, log=swapped(list(episode.log), change))
+        swaps.append((other_case, other) if _differs(spec, case, other_case, episode, other) else None)
+    return case, episode, swaps
 
 
 def _differs(spec: RewardPolicySpec, case: Case, other: Case, episode: Episode, changed: Episode) -> bool:
@@ -142,10 +172,10 @@ async def _worth(spec: RewardPolicySpec, episode: Episode, case: Case, tools: To
     for component in spec.components:
         if component.evaluator is not None and _asked(component):
             scores.pop(component.name, None)
-            value = (await score_or_say(component.evaluator, case, tools)).value
+            value = (await score(component.evaluator, case, tools)).value
             if value is not None:
                 scores[component.name] = value
-    worth = evaluate(spec, replace(episode, scores=scores))
+    worth = await asyncio.to_thread(evaluate, spec, replace(episode, scores=scores))
     caps = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
     return min([worth.raw, *caps])
 
@@ -165,7 +195,7 @@ def _case(row: Mapping[str, Any], episode: Episode) -> Case:
     )
 
 
-def summed_up(spec: RewardPolicySpec, rule: BiasCheck, all_moves: Sequence[Move]) -> GroupSwap:
+def summed_up(spec: RewardPolicySpec, rule: BiasCheck, all_moves: Sequence[Move], left_out: int = 0) -> GroupSwap:
     """What all of them say."""
     changed = [move for move in all_moves if move.by is not None]
     moved = [move for move in changed if move.by is not None and move.by > rule.max_move]
@@ -177,4 +207,5 @@ def summed_up(spec: RewardPolicySpec, rule: BiasCheck, all_moves: Sequence[Move]
         largest=max((move.by or 0.0 for move in changed), default=0.0),
         worst=list(dict.fromkeys(move.trajectory_id for move in worst))[:WORST],
         kept_scores=kept_scores(spec),
+        left_out=left_out,
     )

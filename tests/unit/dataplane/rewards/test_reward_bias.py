@@ -1,6 +1,8 @@
 """Bias of rewards: gaps between groups at equal outcomes, sure ones only; and the group swapped in an episode."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +12,24 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode
 from learnloop_api.wire.reward import BiasFigures
-from learnloop_dataplane.evaluators.evaluator import Tools
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Tools
+from learnloop_dataplane.evaluators.scorers import NoScoreYet
+from learnloop_dataplane.rewards.bias import bias_reader, group_swap
+from learnloop_dataplane.rewards.bias.bias_reader import Asked, BiasReader
 from learnloop_dataplane.rewards.bias.findings import bias_figures
 from learnloop_dataplane.rewards.bias.group_gaps import compare, student, wilson
 from learnloop_dataplane.rewards.bias.group_moments import MOST_GROUPS, Moments, Tally
-from learnloop_dataplane.rewards.bias.group_swap import Look, looks, moves, replacer, summed_up
+from learnloop_dataplane.rewards.bias.group_swap import (
+    Look,
+    Move,
+    characters,
+    looks,
+    moves,
+    replacer,
+    summed_up,
+)
 from learnloop_dataplane.rewards.reward_worker import read_episode
 
 LANGUAGE = "metadata.language"
@@ -188,10 +201,10 @@ async def move(component: dict[str, Any], output: Any, expected: Any = None, **c
     spec = RewardPolicySpec.model_validate(parts | {"bias": check.to_kube()})
     result = json.dumps({"output": output, "expected": expected, "metadata": {}, "task_type": ""})
     item = row("", True, 0.5, labels=json.dumps({"gender": "woman"}), result=result, **changes)
-    episode = read_episode(item)
     found = looks(check, {GENDER: ["woman", "man"]}, item)
-    [told] = await moves(spec, check, item, episode, found, Tools())
-    return told.by
+    told = await moves(spec, check, item, found, Tools())
+    assert told is not None
+    return told[0].by
 
 
 async def test_a_reward_that_hangs_on_the_group_moves_when_it_is_swapped() -> None:
@@ -225,7 +238,82 @@ async def test_an_episode_nested_beyond_reading_is_left_out() -> None:
     spec, check = policy(), rule(groupBy=[GENDER], swap=SWAP)
     item = row("", True, 0.5, labels=json.dumps({"gender": "woman"}), result=DEEP)
     found = looks(check, {GENDER: ["woman", "man"]}, item)
-    assert await moves(spec, check, item, Episode(0.0, True, 1), found, Tools()) == []
+    assert await moves(spec, check, item, found, Tools()) is None
+
+
+def long_episode(characters: int) -> dict[str, Any]:
+    """With a text that is slow to search: each letter may begin a word."""
+    result = json.dumps({"output": "! " * (characters // 2), "expected": None, "metadata": {}, "task_type": ""})
+    return row("", True, 0.5, labels=json.dumps({"gender": "woman"}), result=result)
+
+
+async def test_an_episode_with_too_much_text_is_left_out_and_counted() -> None:
+    spec, check = policy(), rule(groupBy=[GENDER], swap=SWAP)
+    item = long_episode(MAX_TEXT + 2)
+    found = looks(check, {GENDER: ["woman", "man"]}, item)
+    assert await moves(spec, check, item, found, Tools()) is None
+    item = long_episode(MAX_TEXT)
+    assert await moves(spec, check, item, found, Tools()) == [Move("t", None)]
+    assert summed_up(spec, check, [], 1).left_out == 1
+    assert characters({"name": ["ab", {"c": "d", "e": 1}], "f": None}) == 10
+
+
+async def test_texts_are_swapped_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def seen(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return replacer(*given)
+
+    monkeypatch.setattr(group_swap, "replacer", seen)
+    spec, check = policy(), rule(groupBy=[GENDER], swap=SWAP)
+    item = long_episode(1000)
+    await moves(spec, check, item, looks(check, {GENDER: ["woman", "man"]}, item), Tools())
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_reward_model_that_does_not_answer_makes_no_reward_move() -> None:
+    async def away(sha256: str, question: str, answer: str) -> float:
+        raise NoScoreYet("it gave no answer within 15 s")
+
+    model = {"type": "evaluator", "evaluator": {"type": "reward-model", "rewardModel": {"sha256": "a" * 64}}}
+    check = rule(groupBy=[GENDER], swap=SWAP)
+    parts = {"components": [{"name": "c", "weight": 1, **model}], "bias": check.to_kube()}
+    result = json.dumps({"output": "She may.", "expected": None, "metadata": {}, "task_type": ""})
+    item = row("", True, 0.5, task="q", labels=json.dumps({"gender": "woman"}), result=result)
+    found = looks(check, {GENDER: ["woman", "man"]}, item)
+    assert await moves(RewardPolicySpec.model_validate(parts), check, item, found, Tools(scorer=away)) is None
+
+
+class Held(BiasReader):
+    """Checks that last until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__(db=None)  # type: ignore[arg-type]
+        self.go = asyncio.Event()
+
+    async def _check(self, namespace: str, *_: Any) -> BiasFigures:
+        await self.go.wait()
+        return figures(policy(), [])
+
+
+async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Held()
+    running = [asyncio.create_task(reader.read(name, policy(), Asked())) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    for name, told in (("a", "of this namespace"), ("c", "of other namespaces")):
+        with pytest.raises(ApiError, match=told) as refused:
+            await reader.read(name, policy(), Asked())
+        assert (refused.value.status, refused.value.retry_after) == (429, 10)
+    reader.go.set()
+    await asyncio.gather(*running)
+    reader.go.clear()
+    monkeypatch.setattr(bias_reader, "CHECK_SECONDS", 0.05)
+    with pytest.raises(ApiError, match=r"more than 0\.05 s") as late:
+        await reader.read("c", policy(), Asked())
+    assert (late.value.status, late.value.field) == (503, "policy.bias.episodes")
+    assert reader._busy == set()
 
 
 @pytest.mark.parametrize(
