@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,30 +149,39 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 
-async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:
-    """One of the concurrent players: episode after episode, backing off while there is no policy."""
-    setting = Setting(options.environment, options.level or None, options.randomise, options.credit or None)
-    environment = open_world(setting)
+async def keep_on(episode: Callable[[], Awaitable[EpisodeResult]], what: str, tally: Tally, pace: Pace) -> None:
+    """Episode after episode of one player, backing off while there is no model. `what` names one in the log."""
     pause = 0.5
     while tally.claim():
         try:
-            result = await play_episode(
-                loop,
-                environment,
-                task=options.environment,
-                recall=options.recall,
-                success_return=options.success_return,
-            )
+            result = await episode()
         except LearnloopError as error:
             tally.errors += 1
             tally.started -= 1
-            log.warning("episode failed: %s", error)
+            log.warning("%s failed: %s", what, error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
         else:
             tally.add(result)
             pause = 0.5
             await pace.after(result.length)
+
+
+async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:
+    """One of the concurrent players."""
+    setting = Setting(options.environment, options.level or None, options.randomise, options.credit or None)
+    environment = open_world(setting)
+
+    async def episode() -> EpisodeResult:
+        return await play_episode(
+            loop,
+            environment,
+            task=options.environment,
+            recall=options.recall,
+            success_return=options.success_return,
+        )
+
+    await keep_on(episode, "episode", tally, pace)
 
 
 async def play_all(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> None:

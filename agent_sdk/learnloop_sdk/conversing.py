@@ -8,6 +8,7 @@ between turns. One JSON line of progress every 10 seconds goes to standard outpu
 
 import argparse
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ import httpx
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
-from learnloop_sdk.actor import LONGEST_PAUSE, PROGRESS_SECONDS, Pace, Tally, options_of
+from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.learning import EpisodeResult
 from learnloop_sdk.transport.identity import Identity, namespace_of
@@ -143,25 +144,16 @@ async def converse(model: Model, conversation: Any, tools: Sequence[Mapping[str,
 
 
 async def play(model: Model, world: Any, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:
-    """One of the concurrent users: conversation after conversation, backing off while there is no model."""
+    """One of the concurrent users."""
     from learnloop_environments.randomness import Split
 
-    seed, number, pause = random.getrandbits(31), 0, 0.5
-    while tally.claim():
-        number += 1
-        conversation = world.begin(Split.TRAINING, seed, number)
-        try:
-            result = await converse(model, conversation, world.tools, options.environment)
-        except LearnloopError as error:
-            tally.errors += 1
-            tally.started -= 1
-            log.warning("conversation failed: %s", error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, LONGEST_PAUSE)
-        else:
-            tally.add(result)
-            pause = 0.5
-            await pace.after(result.length)
+    seed, numbers = random.getrandbits(31), itertools.count(1)
+
+    async def conversation() -> EpisodeResult:
+        held = world.begin(Split.TRAINING, seed, next(numbers))
+        return await converse(model, held, world.tools, options.environment)
+
+    await keep_on(conversation, "conversation", tally, pace)
 
 
 async def play_all(model: Model, options: argparse.Namespace, tally: Tally) -> None:
