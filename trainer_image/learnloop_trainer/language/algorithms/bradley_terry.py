@@ -19,9 +19,10 @@ from learnloop_api.kinds.training.language_algorithms import BradleyTerryParamet
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import batched_pairs, make
+from learnloop_trainer.language.batches import make
 from learnloop_trainer.language.held_out_pairs import Divided, divided
-from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position
+from learnloop_trainer.language.learning import Arrays, Round, Setting, Sums, position
+from learnloop_trainer.language.pair_update import updated
 from learnloop_trainer.language.rows import Pair
 
 CURVES = ("loss", "margin", "accuracy", "chosen_score", "rejected_score")
@@ -45,17 +46,11 @@ class BradleyTerry:
 
     def iterate(self) -> Round:
         """One update."""
-        learned, setting, size = self.pairs.learned, self.setting, self.parameters.batch_pairs
-        chosen = numbers(len(learned), size, self.step, setting.seed)
-        share = setting.group.place.share(size)
-        mine = [learned[at] for at in chosen[share.start : share.stop]]
-        sums = Sums()
-        for pairs in batched_pairs(mine, self.parameters.tokens_per_batch):
-            self._backward(pairs, float(size), sums)
-        stepper = Stepper(self.parameters, setting)
-        stepper.step(self.step)
+        learned, size = self.pairs.learned, self.parameters.batch_pairs
+        drawn = [learned[at] for at in numbers(len(learned), size, self.step, self.setting.seed)]
+        found = updated(self.parameters, self.setting, drawn, self.step, self._backward, CURVES)
         self.step += size
-        return Round([], sums.means(setting.group, CURVES) | {"gradient_norm": stepper.norms[0]})
+        return found
 
     def _backward(self, pairs: Sequence[Pair], size: float, sums: Sums) -> None:
         episodes = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]

@@ -20,8 +20,9 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import Batch, batched_pairs, make
-from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position
+from learnloop_trainer.language.batches import Batch, make
+from learnloop_trainer.language.learning import Arrays, Round, Setting, Sums, position
+from learnloop_trainer.language.pair_update import updated
 from learnloop_trainer.language.rows import Pair
 
 CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")
@@ -45,17 +46,11 @@ class Dpo:
 
     def iterate(self) -> Round:
         """One update."""
-        every, setting, size = self._fetched(), self.setting, self.parameters.batch_pairs
-        chosen = numbers(len(every), size, self.step, setting.seed)
-        share = setting.group.place.share(size)
-        mine = [every[at] for at in chosen[share.start : share.stop]]
-        sums = Sums()
-        for pairs in batched_pairs(mine, self.parameters.tokens_per_batch):
-            self._backward(pairs, float(size), sums)
-        stepper = Stepper(self.parameters, setting)
-        stepper.step(self.step)
+        every, size = self._fetched(), self.parameters.batch_pairs
+        drawn = [every[at] for at in numbers(len(every), size, self.step, self.setting.seed)]
+        found = updated(self.parameters, self.setting, drawn, self.step, self._backward, CURVES)
         self.step += size
-        return Round([], sums.means(setting.group, CURVES) | {"gradient_norm": stepper.norms[0]})
+        return found
 
     def _backward(self, pairs: Sequence[Pair], size: float, sums: Sums) -> None:
         episodes = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]

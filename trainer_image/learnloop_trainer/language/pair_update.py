@@ -1,0 +1,30 @@
+"""One update from pairs of answers, over all ranks: what DPO and reward models share."""
+
+from collections.abc import Callable, Sequence
+
+from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters, DpoParameters
+from learnloop_trainer.language.batches import batched_pairs
+from learnloop_trainer.language.learning import Round, Setting, Stepper, Sums
+from learnloop_trainer.language.rows import Pair
+
+Backward = Callable[[Sequence[Pair], float, Sums], None]
+"""Adds the gradient of some pairs, each weighed by one of so many, and notes what they looked like."""
+
+
+def updated(
+    parameters: DpoParameters | BradleyTerryParameters,
+    setting: Setting,
+    drawn: Sequence[Pair],
+    step: int,
+    backward: Backward,
+    curves: Sequence[str],
+) -> Round:
+    """Learns from `drawn`, the batch of all ranks, of which this one takes its share; `step` is that before it."""
+    size = parameters.batch_pairs
+    share = setting.group.place.share(size)
+    sums = Sums()
+    for pairs in batched_pairs(drawn[share.start : share.stop], parameters.tokens_per_batch):
+        backward(pairs, float(size), sums)
+    stepper = Stepper(parameters, setting)
+    stepper.step(step)
+    return Round([], sums.means(setting.group, curves) | {"gradient_norm": stepper.norms[0]})
