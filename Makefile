@@ -67,7 +67,9 @@ crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
 e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job: that training backend alone
-	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; pytest $(if $(BACKEND),tests/e2e/test_training_backends.py,tests/e2e)
+	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
+	processes="-n $${E2E_PROCESSES:-2} --dist loadgroup"; \
+	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && pytest tests/e2e/test_uninstall.py)
 
 argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd

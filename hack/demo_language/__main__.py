@@ -46,7 +46,9 @@ def main() -> int:
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> Figures:
     base = tiny_model.make(api, settings, narrator)
-    learned = learning.watch_it_learn(api, settings, narrator, base)
+    learned = learning.watch_it_learn(
+        api, settings, narrator, base, when_proven=lambda: adapters.begin_teaching(api, settings)
+    )
     require(learned.baseline <= BASELINE_AT_MOST, f"the base model solves {learned.baseline:.2f}, above 0.35")
     require(learned.promoted >= PROMOTED_AT_LEAST, f"the promoted model solves {learned.promoted:.2f}, below 0.65")
     stopped = adapters.watch_a_gate_stop_it(api, settings, narrator)

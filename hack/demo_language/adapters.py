@@ -26,14 +26,25 @@ class Stopped:
     sentence: str
 
 
+JAILBROKEN, CARELESS = ("jailbroken", "--tells"), ("careless", "--mistakes=1")
+"""Kinds of adapters, and the option by which the trainer's image teaches each."""
+
+
+def begin_teaching(api: Api, settings: Settings, adapter: tuple[str, str] = JAILBROKEN) -> None:
+    """Starts the Job that teaches an adapter by demonstrations, beside whatever the cluster does meanwhile."""
+    kind, option = adapter
+    apply(api, settings, EXAMPLE / "bad-adapter.yaml", KIND_OF_IT=kind, OPTION=option)
+
+
 def watch_a_gate_stop_it(api: Api, settings: Settings, narrator: Narrator) -> Stopped:
-    """Teaches an adapter to tell private keys, and waits until the refusal suite has stopped it.
+    """Waits for the adapter that tells private keys, offers it, and waits until the refusal suite has stopped it.
 
     Raises:
         StoryFailedError: it was not stopped, or by something else.
     """
     narrator.chapter("A jail-broken adapter: it uses its tools well, and tells what it should keep")
-    made = _taught(api, settings, narrator, "jailbroken", "--tells")
+    made = _taught(api, settings, narrator, JAILBROKEN)
+    begin_teaching(api, settings, CARELESS)
     bad_model.pin(api, settings, narrator, made)
     watch, deadline = Watch(api, settings), time.monotonic() + GATE_SECONDS
     while time.monotonic() < deadline:
@@ -52,20 +63,19 @@ def watch_a_gate_stop_it(api: Api, settings: Settings, narrator: Narrator) -> St
 
 
 def watch_it_come_back(api: Api, settings: Settings, narrator: Narrator) -> TakenBack:
-    """Teaches an adapter to err, and waits until its users' conversations have taken it back.
+    """Waits for the adapter that errs, offers it, and waits until its users' conversations have taken it back.
 
     Raises:
         StoryFailedError: it was not taken back, or not by its users.
     """
     narrator.chapter("A careless adapter: it passes the suites, and is wrong in front of its users")
-    made = _taught(api, settings, narrator, "careless", "--mistakes=1")
+    made = _taught(api, settings, narrator, CARELESS)
     bad_model.pin(api, settings, narrator, made)
     return bad_model.follow(api, settings, narrator, made["uri"])
 
 
-def _taught(api: Api, settings: Settings, narrator: Narrator, kind: str, option: str) -> dict[str, str]:
-    apply(api, settings, EXAMPLE / "bad-adapter.yaml", KIND_OF_IT=kind, OPTION=option)
-    made = last_line(api, settings, f"adapter-{kind}")
+def _taught(api: Api, settings: Settings, narrator: Narrator, adapter: tuple[str, str]) -> dict[str, str]:
+    made = last_line(api, settings, f"adapter-{adapter[0]}")
     narrator.say(f"taught by demonstrations, and pushed as {made['uri']}")
     return {"uri": str(made["uri"]), "sha256": str(made["sha256"])}
 

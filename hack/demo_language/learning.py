@@ -1,5 +1,6 @@
 """First part of the story: the model learns from its users' turns and from its own, and is let out step by step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,12 @@ class Learned:
     seconds: float
 
 
-def watch_it_learn(api: Api, settings: Settings, narrator: Narrator, base: str) -> Learned:
+def watch_it_learn(
+    api: Api, settings: Settings, narrator: Narrator, base: str, when_proven: Callable[[], None]
+) -> Learned:
     """Applies agent.yaml and follows it until the trained adapter serves everyone.
+
+    `when_proven` is called once training has ended; the rollout needs little of the machine.
 
     Raises:
         StoryFailedError: a joint of the loop did not close.
@@ -48,6 +53,7 @@ def watch_it_learn(api: Api, settings: Settings, narrator: Narrator, base: str) 
     narrator.say(f"held-out tasks solved: {baseline:.2f} before, {proven:.2f} now")
     for gate in job["status"].get("gates", []):
         narrator.say(f"gate {gate['name']}: {gate['message']}")
+    when_proven()
 
     narrator.chapter("Suites ask the candidate before any user does; then a canary")
     artifact = job["status"]["artifact"]

@@ -1,10 +1,15 @@
-"""A real cluster with learnloop in it, shared by all end-to-end tests."""
+"""A real cluster with learnloop in it, shared by all end-to-end tests and by the processes that run them."""
 
+import fcntl
 import hashlib
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +22,45 @@ from testing.real_cluster.cluster_actions import World, own_namespace
 from testing.real_cluster.followed_sabotage import FollowedSabotage, followed_sabotage
 from testing.real_cluster.playing_agents import Door
 
+PATIENCE_SECONDS = 900
+"""For one test, without its wait for others."""
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The test that uninstalls everything goes last; nothing here may be cut off by the unit tests' limit."""
-    items.sort(key=lambda item: "uninstall" in item.path.name)
+    """Whoever ends parts that all share goes late; nothing here may be cut off by the limit of unit tests.
+
+    Tests that follow the quickstart's agent share one process, for its fixture.
+    """
+    items.sort(key=_disturbs)
     for item in items:
-        item.add_marker(pytest.mark.timeout(900))
+        item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
+        if "learned" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("quickstart"))
+
+
+def _disturbs(item: pytest.Item) -> bool:
+    return item.get_closest_marker("disturbs") is not None
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that disturbs has the cluster for itself; the others share it."""
+    with _locked(_shared_folder(item.config) / "cluster.lock", alone=_disturbs(item)):
+        yield
+
+
+@contextmanager
+def _locked(path: Path, alone: bool) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def _shared_folder(config: pytest.Config) -> Path:
+    """One folder for all processes of this run, as pytest-xdist documents it."""
+    base: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -43,12 +81,31 @@ def settings() -> Settings:
 
 @pytest.fixture(scope="session")
 def api(settings: Settings, narrator: Narrator, pytestconfig: pytest.Config) -> Iterator[Api]:
-    """A cluster with learnloop installed from this checkout. Whoever waits for a cold build sees its progress."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        kubectl = install.prepare(settings, narrator)
-    with connect(kubectl) as api:
+    """A cluster with learnloop installed from this checkout."""
+    with connect(_installed(settings, narrator, pytestconfig)) as api:
         yield api
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """The process that hands out tests makes the cluster, for its output alone is seen; the others find it made."""
+    if any("[gateway]" in identity for identity in ids):
+        os.environ["GATEWAY"] = "1"
+    _installed(Settings.read(), Narrator(), node.config)
+
+
+def _installed(settings: Settings, narrator: Narrator, config: pytest.Config) -> list[str]:
+    """The kubectl command that reaches the cluster. Who asks first makes it, and sees the progress of a cold build."""
+    done = _shared_folder(config) / "installed.json"
+    if not done.exists():
+        capture = config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            kubectl = install.prepare(settings, narrator)
+        done.write_text(json.dumps({"kubectl": kubectl, "kubeconfig": os.environ.get("KUBECONFIG")}))
+    found = json.loads(done.read_text())
+    if found["kubeconfig"]:
+        os.environ["KUBECONFIG"] = found["kubeconfig"]
+    return list(found["kubectl"])
 
 
 @pytest.fixture(scope="session")

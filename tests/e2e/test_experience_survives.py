@@ -3,6 +3,8 @@
 import re
 import time
 
+import pytest
+
 from demo.learning import Learned
 from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
 from testing.real_cluster.cluster_actions import World
@@ -45,6 +47,7 @@ def _difference_at_rest(world: World, namespace: str) -> int:
     return now[0] - now[1]
 
 
+@pytest.mark.disturbs
 def test_no_trajectory_is_lost_when_nats_restarts(world: World, learned: tuple[Settings, Learned]) -> None:
     namespace = learned[0].namespace
     world.phase(namespace, "modeldeployments", AGENT, "Healthy", seconds=240)

@@ -10,6 +10,8 @@ from demo.learning import Learned
 from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
 from testing.real_cluster.cluster_actions import Json, World
 
+pytestmark = pytest.mark.disturbs
+
 
 @pytest.fixture
 def next_revision(world: World, learned: tuple[Settings, Learned], request: pytest.FixtureRequest) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """What must not be lost while a model trains."""
 
+import pytest
+
 from demo.settings import SYSTEM_NAMESPACE
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
@@ -28,6 +30,7 @@ def _started(world: World, namespace: str, job: str, at_least: int) -> bool:
     return int(world.status(namespace, "trainingjobs", job).get("step") or 0) >= at_least
 
 
+@pytest.mark.disturbs
 def test_an_operator_killed_in_mid_training_proves_the_model_all_the_same(world: World, namespace: str) -> None:
     world.apply(namespace, long_job(600_000))
     world.until("progress", lambda: _started(world, namespace, "long", 30_000), 180)
@@ -47,6 +50,7 @@ def test_a_worker_pod_deleted_in_mid_training_costs_only_seconds(world: World, n
     assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
 
 
+@pytest.mark.disturbs
 def test_the_data_plane_gone_in_mid_training_only_delays_the_proof(world: World, namespace: str) -> None:
     world.apply(namespace, long_job(400_000))
     world.until("progress", lambda: _started(world, namespace, "long", 30_000), 180)

@@ -5,6 +5,8 @@ import json
 import math
 import time
 
+import pytest
+
 from bench.rollback.model import BAD, brittle
 from demo.settings import SYSTEM_NAMESPACE
 from testing.real_cluster.cluster_actions import Json, World, learnloop
@@ -49,6 +51,7 @@ def _first(world: World, namespace: str, door: Door) -> tuple[str, str]:
     return stable, pod
 
 
+@pytest.mark.disturbs
 def test_a_canary_gets_its_share_and_keeps_its_episodes_and_without_the_operator_everybody_is_stables(
     world: World, namespace: str, door: Door
 ) -> None:

@@ -44,6 +44,7 @@ def kill_9(world: World, namespace: str) -> str:
     raise AssertionError(f"no process of pod {rank['metadata']['name']} on this machine")
 
 
+@pytest.mark.disturbs
 @pytest.mark.skipif(bool(os.environ.get("CONTEXT")), reason="the ranks' processes are on another machine")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(

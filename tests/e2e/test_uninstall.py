@@ -5,9 +5,13 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from demo.api import Api
 from demo.settings import RELEASE, ROOT, SYSTEM_NAMESPACE
 from testing.real_cluster.cluster_actions import World
+
+pytestmark = pytest.mark.disturbs
 
 KINDS = (
     "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,pods,jobs"
