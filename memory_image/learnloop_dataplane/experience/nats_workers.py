@@ -18,6 +18,7 @@ from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE, T
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
+from learnloop_dataplane.nats.consumers.tenant_consumers import TenantConsumers
 from learnloop_dataplane.nats.pull_consumer import Handler, consumer_config, pull_forever
 from learnloop_dataplane.nats.relay import Relay
 from learnloop_dataplane.nats.stream_capacity import ROOM_SECONDS, Room
@@ -44,7 +45,8 @@ class NatsSide:
         self._cipher = cipher
         issuer = config.nats_issuer_key
         callout = AuthCallout(auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
-        self.bus = Bus(config, Tenants(config, callout, Relay(metrics, rate)) if callout else None)
+        relay, consumers = Relay(metrics, rate), TenantConsumers(metrics)
+        self.bus = Bus(config, Tenants(config, callout, relay, consumers) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})
         self._config = config
         self._db = db

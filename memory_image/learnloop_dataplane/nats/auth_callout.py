@@ -20,11 +20,12 @@ from nats.aio.msg import Msg
 from learnloop_api import names
 from learnloop_dataplane.access.authentication import Authenticator, Identity
 from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.nats.consumers.consumer_names import ack_prefix, api_prefix
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"
 ACCOUNT = "TENANTS"
-"""Of the server's configuration: it has no JetStream, and what is published there reaches `relay` alone."""
+"""Of the server's configuration: it has no JetStream; what is published there reaches `relay` and `consumers` alone."""
 ACCOUNT_PREFIX = b"\x00"  # an nkey that begins with A
 MAX_REQUEST_BYTES = 2**16
 # A connection is looked at again when its token would be: the kubelet has given the pod a newer one by then.
@@ -106,6 +107,7 @@ def user_claims(user: str, identity: Identity) -> dict[str, Any]:
     namespace = identity.namespace
     account = identity.subject.rpartition(":")[2]
     publish = [f"{subject}.{namespace}.>" for subject in PUBLISHED]
+    publish += [f"{api_prefix(namespace)}.>", f"{ack_prefix(namespace)}.>"]
     read = [f"{subject}.{namespace}.>" for subject in READ]
     return {
         "sub": user,
