@@ -29,11 +29,15 @@ ONCE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much experience: episodes a round over all ranks, conversations a task, conversations of a fixed set."""
+    """How much experience: episodes a round over all ranks, conversations a task, conversations of a fixed set.
+
+    `recorded`: episodes of a record at most, the first ones of it; None: all.
+    """
 
     episodes: int
     group_size: int
     fixed: int = 0
+    recorded: int | None = None
     margin: float = 0.0
 
 
@@ -120,7 +124,8 @@ class Recorded:
     def every(self) -> list[Episode]:
         """See Experience. Collective the first time."""
         if self._found is None:
-            self._found = shared(self._fetch() if self._group.place.rank == 0 else [], self._group)
+            own = self._fetch()[: self._plan.recorded] if self._group.place.rank == 0 else []
+            self._found = shared(own, self._group)
             if not self._found:
                 fix = "record turns sampled with top_p 1 first, or name an environment to hold conversations in"
                 raise ConfigError("spec.data", "", "has no recorded turns to learn from", fix)
@@ -269,8 +274,8 @@ def in_batches(episodes: Sequence[Episode], size: int, group_size: int) -> list[
 def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template: str | None) -> list[Episode]:
     """Recorded turns as episodes; what cannot be learned from is left out, counted and said.
 
-    A session is left out whole: a reward belongs to all its turns. Of its policy, more than `staleness` newer revisions
-    must not have spoken; `template`: digest of the chat template the run uses.
+    A session is left out whole: a reward belongs to all its turns. Since its policy spoke last, more than `staleness`
+    other revisions must not have spoken; `template`: digest of the chat template the run uses. The order is kept.
     """
     refused: Counter[str] = Counter()
     sessions: list[list[LanguageTurn]] = []
@@ -293,7 +298,7 @@ def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template
     for turns in sessions:
         age = max(ages[turn.policy_revision] for turn in turns)
         if age > staleness:
-            refused[f"more than {staleness} newer policies have spoken since"] += 1
+            refused[f"more than {staleness} other policies have spoken since"] += 1
             continue
         found.append(_episode(turns, age))
     for why, count in refused.most_common():
@@ -302,12 +307,12 @@ def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template
 
 
 def _ages(sessions: Sequence[Sequence[LanguageTurn]]) -> dict[str, int]:
-    """How many revisions began to speak after each one."""
-    begun: dict[str, float] = {}
+    """How many revisions have spoken after each one's last turn: one that serves again after a take-back is no old one."""
+    last: dict[str, float] = {}
     for turn in (turn for turns in sessions for turn in turns):
         at = turn.at.timestamp()
-        begun[turn.policy_revision] = min(at, begun.get(turn.policy_revision, at))
-    newest = sorted(begun, key=lambda revision: (-begun[revision], revision))
+        last[turn.policy_revision] = max(at, last.get(turn.policy_revision, at))
+    newest = sorted(last, key=lambda revision: (-last[revision], revision))
     return {revision: age for age, revision in enumerate(newest)}
 
 

@@ -132,6 +132,13 @@ def begin_language(
     return LanguageTraining(traits.learner(parameters, setting), base, chat, world, context, begun, read)
 
 
+def _most_recorded(order: Order, parameters: RecordedExperience) -> int | None:
+    """Recorded episodes before the rollouts; None: all. A log grows with each turn of the loop, a run's steps do not."""
+    if not isinstance(parameters, PolicyParameters):
+        return None
+    return max(parameters.batch_episodes, int(parameters.recorded_share * order.spec.total_steps))
+
+
 def _experience(
     order: Order,
     group: Group,
@@ -150,6 +157,7 @@ def _experience(
         episodes=parameters.batch_episodes if isinstance(parameters, PolicyParameters | SftParameters) else 0,
         group_size=parameters.group_size,
         fixed=parameters.rollouts if isinstance(parameters, DpoParameters) else 0,
+        recorded=_most_recorded(order, parameters) if source == BOTH else None,
         margin=parameters.margin if isinstance(parameters, DpoParameters) else 0.0,
     )
     fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read)  # noqa: E731

@@ -55,7 +55,7 @@ class RecordedExperience(LanguageParameters):
     experience: Literal["rollouts", "recorded", "both"] | None = Field(
         default=None,
         description="rollouts: conversations the run holds itself in data.environment. recorded: turns of recording, "
-        "or of data.learningAgentRef. both: the recorded ones once, then rollouts. Left out: recorded for sft and "
+        "or of data.learningAgentRef. both: the newest recorded ones once, then rollouts. Left out: recorded for sft and "
         "where recording is set, else rollouts.",
     )
     recording: Uri | None = Field(
@@ -70,7 +70,7 @@ class RecordedExperience(LanguageParameters):
         default=2,
         ge=0,
         le=1000,
-        description="Recorded episodes of a policy are left out once more than so many newer ones have spoken.",
+        description="Recorded episodes of a policy are left out once more than so many others have spoken since.",
     )
     group_size: int = Field(
         default=8, ge=1, le=1024, description="Conversations about the same task, which are compared with one another."
@@ -163,6 +163,13 @@ class PolicyParameters(RecordedExperience):
 
     batch_episodes: int = Field(
         default=128, ge=1, le=65536, description="Episodes between updates over all ranks together."
+    )
+    recorded_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="With experience: both, at most this share of totalSteps are recorded episodes: the newest ones, "
+        "or the first ones of recording. The rest are rollouts.",
     )
     epochs: int = Field(default=1, ge=1, le=100, description="Passes over these episodes.")
     minibatches: int = Field(default=1, ge=1, le=1024, description="Updates per pass; groups are never divided.")

@@ -77,6 +77,14 @@ def test_conversations_of_policies_that_are_too_old_are_left_out() -> None:
     assert [episode.age for episode in episodes_of(recorded, staleness=1, template=None)] == [1, 0]
 
 
+def test_a_policy_that_speaks_again_after_a_take_back_is_not_an_old_one() -> None:
+    recorded = [
+        [turn(f"s{hour}", 0, [1, 2], [3], policy_revision=spoke, at=BEGUN + timedelta(hours=hour)).to_step()]
+        for hour, spoke in enumerate(["stable", "canary", "stable"])
+    ]
+    assert [episode.age for episode in episodes_of(recorded, staleness=0, template=None)] == [0, 0]
+
+
 def test_conversations_that_began_alike_are_a_group_and_lone_ones_are_compared_with_one_another() -> None:
     recorded = [
         [turn(f"s{number}", 0, [prompt], [3], reward=float(number)).to_step()]

@@ -269,6 +269,19 @@ def test_recorded_turns_and_rollouts_are_learned_from_one_after_the_other(
     assert training.read.note.episodes == 8
 
 
+def test_a_long_log_leaves_half_of_the_run_to_rollouts(
+    ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    order = ordered(steps=32, block={"experience": "both", "recording": log(words, tmp_path, count=64)})
+    training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+    lengths = []
+    while training.learner.step < 32:
+        before = training.learner.step
+        lengths += [training.learner.iterate().curves["length"]] * (training.learner.step - before)
+    assert lengths.count(2.0) == 16, "the record's conversations have two tokens"
+    assert max(lengths[16:]) > 2.0, "rollouts are longer"
+
+
 @pytest.mark.parametrize(
     ("changes", "words_of_it"),
     [
