@@ -60,13 +60,13 @@ learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu
 
-api: $(VENV)/.ready ## against real etcds and kube-apiservers, eleven minutes
+api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, thirteen minutes
 	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
-e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job: that training backend alone
+e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job,trainjob: those training backends alone
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
 	processes="-n $${E2E_PROCESSES:-2} --dist loadgroup"; \
 	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && pytest tests/e2e/test_uninstall.py)

@@ -53,7 +53,8 @@ def _up(state: State, options: argparse.Namespace) -> int:
             print(control_plane_only.up(state))
             return 0
         with full_cluster.halted_on_failure(state):
-            print(full_cluster.up(state, with_gateway=os.environ.get("GATEWAY") == "1"))
+            wanted = {name: os.environ.get(name) == "1" for name in ("GATEWAY", "TRAINER")}
+            print(full_cluster.up(state, with_gateway=wanted["GATEWAY"], with_trainer=wanted["TRAINER"]))
     return 0
 
 

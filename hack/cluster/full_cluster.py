@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import client_tools, preconditions, teardown
-from cluster.addons import gateway, standard
+from cluster.addons import gateway, standard, trainer
 from cluster.addons.standard import Addons
 from cluster.addresses import BRIDGE_ADDRESS, NODE
 from cluster.control_plane import pki, servers
@@ -32,7 +32,7 @@ KUBELET_CLIENT = "admin"
 DAEMONS = (*servers.PROGRAMS, "containerd", *components.PROGRAMS, *standard.PROGRAMS)
 
 
-def up(state: State, with_gateway: bool) -> Path:
+def up(state: State, with_gateway: bool, with_trainer: bool = False) -> Path:
     """Bring the cluster to where it should be. Returns the path of its kubeconfig.
 
     Raises Refusal where it cannot run, CommandFailed when a tool fails.
@@ -41,6 +41,8 @@ def up(state: State, with_gateway: bool) -> Path:
     add_training_operator(state)
     if with_gateway:
         add_gateway(state)
+    if with_trainer:
+        add_trainer(state)
     say(f"cluster ready; try: {state.bin}/kubectl --kubeconfig {state.kubeconfig} get nodes")
     return state.kubeconfig
 
@@ -75,6 +77,13 @@ def add_gateway(state: State) -> None:
     _build(go_build.GATEWAY)
     standard.load_images(containerd.Client(state), gateway.images())
     gateway.ensure(_addons(state, _control_plane(state)))
+
+
+def add_trainer(state: State) -> None:
+    """Kubeflow Trainer v2 and JobSet, which make the pods of TrainJobs and JobSets."""
+    _build(go_build.TRAINER)
+    standard.load_images(containerd.Client(state), trainer.images())
+    trainer.ensure(_addons(state, _control_plane(state)))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from demo.running import run_shown, tool
 from demo.settings import RELEASE, ROOT, SOURCE, SYSTEM_NAMESPACE, Settings
 
 LOCAL_VALUES = ROOT / "hack" / "cluster" / "values.yaml"
+TRAINER_VALUES = ROOT / "hack" / "cluster" / "values-trainer.yaml"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ def prepare(settings: Settings, narrator: Narrator) -> list[str]:
     choice = Choice(None if settings.context else SOURCE, "")
     found = reach(settings, choice, narrator)
     if choice.kind == SOURCE:
-        source_cluster.finish(with_gateway=os.environ.get("GATEWAY") == "1")
+        trainer = os.environ.get("TRAINER") == "1"
+        source_cluster.finish(with_gateway=os.environ.get("GATEWAY") == "1", with_trainer=trainer)
+        if trainer:
+            found = replace(found, values=(*found.values, TRAINER_VALUES))
     install(found, narrator)
     return found.kubectl
 

@@ -36,12 +36,14 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
     return here.kubeconfig
 
 
-def finish(with_gateway: bool = False) -> None:
+def finish(with_gateway: bool = False, with_trainer: bool = False) -> None:
     """What the story needs last: it may be compiled while the chart is being installed."""
     with exclusive(state()):
         full_cluster.add_training_operator(state())
         if with_gateway:
             full_cluster.add_gateway(state())
+        if with_trainer:
+            full_cluster.add_trainer(state())
 
 
 def restart_on_new_images() -> list[str]:

@@ -67,8 +67,16 @@ KUBE = Module(
 TRAINING_OPERATOR = Module(
     "training-operator", {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"}
 )
-TRAINING_KINDS = Module("training-kinds", {})
-"""Not built: the definitions of kinds that may run or queue training, for tests."""
+TRAINER = Module(
+    "trainer",
+    {
+        "trainer-controller-manager": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        "jobset": "sigs.k8s.io/jobset",
+    },
+)
+"""Kubeflow Trainer v2, and the JobSets that it makes."""
+KUEUE = Module("kueue", {})
+"""Not built: the definition of what a queue admits, for tests."""
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
 NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
 KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})

@@ -22,22 +22,22 @@ SOURCES = (
         "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
     ),
     (
-        go_build.TRAINING_KINDS,
+        go_build.TRAINER,
         "github.com/kubeflow/trainer/v2",
         "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
     ),
     (
-        go_build.TRAINING_KINDS,
+        go_build.TRAINER,
         "github.com/kubeflow/trainer/v2",
         "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
     ),
     (
-        go_build.TRAINING_KINDS,
+        go_build.TRAINER,
         "sigs.k8s.io/jobset",
         "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
     ),
     (
-        go_build.TRAINING_KINDS,
+        go_build.KUEUE,
         "sigs.k8s.io/kueue",
         "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml",
     ),

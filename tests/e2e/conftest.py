@@ -64,9 +64,10 @@ def _shared_folder(config: pytest.Config) -> Path:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Contour and Envoy are built and started only when a test of this run needs them, with everything else."""
-    if any(item.get_closest_marker("gateway") for item in session.items):
-        os.environ["GATEWAY"] = "1"
+    """Contour and Envoy, or Trainer and JobSet, are built only when a test of this run needs them."""
+    for needed in ("gateway", "trainer"):
+        if any(item.get_closest_marker(needed) for item in session.items):
+            os.environ[needed.upper()] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,10 @@ import yaml
 from demo.settings import ROOT
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
-BACKENDS = tuple(os.environ.get("BACKEND", "job").split(","))
+BACKENDS = tuple(
+    pytest.param(name, marks=[pytest.mark.trainer] if name in ("trainjob", "jobset") else [])
+    for name in os.environ.get("BACKEND", "job").split(",")
+)
 """A list with commas. By default the one that needs nothing: PyTorchJobs are in every other test."""
 STEPS = 400_000
 """Twice the quickstart's, so that there is time to be killed in."""
