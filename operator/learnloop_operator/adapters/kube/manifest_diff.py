@@ -1,18 +1,13 @@
 """Would applying this manifest change anything? Answered without a write, so that idle costs nothing."""
 
 import json
-import re
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.quantities import quantity
 
-_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
-_SUFFIX = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
-_SUFFIX |= {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("MGTPE", start=2)}
-_SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
 _ATOMIC = ("selector", "nodeSelector")
 """Maps of labels that have one owner as a whole: managedFields do not list their keys, and nobody adds defaults."""
 _IDENTITY = ("apiVersion", "kind", "managedFields", "uid", "resourceVersion")
@@ -56,13 +51,8 @@ def _same_scalar(desired: Any, live: Any) -> bool:
     if desired == live:
         return True
     # The API server rewrites quantities ("0.5" becomes "500m").
-    ours, theirs = _quantity(desired), _quantity(live)
+    ours, theirs = quantity(desired), quantity(live)
     return ours is not None and ours == theirs
-
-
-def _quantity(value: Any) -> Decimal | None:
-    match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) else None
-    return Decimal(match[1]) * _SUFFIX[match[2] or ""] if match else None
 
 
 def dropped(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:

@@ -12,8 +12,16 @@ from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
 from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, POD, TRAINING_JOB, ResourceKind
+from learnloop_operator.adapters.kube.kinds import (
+    DEPLOYMENT,
+    GANG_KINDS,
+    LEARNING_AGENT,
+    POD,
+    TRAINING_JOB,
+    ResourceKind,
+)
 from learnloop_operator.adapters.pods.training_ranks import rank_of
+from learnloop_operator.controllers.reconcilers.room_reader import RoomReader
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.reconcilers.study_reader import StudyReader
 from learnloop_operator.controllers.services import Services
@@ -28,8 +36,10 @@ from learnloop_operator.core.training.backends.choice import CONTAINERS, Backend
 from learnloop_operator.core.training.backends.meeting_place import deployment_name
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
+from learnloop_operator.core.training.whole_gang import ranks_of
 
 KEY_BYTES = 32
+GANGS = frozenset(kind.kind for kind in GANG_KINDS)
 QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
 """Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
@@ -52,6 +62,7 @@ class TrainingJobController:
             )
         )
         self._studies = StudyReader(services)
+        self._room = RoomReader(services.kube)
 
     async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
         """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
@@ -83,7 +94,10 @@ class TrainingJobController:
         samplers = await self._samplers(live, spec)
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
-        job = await self._backend_job(namespace, gang, len(pods) <= spec.workers and not resting)
+        incomplete = len(pods) <= spec.workers and not resting
+        job = await self._backend_job(namespace, gang, incomplete)
+        if not incomplete:
+            self._room.made(namespace, name)
         return TrainingSnapshot(
             now=now,
             object=live,
@@ -98,6 +112,7 @@ class TrainingJobController:
             queue_ignored=await self._queue_ignored(spec, gang, job, now),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
             turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
+            room=await self._room.bounds(namespace) if incomplete and spec.queue is None else None,
             agent=agent,
             agent_name=agent_name,
             has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
@@ -109,7 +124,13 @@ class TrainingJobController:
         """See core.training and core.study."""
         if isinstance(snapshot, StudySnapshot):
             return decide_study(snapshot)
-        return decide(snapshot, self._backends)
+        # What others were promised since this was gathered counts, too: no gang gets room that another one begins in.
+        snapshot = replace(snapshot, room=self._room.beside(snapshot))
+        plan = decide(snapshot, self._backends)
+        if snapshot.room is not None and snapshot.job is None and any(item["kind"] in GANGS for item in plan.apply):
+            gang = ranks_of(snapshot, self._backends.defaults, 1 + snapshot.spec.workers)
+            self._room.promise(snapshot.namespace, snapshot.name, gang, snapshot.now)
+        return plan
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The run's heartbeats and checkpoint are of no use to anyone; artifacts stay, models may be served from them.

@@ -34,6 +34,7 @@ from learnloop_operator.core.training.samplers import with_samplers
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
 from learnloop_operator.core.training.turn import await_turn, make_way
+from learnloop_operator.core.training.whole_gang import await_room, withdraw_part
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -290,8 +291,10 @@ RULES: tuple[TrainingRule, ...] = (
     leave_queue,
     refuse_pods,
     await_turn,
+    await_room,
     start,
     await_removal,
+    withdraw_part,
     heed_refusal,
     make_way,
     heed_disruption,

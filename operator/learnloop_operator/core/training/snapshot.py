@@ -9,6 +9,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.coordination.namespace_room import NamespaceRoom
 from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import BaseSnapshot
@@ -99,6 +100,8 @@ class TrainingSnapshot(BaseSnapshot):
     """Why the gang waits, in the words of its Workload."""
     turn: Turn | None = None
     """What the scheduler says; None: nothing makes runs wait for one another."""
+    room: NamespaceRoom | None = None
+    """What bounds pods here; None: nothing does, or no pods are to be made now."""
     agent: Manifest | None = None
     agent_name: str | None = None
     has_samplers: bool = False

@@ -1,0 +1,26 @@
+"""Quantities of Kubernetes: 500m, 1.5, 2Gi (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity)."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
+_SUFFIX = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
+_SUFFIX |= {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("MGTPE", start=2)}
+_SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+
+
+def quantity(value: Any) -> Decimal | None:
+    """The number; None where it is no quantity."""
+    match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) else None
+    return Decimal(match[1]) * _SUFFIX[match[2] or ""] if match else None
+
+
+def text(amount: Decimal) -> str:
+    """As a person would write it: 2Gi, 768Mi, 1500m, 3."""
+    if amount != amount.to_integral_value():
+        return f"{(amount * 1000).to_integral_value()}m"
+    for suffix in ("Ti", "Gi", "Mi", "Ki"):
+        if amount and amount % _SUFFIX[suffix] == 0:
+            return f"{amount / _SUFFIX[suffix]:f}{suffix}"
+    return f"{amount:f}"

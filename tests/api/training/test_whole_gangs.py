@@ -1,0 +1,139 @@
+"""Two gangs under a ResourceQuota of a real API server: each is made whole or not at all."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.errors import KubeError
+from learnloop_operator.adapters.kube.kinds import JOB_SET, POD, RESOURCE_QUOTA
+from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
+from testing.operators.controller_passes import Operator
+from testing.operators.training_kinds import install
+from testing.training.training_builders import DEFAULTS
+
+from .test_backends import Plane, ready
+
+TRAINING = {
+    "algorithm": "ppo",
+    "totalSteps": 1000,
+    "backend": "jobset",
+    "workers": 2,
+    "data": {"environment": "CartPole-v1"},
+}
+
+
+class Gangs(Operator):
+    """The operator, and the parts of a cluster that make pods and count them."""
+
+    def __init__(self, path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(path, namespace, Plane())
+        self.training = TrainingJobController(self.services)
+        monkeypatch.setattr(self.training, "_backends", type(self.training._backends)(defaults=DEFAULTS))
+
+    async def quota(self, hard: dict[str, str]) -> None:
+        metadata = {"name": "tight", "namespace": self.namespace}
+        await self.kube.create(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+        )
+        # As kube-controller-manager says it first; from then on the API server counts what it admits.
+        await self.status(RESOURCE_QUOTA, "tight", {"hard": hard, "used": dict.fromkeys(hard, "0")})
+        await asyncio.sleep(1.0)
+
+    async def used(self) -> dict[str, str]:
+        found: dict[str, str] = (await self.kube.get(RESOURCE_QUOTA, self.namespace, "tight"))["status"]["used"]
+        return found
+
+    async def pods_of(self, job: str, count: int) -> int:
+        """Made as a Job's controller makes them; how many the API server took."""
+        gang = await self.kube.find(JOB_SET, self.namespace, job)
+        if gang is None:
+            return 0
+        template = gang["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        taken = 0
+        for number in range(count):
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {**template["metadata"], "name": f"{job}-{number}", "namespace": self.namespace},
+                "spec": {**template["spec"], "restartPolicy": "Never", "serviceAccountName": "default"},
+            }
+            try:
+                await self.kube.create(pod)
+                taken += 1
+            except KubeError as error:
+                if "exceeded quota: tight" not in str(error):
+                    raise
+        return taken
+
+    async def gone(self, job: str, count: int) -> None:
+        for number in range(count):
+            path = POD.path(self.namespace, f"{job}-{number}")
+            await self.kube.http.request("DELETE", path, body={"gracePeriodSeconds": 0})
+        left = len(await self.kube.list(POD, self.namespace))
+        await self.status(RESOURCE_QUOTA, "tight", {"used": {"pods": str(left)}})
+        await asyncio.sleep(1.0)
+
+
+@pytest.fixture(scope="module")
+def kinds(api_server: Path) -> None:
+    async def installed() -> None:
+        user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+        await install(user)
+        await user.close()
+
+    asyncio.run(installed())
+
+
+@pytest.mark.usefixtures("kinds")
+async def test_the_second_gang_waits_for_room_says_so_and_goes_on_when_there_is_some(
+    api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = Gangs(api_server, namespace, monkeypatch)
+    await operator.quota({"pods": "4"})
+    for name in ("a", "b"):
+        await operator.create("TrainingJob", name, TRAINING)
+    # Both look before either has a pod: only one is promised the room.
+    seen = [await operator.training.gather(namespace, name) for name in ("a", "b")]
+    for snapshot in seen:
+        assert snapshot is not None
+        await operator.applier.apply(operator.training.kind, snapshot, operator.training.decide(snapshot))
+    assert await operator.pods_of("a", 3) == 3
+    assert await operator.kube.find(JOB_SET, namespace, "b") is None, "not even in part"
+    waiting: dict[str, Any] = await operator.settle(operator.training, "b")
+    assert (waiting["phase"], ready(waiting)["reason"]) == ("Queued", "NoRoom")
+    assert "ResourceQuota tight" in ready(waiting)["message"]
+    assert (await operator.settle(operator.training, "a"))["phase"] != "Queued"
+    await operator.kube.delete(JOB_SET.ref(namespace, "a"))
+    await operator.gone("a", 3)
+    operator.shift += timedelta(seconds=70)
+    await operator.look(operator.training, "b")
+    assert await operator.pods_of("b", 3) == 3
+    await operator.kube.close()
+
+
+@pytest.mark.usefixtures("kinds")
+async def test_a_gang_whose_room_a_stranger_takes_withdraws_as_a_whole(
+    api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = Gangs(api_server, namespace, monkeypatch)
+    await operator.quota({"pods": "3"})
+    await operator.create("TrainingJob", "a", TRAINING)
+    await operator.look(operator.training, "a")
+    stranger = {"containers": [{"name": "x", "image": "x"}]}
+    metadata = {"name": "stranger", "namespace": namespace}
+    await operator.kube.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": stranger})
+    assert await operator.pods_of("a", 3) == 2
+    operator.shift = timedelta(seconds=10)
+    for _ in range(4):
+        await operator.look(operator.training, "a")
+    assert await operator.kube.find(JOB_SET, namespace, "a") is None
+    await operator.gone("a", 2)
+    status = await operator.settle(operator.training, "a")
+    assert (status["phase"], status["attempts"], ready(status)["reason"]) == ("Queued", 1, "NoRoom")
+    assert "1 of 3 pods are used, and 3 pods ask for 3" in ready(status)["message"]
+    await operator.kube.close()
