@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from learnloop_api.wire.base import Identifier, Timestamp, WireModel
+from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
 from learnloop_api.wire.experience import MOST_CHOICES
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
 
@@ -75,3 +75,14 @@ class TrainingRequest(WireModel):
     def narrows(self) -> bool:
         """It asks for something else than the template."""
         return bool(self.dataset or self.hyperparameters or self.compute or self.evaluation)
+
+
+class TrainingOrder(WireModel):
+    """PUT /api/v1/agents/{agent}/training-orders/{order}: a person had the agent train. Operator only."""
+
+    agent: Name
+    job: Name = Field(description="the TrainingJob that began")
+    by: str | None = Field(default=None, max_length=256, description="who ordered it; null where nobody said")
+    verified: bool = Field(description="the API server checked that name; else it is a claim")
+    at: Timestamp = Field(description="when the run began")
+    value: str = Field(max_length=512, description="the annotation learnloop.dev/train")

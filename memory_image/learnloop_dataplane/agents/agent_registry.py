@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.reward import AgentStats, ArmReturns
-from learnloop_dataplane.audit.journal import note
+from learnloop_api.wire.training_request import TrainingOrder
+from learnloop_dataplane.audit.journal import note, noted
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
@@ -23,6 +24,7 @@ WHERE agents.registered_at IS NULL
     OR (agents.reward_policy, agents.reward_policy_revision, agents.memory_group) IS DISTINCT FROM
         (excluded.reward_policy, excluded.reward_policy_revision, excluded.memory_group)
 """
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FORGET = "DELETE FROM agents WHERE namespace = $1 AND name = $2"
 _TOTALS = """
 SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_return_sum, training_request,
@@ -79,6 +81,22 @@ class AgentRegistry:
                 told |= {"memory_group": group} if group is not None else {}
                 await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
         self._arrived(namespace)
+
+    async def ordered(self, namespace: str, identity: str, order: TrainingOrder) -> bool:
+        """Puts a person's order to train into the audit chain; False when it is there, among the newest records of the
+        namespace.
+
+        Raises:
+            Unavailable: nothing was written.
+        """
+        subject = f"agent/{order.agent}"
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_LOCK, f"{namespace}/training-order/{identity}")
+            if await noted(connection, namespace, subject, identity):
+                return False
+            told = order.model_dump(mode="json", exclude={"agent"}) | {"id": identity}
+            await note(connection, namespace, "training.ordered", subject, told)
+        return True
 
     async def forget(self, namespace: str, agent: str) -> None:
         """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from learnloop_api import names
@@ -11,8 +11,19 @@ from learnloop_api.wire.experience import ExplorationPage
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.progress import MOST_WEEKS, AgentProgress
 from learnloop_api.wire.reward import AgentStats
+from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_dataplane.agents.progress import progress
-from learnloop_dataplane.api.http.dependencies import Caller, Db, Experience, Input, Memory, NamePath, answer, only
+from learnloop_dataplane.api.http.dependencies import (
+    Caller,
+    Db,
+    Experience,
+    Input,
+    Memory,
+    NamePath,
+    answer,
+    only,
+    same,
+)
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.experience.explored_actions import MOST_EPISODES
 
@@ -59,6 +70,19 @@ async def delete_budget(agent: NamePath, memory: Memory, caller: Caller) -> Resp
     """Takes the agent's own budget back; its LearningAgent's and the service's limit hold on."""
     await memory.budgets.drop(caller.namespace, agent)
     return Response(status_code=204)
+
+
+@router.put("/agents/{agent}/training-orders/{order}", dependencies=[only("update", "deployments")])
+async def put_training_order(
+    agent: NamePath,
+    order: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")],
+    body: Annotated[TrainingOrder, json_body(TrainingOrder)],
+    experience: Experience,
+    caller: Caller,
+) -> Response:
+    """Puts a person's order to train into the audit chain; the same again is fine (new: false)."""
+    same("agent", agent, body.agent)
+    return answer({"new": await experience.agents.ordered(caller.namespace, order, body)})
 
 
 @router.delete("/agents/{agent}", status_code=204, dependencies=[only("delete", "agents")])

@@ -52,6 +52,7 @@ class LearningAgentController:
             settings.tls,
             settings.pod_rules,
             settings.workload_network,
+            settings.names_are_verified,
         )
 
     @property

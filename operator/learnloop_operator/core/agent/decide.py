@@ -5,7 +5,7 @@ from dataclasses import replace
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.core.agent import changes, memory_budget
+from learnloop_operator.core.agent import changes, memory_budget, training_orders
 from learnloop_operator.core.agent.actor_network import actor_network
 from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
@@ -60,6 +60,8 @@ def decide(world: AgentSnapshot) -> Plan:
             *memory_budget.news(world),
             *news(world.status, state),
         ),
+        announcements=training_orders.announcements(world, after),
+        audit=training_orders.audit(world, before, after),
         figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )

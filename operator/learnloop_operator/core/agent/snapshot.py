@@ -64,6 +64,8 @@ class AgentDefaults:
     """What actors' pods, and those of jobs and servers, may have."""
     network: WorkloadNetwork | None = None
     """What actors may call; None: the installation wants no NetworkPolicy."""
+    names_are_verified: bool = False
+    """The API server checks the names in annotations."""
 
 
 @named_value

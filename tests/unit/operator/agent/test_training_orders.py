@@ -1,0 +1,46 @@
+"""Who had an agent train is told to the audit chain once, under one identity, whoever tells it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from tests.unit.operator.agent.test_learning_agent import NOW, after, created, job, world
+
+from learnloop_api import names
+from learnloop_operator.core.agent.decide import decide
+
+ORDER = {names.ANNOTATION_TRAIN: "now at 2026-05-01T11:59:00Z by alice@example.com"}
+
+
+def test_an_order_to_train_is_told_with_the_name_and_the_run_that_began() -> None:
+    plan = decide(world(0, annotations=ORDER))
+    assert created(plan) == ["la-1"]
+    (told,) = plan.announcements
+    assert told.call.path == f"/api/v1/agents/la/training-orders/{told.identity}"
+    assert told.call.body["by"] == "alice@example.com"
+    assert told.call.body["job"] == "la-1"
+    assert told.call.body["verified"] is False, "nobody checks names here"
+    (line,) = plan.audit
+    assert (line["verb"], line["by"], line["outcome"]) == ("train", "alice@example.com", "obeyed")
+
+
+def test_a_new_leader_tells_the_same_again_for_an_hour_and_writes_no_second_line() -> None:
+    first = decide(world(0, annotations=ORDER))
+    running = {"annotations": ORDER, "before": after(first), "jobs": (job(1, "Training"),)}
+    again = decide(world(0, **running))
+    assert again.announcements == first.announcements
+    assert again.audit == ()
+    late = decide(world(0, **running, now=NOW + timedelta(hours=2)))
+    assert late.announcements == ()
+
+
+def test_a_name_that_the_api_server_checked_is_no_claim() -> None:
+    seen = world(0, annotations=ORDER)
+    seen = replace(seen, defaults=replace(seen.defaults, names_are_verified=True))
+    assert decide(seen).announcements[0].call.body["verified"] is True
+
+
+def test_a_run_that_nobody_ordered_is_nobodys_order() -> None:
+    plan = decide(world(120))
+    assert created(plan) == ["la-1"]
+    assert plan.announcements == ()
+    assert plan.audit == ()
