@@ -14,6 +14,7 @@ from kubernetes import client, config
 from learnloop_api.names import ANNOTATION_AUTHOR, API_VERSION, VERBS, verb_annotation
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.steering.signature import signed
+from learnloop_operator.core.rollout.model.order_annotations import read
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = [{"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}]
@@ -107,6 +108,19 @@ def test_nobody_decides_in_anothers_name(kube: Any, team: dict[str, Any], as_use
     for forged in (REVISION, f"{REVISION} by alice by bob", f"{REVISION} by bob ", f"{REVISION} by "):
         bob.refusal(lambda forged=forged: bob.merge(team, noted("promote", forged)))
     bob.merge(team, noted("promote", f"{REVISION} by bob"))
+
+
+def test_a_refusal_has_the_command_that_is_taken(kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]) -> None:
+    in_force(kube, team)
+    bob = as_user("bob")
+    for value in ("all", "all by alice", "all by alice by bob"):
+        refused = bob.refusal(lambda value=value: bob.merge(team, noted("retry", value)))
+        command = refused.partition("By hand: kubectl annotate --overwrite ")[2]
+        assert command.rstrip(".") == "modeldeployments x 'learnloop.dev/retry=all by bob'"
+    told = command.partition("=")[2].rstrip("'.")
+    bob.merge(team, noted("retry", told))
+    word = read("retry", told)
+    assert (word.everything, word.by) == (True, "bob")
 
 
 def test_a_program_that_acts_for_others_signs_with_its_own_name(
