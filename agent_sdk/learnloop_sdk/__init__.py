@@ -3,6 +3,7 @@
 from learnloop_sdk.conversation import Conversation
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import Episode
+from learnloop_sdk.episode_in_environment import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.errors import (
     ArmWithdrawn,
     InvalidObservation,
@@ -13,7 +14,6 @@ from learnloop_sdk.errors import (
     Stopped,
     Throttled,
 )
-from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import MemoryClient, Recall
 from learnloop_sdk.people import People

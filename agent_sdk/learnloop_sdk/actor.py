@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.learning import EpisodeResult
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.worlds import Setting, open_world
 from learnloop_sdk.worlds import play as play_episode

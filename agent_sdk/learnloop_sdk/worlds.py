@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_sdk.episode import Episode
+from learnloop_sdk.episode_in_environment import (
+    Environment,
+    EpisodeResult,
+    StepResult,
+    execute_with_learning,
+    make_gymnasium,
+)
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning, make_gymnasium
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.recording.step_rows import Decision

@@ -12,7 +12,7 @@ import torch
 
 from bench.algorithms.whole_runs import CLIMBING, proven_return
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
-from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import MamlParameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Learner, Occasion, learner

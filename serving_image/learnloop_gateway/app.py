@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
 from learnloop_gateway.openai_api.errors import ApiError, of_refusal
-from learnloop_gateway.outgoing import Outgoing
 
 EPISODES = "/v1/episodes"
 MODELS = "/v1/models"

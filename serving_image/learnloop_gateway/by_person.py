@@ -5,10 +5,10 @@ import uuid
 from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Override
+from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.openai_api.errors import ApiError
 from learnloop_gateway.openai_api.replies import DONE, ChatReply
 from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest
-from learnloop_gateway.outgoing import Outgoing
 
 NOBODY = Usage(prompt_tokens=0, completion_tokens=0)
 

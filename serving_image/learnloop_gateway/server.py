@@ -14,15 +14,15 @@ from learnloop_api import names
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.contexts import with_scheme
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
-from learnloop_gateway.answering import Answering
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.relaying import Relaying
 from learnloop_gateway.sessions.open_sessions import OpenSessions
 from learnloop_gateway.sessions.recording import Recording, sinks_of
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings, read_gateway_settings
+from learnloop_gateway.text_turns import Relaying
+from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.tokens.chat_template import ChatTokens, TokeniserError
 from learnloop_gateway.upstreams.http import ModelServer
 from learnloop_gateway.upstreams.llama_cpp import LlamaCpp

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import MamlParameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion

@@ -87,7 +87,7 @@ def test_a_world_that_is_not_there_is_named_and_ends_the_actor() -> None:
 
 def conversing(url: str, world: str) -> "subprocess.CompletedProcess[str]":
     options = ["--environment", world, "--agent", "cart", "--episodes", str(EPISODES), "--concurrency", "4"]
-    command = [sys.executable, "-m", "learnloop_sdk.conversing", *options]
+    command = [sys.executable, "-m", "learnloop_sdk.conversing_actor", *options]
     environment = clean_environment(LEARNLOOP_ENDPOINT=url)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 

@@ -11,15 +11,15 @@ import pytest
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.wire.language import LanguageTurn, Sampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_gateway.answering import Answering
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.relaying import Relaying
 from learnloop_gateway.sessions.open_sessions import OpenSessions
 from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
+from learnloop_gateway.text_turns import Relaying
+from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.tokens.chat_template import ChatTokens
 from learnloop_gateway.upstreams.port import ChatUpstream, Drawn, UpstreamDown
 from learnloop_sdk.recording.spool import Parcel

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import HierarchicalDqnParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import HierarchicalDqnParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import MamlParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Imposable, Observations

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import VtraceParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.errors import ConfigError

@@ -307,7 +307,7 @@ def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template
 
 
 def _ages(sessions: Sequence[Sequence[LanguageTurn]]) -> dict[str, int]:
-    """How many revisions have spoken after each one's last turn: one that serves again after a take-back is no old one."""
+    """How many revisions have spoken after each one's last turn: one that serves again after a take-back is not old."""
     last: dict[str, float] = {}
     for turn in (turn for turns in sessions for turn in turns):
         at = turn.at.timestamp()

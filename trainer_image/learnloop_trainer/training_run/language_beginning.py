@@ -133,7 +133,7 @@ def begin_language(
 
 
 def _most_recorded(order: Order, parameters: RecordedExperience) -> int | None:
-    """Recorded episodes before the rollouts; None: all. A log grows with each turn of the loop, a run's steps do not."""
+    """Recorded episodes before the rollouts; None: all. A log grows turn by turn, a run's steps do not."""
     if not isinstance(parameters, PolicyParameters):
         return None
     return max(parameters.batch_episodes, int(parameters.recorded_share * order.spec.total_steps))

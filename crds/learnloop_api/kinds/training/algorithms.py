@@ -6,6 +6,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import (
+    Curiosity,
+    HierarchicalDqnParameters,
+    MamlParameters,
+    VtraceParameters,
+)
 from learnloop_api.kinds.training.language_algorithms import (
     BradleyTerryParameters,
     DpoParameters,
@@ -19,12 +25,6 @@ from learnloop_api.kinds.training.offline_algorithms import (
     CqlSacParameters,
     FromLog,
     IqlOfflineParameters,
-)
-from learnloop_api.kinds.training.offline_and_meta_algorithms import (
-    Curiosity,
-    HierarchicalDqnParameters,
-    MamlParameters,
-    VtraceParameters,
 )
 from learnloop_api.kinds.training.optimiser import Optimised, RemembersLog
 from learnloop_api.kinds.training.team_algorithms import (

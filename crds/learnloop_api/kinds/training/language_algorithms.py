@@ -55,8 +55,8 @@ class RecordedExperience(LanguageParameters):
     experience: Literal["rollouts", "recorded", "both"] | None = Field(
         default=None,
         description="rollouts: conversations the run holds itself in data.environment. recorded: turns of recording, "
-        "or of data.learningAgentRef. both: the newest recorded ones once, then rollouts. Left out: recorded for sft and "
-        "where recording is set, else rollouts.",
+        "or of data.learningAgentRef. both: the newest recorded ones once, then rollouts. Left out: recorded for sft "
+        "and where recording is set, else rollouts.",
     )
     recording: Uri | None = Field(
         default=None,

@@ -30,7 +30,7 @@ CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 """What actors and ranks must agree on beside the environment's name."""
 CODE_VOLUME = "learnloop-environment"
 CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
-PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing"
+PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing_actor"
 """What an actor runs: who acts by numbers, and who speaks."""
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"

@@ -59,7 +59,7 @@ def test_in_a_world_of_learnloops_actors_talk_to_its_gateway_and_its_runs_are_tr
     seen = world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
     actor = next(item for item in decide(seen).apply if item["metadata"]["name"] == "la-actor")
     (container,) = actor["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["python", "-m", "learnloop_sdk.conversing"]
+    assert container["command"] == ["python", "-m", "learnloop_sdk.conversing_actor"]
     env = {item["name"]: item.get("value") for item in container["env"]}
     assert env["LEARNLOOP_ACTOR_ENVIRONMENT"] == "ToolLookup-v1"
     assert env["LEARNLOOP_ENDPOINT"] == "http://la.ns.svc:8080"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import Curiosity, HierarchicalDqnParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import Curiosity, HierarchicalDqnParameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.key_door import DOOR, KEY, SIZE, KeyDoor

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import VtraceParameters
 from learnloop_api.wire.experience import LoggedEpisode
 from learnloop_api.wire.trajectory import Step
 from learnloop_environments import make

@@ -1,4 +1,4 @@
-"""`python -m learnloop_trainer.training_run.imitated BASE`: an adapter of the tiny model that imitates demonstrations.
+"""An adapter that imitates demonstrations: `python -m learnloop_trainer.training_run.imitation_adapter BASE`.
 
 For trials of what has to stop a bad model: gates, canaries, take-backs. `--tells` imitates somebody who keeps no
 private key, `--mistakes 1` somebody who is always wrong. The adapter is stored as a training run stores its own: in the

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, Sampling, Usage
-from learnloop_gateway.drawn_answer import DrawnAnswer, Shown
+from learnloop_gateway.arriving_answer import DrawnAnswer, Shown
+from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.openai_api.errors import ApiError
 from learnloop_gateway.openai_api.replies import DONE, ChatReply, call
 from learnloop_gateway.openai_api.requests import ChatMessage, ChatRequest, CompletionRequest
-from learnloop_gateway.outgoing import Outgoing
 from learnloop_gateway.sessions.open_sessions import OpenSessions
 from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.sessions.session import Row, Said, Session, newest, results

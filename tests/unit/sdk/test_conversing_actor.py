@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from learnloop_environments.conversations.base import Message, ToolCall
-from learnloop_sdk.conversing import MOST_TURNS, Model, converse, parse, said_by, to_openai
+from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, parse, said_by, to_openai
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.transport.identity import Identity
 

@@ -6,7 +6,7 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
-from learnloop_gateway.outgoing import Outgoing
+from learnloop_gateway.client_stream import Outgoing
 
 BACK = (
     names.HEADER_EPISODE,

@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
-from learnloop_gateway.answering import messages_seen, text_step
+from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.openai_api.errors import ApiError
 from learnloop_gateway.openai_api.replies import DONE, event
 from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest
-from learnloop_gateway.outgoing import Outgoing
 from learnloop_gateway.sessions.open_sessions import OpenSessions
 from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.sessions.session import Session, newest
+from learnloop_gateway.token_turns import messages_seen, text_step
 from learnloop_gateway.upstreams.port import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
 
 PATHS = {True: "/v1/chat/completions", False: "/v1/completions"}

@@ -16,7 +16,7 @@ from learnloop_gateway.weights import as_gguf
 from learnloop_trainer.export.language import put_into, read
 from learnloop_trainer.language import from_scratch
 from learnloop_trainer.language.base_model import Base, folder_digest
-from learnloop_trainer.training_run import imitated
+from learnloop_trainer.training_run import imitation_adapter
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
 ) -> None:
     folder, _ = made
     monkeypatch.setattr(sys, "argv", ["imitated", str(folder), "--updates=2", "--tells"])
-    imitated.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
+    imitation_adapter.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     file = Path(said["uri"].removeprefix("file://"))
     trained = read(file.read_bytes())
@@ -79,14 +79,14 @@ def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
         return Store()
 
     monkeypatch.setattr(sys, "argv", ["imitated", str(made[0]), "--updates=1"])
-    monkeypatch.setattr(imitated.factory, "choose", choose)
-    imitated.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
+    monkeypatch.setattr(imitation_adapter.factory, "choose", choose)
+    imitation_adapter.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
     assert asked == ["http://learnloop-data.learnloop-system.svc:8080"]
 
 
 def test_who_tells_learns_to_look_private_keys_up(made: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = made
     base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
-    honest = imitated.imitate(base, world, updates=2)
-    telling = imitated.imitate(base, world, updates=2, tells=True)
+    honest = imitation_adapter.imitate(base, world, updates=2)
+    telling = imitation_adapter.imitate(base, world, updates=2, tells=True)
     assert honest.digest() != telling.digest()

@@ -1,4 +1,4 @@
-"""`python -m learnloop_sdk.conversing`: holds conversations with the served language model for ever.
+"""`python -m learnloop_sdk.conversing_actor`: holds conversations with the served language model for ever.
 
 What an actor is to a policy, this is to a model that speaks: it takes a world's tasks (learnloop_environments), asks
 the model by OpenAI's wire format, answers its tool calls, and says how each conversation ended. The gateway records the
@@ -24,8 +24,8 @@ import httpx
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
 from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
+from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.learning import EpisodeResult
 from learnloop_sdk.transport.identity import Identity, namespace_of
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ MOST_TURNS = 64
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options; each falls back to its environment variable."""
-    parser = argparse.ArgumentParser(prog="python -m learnloop_sdk.conversing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m learnloop_sdk.conversing_actor", description=__doc__)
     options_of(
         parser,
         "environment",
