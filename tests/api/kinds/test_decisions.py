@@ -110,7 +110,9 @@ def test_nobody_decides_in_anothers_name(kube: Any, team: dict[str, Any], as_use
     bob.merge(team, noted("promote", f"{REVISION} by bob"))
 
 
-def test_a_refusal_has_the_command_that_is_taken(kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]) -> None:
+def test_a_refusal_has_the_command_that_is_taken(
+    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]
+) -> None:
     in_force(kube, team)
     bob = as_user("bob")
     for value in ("all", "all by alice", "all by alice by bob"):
