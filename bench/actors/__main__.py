@@ -12,8 +12,10 @@ The last line is JSON.
 """
 
 import json
+import os
 import statistics
 import sys
+import time
 from dataclasses import asdict
 
 from bench.actors.one_run import Result, play
@@ -32,13 +34,17 @@ def main(seeds: int) -> dict[str, object]:
     """Print a table; returns what its last line says."""
     speeds: list[Result] = []
     ideal = 1 / SLEEP
-    print("samplers  steps/s  efficiency  staleness  dropped")
+    began = time.monotonic()
+    print("samplers  steps/s  efficiency  staleness  dropped  CPU s")
     for count in COUNTS:
         steps = 128 * 8 * max(1, count)
         speeds.append(found := play(steps, count, seconds_a_step=SLEEP, ppo=SLOW, proven=False))
         share = found.steps_per_second / (ideal * max(1, count))
         name, rate, old = str(count) if count else "none", found.steps_per_second, found.staleness
-        print(f"{name:>8}  {rate:7.1f}  {share:10.2f}  {old:9.2f}  {found.dropped_share:7.1%}", flush=True)
+        print(
+            f"{name:>8}  {rate:7.1f}  {share:10.2f}  {old:9.2f}  {found.dropped_share:7.1%}  {found.cpu_seconds:5.1f}",
+            flush=True,
+        )
     returns: dict[int, list[float]] = {0: [], SAMPLERS: []}
     for seed in range(seeds):
         for count, found_returns in returns.items():
@@ -47,9 +53,11 @@ def main(seeds: int) -> dict[str, object]:
             who = f"{count} samplers" if count else "the learner itself"
             print(
                 f"seed {seed}: {STEPS} steps by {who}: return {played.episode_return:.1f}, "
-                f"staleness {played.staleness:.2f}, dropped {played.dropped_share:.1%}",
+                f"staleness {played.staleness:.2f}, dropped {played.dropped_share:.1%}, "
+                f"{played.cpu_seconds:.0f} CPU s",
                 flush=True,
             )
+    difference = [late - own for own, late in zip(returns[0], returns[SAMPLERS], strict=True)]
     efficiency = {one.samplers: one.steps_per_second / (ideal * one.samplers) for one in speeds if one.samplers}
     return {
         "steps_per_second": {str(one.samplers): round(one.steps_per_second, 1) for one in speeds},
@@ -61,6 +69,10 @@ def main(seeds: int) -> dict[str, object]:
             "synchronous": round(statistics.fmean(returns[0]), 1),
             f"{SAMPLERS} samplers": round(statistics.fmean(returns[SAMPLERS]), 1),
         },
+        "return_difference": round(statistics.fmean(difference), 1),
+        "return_difference_by_seed": [round(item, 1) for item in difference],
+        "seconds": round(time.monotonic() - began),
+        "load_average": round(os.getloadavg()[0], 1),
         "runs": [asdict(one) | {"episode_return": None} for one in speeds],
     }
 

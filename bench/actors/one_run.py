@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import secrets
 import subprocess
 import sys
@@ -28,6 +29,7 @@ class Result:
     episode_return: float  # mean, of the exported policy on held-out episodes; NaN where nobody asked
     staleness: float
     dropped_share: float
+    cpu_seconds: float  # of the learner and its samplers, the start included
 
 
 def order(steps: int, samplers: int, each: int, seed: int, ppo: dict[str, Any], episodes: int) -> str:
@@ -73,6 +75,7 @@ def play(
             STEP_SECONDS: str(seconds_a_step),
         }
         log = Path(folder, "log").open("w")  # noqa: SIM115
+        before = _children_seconds()
         command = [sys.executable, "-m", "learnloop_trainer"]
 
         def start(number: int) -> subprocess.Popen[bytes]:
@@ -95,7 +98,14 @@ def play(
                 process.wait()
             log.close()
         dropped = beat.figures.get("dropped_steps", 0.0)
-        return Result(samplers, speed, mean, beat.figures.get("staleness", 0.0), dropped / max(1, beat.step + dropped))
+        staleness, used = beat.figures.get("staleness", 0.0), _children_seconds() - before
+        return Result(samplers, speed, mean, staleness, dropped / max(1, beat.step + dropped), used)
+
+
+def _children_seconds() -> float:
+    """User and system time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _speed(path: Path, learner: subprocess.Popen[bytes], steps: int, proven: bool) -> tuple[float, Heartbeat]:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 import aiohttp
 
 from bench.operator.control_plane import control_plane
-from bench.operator.process import AS_IN_IMAGE, MODULES
+from bench.operator.process import AS_IN_IMAGE, MODULES, cpu_wait_seconds
 from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
 from learnloop_operator.adapters.kube import kubeconfig
@@ -48,7 +48,7 @@ class Process:
     """One operator."""
 
     def __init__(self, name: str, kubeconfig_file: Path, extra: Mapping[str, str] | None = None) -> None:
-        self.port = _free_port()
+        self.name, self.port = name, _free_port()
         environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig_file),
@@ -62,9 +62,15 @@ class Process:
         self.process = subprocess.Popen([*AS_IN_IMAGE, MODULES["ours"]], env=environment)
 
     async def works(self) -> bool:
-        """It leads and has decided something."""
+        """It leads and has decided something. RuntimeError when it has ended by itself."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended by itself with {self.process.returncode}")
         text = await self._answer("/metrics")
         return "learnloop_leader 1.0" in text and PASSED in text
+
+    def starved(self) -> float:
+        """Seconds in which it wanted a core and had none so far."""
+        return cpu_wait_seconds(self.process.pid)
 
     async def ready(self) -> bool:
         """Its watches stand."""
@@ -84,12 +90,20 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def until(condition: Any, what: str) -> float:
-    """Seconds until `condition()` held. Raises TimeoutError."""
+async def until(condition: Any, what: str, starved: Callable[[], float] = lambda: 0.0) -> float:
+    """Seconds until `condition()` held.
+
+    Args:
+        starved: seconds that whoever is waited for had no core; they do not try the patience.
+
+    Raises:
+        TimeoutError: it did not in PATIENCE seconds of the others.
+    """
     began = time.monotonic()
     while not await condition():
-        if time.monotonic() - began > PATIENCE:
-            raise TimeoutError(what)
+        waited, lacked = time.monotonic() - began, starved()
+        if waited - lacked > PATIENCE:
+            raise TimeoutError(f"{what}, in {waited:.0f} s, {lacked:.0f} s of them without a core")
         await asyncio.sleep(0.02)
     return time.monotonic() - began
 

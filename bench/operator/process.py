@@ -55,7 +55,7 @@ class Running:
 
     def cpu_wait_seconds(self) -> float:
         """How long its main thread, which does all the work, was ready to run and had no core so far."""
-        return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+        return cpu_wait_seconds(self.process.pid)
 
     def memory_mib(self) -> tuple[float, float]:
         """Resident set now, and at its highest."""
@@ -73,6 +73,14 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def cpu_wait_seconds(pid: int) -> float:
+    """How long the main thread of a process was ready to run and had no core so far; 0 once it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except FileNotFoundError:
+        return 0.0
 
 
 @contextmanager

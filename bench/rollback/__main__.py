@@ -1,10 +1,10 @@
-"""Breach to weight 0, learnloop and Flagger: progress on standard output, one JSON object as its last line.
+"""Breach to weight 0, learnloop, Argo Rollouts and Flagger: progress on standard output, one JSON object last.
 
 GATEWAY=1 python -m bench.rollback [CONCURRENT [ROUNDS [PEER_ROUNDS]]]
 
-By default 60 breaches of ours (3 ModelDeployments at a time, 20 each) and 21 of Flagger's (3 Canaries at a time, 7
-each). `breaches` and `peer_breaches` are the sizes of the samples;
-a p99 of fewer than 100 is their greatest.
+By default 60 breaches of ours (3 ModelDeployments at a time, 20 each), as many of Argo Rollouts' (3 Rollouts), and 21
+of Flagger's (3 Canaries at a time, 7 each). Ours and Argo Rollouts are asked every second; Flagger takes ten at least.
+`breaches`, `argo_breaches` and `peer_breaches` are the sizes of the samples; a p99 of fewer than 100 is their greatest.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 
 from bench.arguments import numbers
-from bench.rollback import ours, peer
+from bench.rollback import argo, ours, peer
 from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
@@ -42,16 +42,16 @@ GOALS = {"ours_p50_s": 3.0, "ours_p99_s": 10.0}
 
 
 async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int) -> dict[str, Any]:
-    """Both sides, one after the other: the machine is not big enough for both at a time."""
+    """All sides, one after the other: the machine is not big enough for two at a time."""
     kube = KubeClient(kubeconfig.find())
     world = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
-    found: list[Breach] = []
-    theirs: list[Breach] = []
+    found, theirs, argos = list[Breach](), list[Breach](), list[Breach]()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
             await _ours(world, weights, session, concurrent, rounds, found)
+            await _argo(world, weights, session, concurrent, rounds, argos)
             await _theirs(world, weights, session, concurrent, peer_rounds, theirs)
         finally:
             watching.cancel()
@@ -63,6 +63,9 @@ async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds:
         **summary("peer", theirs),
         "peer_breaches": len(theirs),
         **ratio(theirs, found),
+        **summary("argo", argos),
+        "argo_breaches": len(argos),
+        **ratio(argos, found, "argo_"),
         "concurrent": concurrent,
         "requests_per_second_each": RPS,
         "canary_weight": ours.WEIGHT,
@@ -70,6 +73,8 @@ async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds:
         "calm_before_breach_up_to_s": ours.CALM_SECONDS,
         "peer_calm_before_breach_up_to_s": peer.CALM_SECONDS,
         "peer_interval_s": peer.INTERVAL,
+        "argo_calm_before_breach_up_to_s": argo.CALM_SECONDS,
+        "argo_interval_s": argo.INTERVAL,
     }
 
 
@@ -91,6 +96,28 @@ async def _ours(
             task.cancel()
     print(f"  {sum(one.sent for one in users)} requests in all", flush=True)
     run([*world.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
+
+
+async def _argo(
+    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+) -> None:
+    print(f"argo rollouts {argo.VERSION}: {concurrent} Rollouts, {rounds} breaches each", flush=True)
+    with tempfile.TemporaryDirectory(prefix="learnloop-argo-") as folder:
+        async with argo.running(world.kubectl, os.environ["KUBECONFIG"], Path(folder)):
+            for index in range(concurrent):
+                world.apply(*argo.objects(world.prometheus, index), *argo.server(world.model, index, 0, SERVING))
+            for index in range(concurrent):
+                await argo.in_phase(world.kubectl, index, "Healthy")
+            users = [Traffic(session, world.gateway, argo.name_of(index), RPS) for index in range(concurrent)]
+            playing = [asyncio.create_task(one.run()) for one in users]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for index, traffic in enumerate(users):
+                        group.create_task(argo.breaches(world, weights, traffic, index, rounds, SERVING, found))
+            finally:
+                for task in playing:
+                    task.cancel()
+            run([*world.kubectl, "delete", "-n", NAMESPACE, "rollouts", "--all", "--wait"])
 
 
 async def _theirs(
@@ -118,6 +145,7 @@ def main(arguments: list[str]) -> int:
     asked = numbers(__doc__, arguments, concurrent=3, rounds=20, peer_rounds=7)
     os.environ["GATEWAY"] = "1"
     peer.build()
+    argo.build()
     settings = Settings.read()
     values = (*(settings.values or (install.LOCAL_VALUES,)), Path(__file__).with_name("values.yaml"))
     kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
@@ -128,6 +156,7 @@ def main(arguments: list[str]) -> int:
         "goals_missed": missed,
         "seconds": round(time.monotonic() - began, 1),
         "peer": f"flagger {peer.VERSION}",
+        "argo": f"argo rollouts {argo.VERSION}",
         "kubernetes": KUBERNETES_VERSION,
         "gateway": f"{CONTOUR_IMAGE.split('/')[-1]}, {ENVOY_IMAGE.split('/')[-1]}",
         "python": platform.python_version(),

@@ -24,17 +24,17 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def ratio(theirs: Sequence[Breach], ours: Sequence[Breach]) -> dict[str, float]:
-    """Ratio of the median seconds, with the 2.5 % and 97.5 % quantiles of it over bootstrap resamples."""
+def ratio(theirs: Sequence[Breach], ours: Sequence[Breach], name: str = "") -> dict[str, float]:
+    """Under `name`, ratio of the median seconds, with the 2.5 % and 97.5 % quantiles of it over bootstrap resamples."""
     source, one, other = random.Random(0), _seconds(theirs), _seconds(ours)
     again = [
         quantile(source.choices(one, k=len(one)), 0.5) / quantile(source.choices(other, k=len(other)), 0.5)
         for _ in range(RESAMPLES)
     ]
     return {
-        "ratio": round(quantile(one, 0.5) / quantile(other, 0.5), 2),
-        "ratio_95_low": round(quantile(again, 0.025), 2),
-        "ratio_95_high": round(quantile(again, 0.975), 2),
+        f"{name}ratio": round(quantile(one, 0.5) / quantile(other, 0.5), 2),
+        f"{name}ratio_95_low": round(quantile(again, 0.025), 2),
+        f"{name}ratio_95_high": round(quantile(again, 0.975), 2),
     }
 
 

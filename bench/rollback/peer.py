@@ -113,8 +113,12 @@ def objects(world: World, index: int) -> list[dict[str, Any]]:
 
 def server(world: World, index: int, release: int, image: str) -> list[dict[str, Any]]:
     """The policy server as Flagger's target; release 0 is the honest first model."""
-    name = name_of(index)
-    model = {"uri": "uniform://discrete/2?observations=4", "sha256": ""} if release == 0 else world.model
+    return policy_server(world.model, name_of(index), release, image)
+
+
+def policy_server(faulty: dict[str, str], name: str, release: int, image: str) -> list[dict[str, Any]]:
+    """Its routing table, which leads to itself, and its Deployment."""
+    model = {"uri": "uniform://discrete/2?observations=4", "sha256": ""} if release == 0 else faulty
     environment = {
         "LEARNLOOP_MODEL_DEPLOYMENT": name,
         "LEARNLOOP_REVISION": REVISION,

@@ -157,7 +157,9 @@ async def _take_backs(kubeconfig: Path, canaries: int, turns: int) -> Figures:
             here = await sites.enter_async_context(site("the large cluster", kubeconfig))
             there = await sites.enter_async_context(site("the small cluster", other))
             await side_by_side([here, there], canaries, turns)
+            waited = {name: each.operator.cpu_wait_seconds() for name, each in (("", here), ("small_", there))}
     figures = spread("take_back", here.seconds) | spread("small_take_back", there.seconds)
+    figures |= {f"{name}take_back_waited_for_a_core_s": seconds for name, seconds in waited.items()}
     figures["take_backs"] = len(here.seconds)
     figures["take_back_p99_ratio"] = figures["take_back_p99_s"] / figures["small_take_back_p99_s"]
     figures["take_back_p50_ratio"] = figures["take_back_p50_s"] / figures["small_take_back_p50_s"]

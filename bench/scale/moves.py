@@ -44,14 +44,14 @@ class Shards:
     async def begin(self) -> None:
         """One operator, which has decided something."""
         self._current = [await self._start("")]
-        await until(self._current[0].works, "the first operator never led")
+        await until(self._current[0].works, "the first operator never led", self._current[0].starved)
 
     async def become(self, *shards: str) -> None:
         """Start these, wait until they watch; `leaving` is then set, and soon after those that were there before are
         told to end. Returns when they have."""
         new = [await self._start(shard) for shard in shards]
         for process in new:
-            await until(process.ready, "a new shard never watched")
+            await until(process.ready, "a new shard never watched", process.starved)
         old, self._current = self._current, new
         self.leaving.set()
         await asyncio.sleep(EDITED_SECONDS)

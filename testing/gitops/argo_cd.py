@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, watch
+from urllib3.exceptions import HTTPError
 
 from go_programs import go_build
 from testing.servers.ports import held_port
@@ -68,6 +69,7 @@ class ArgoCD:
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self._kubeconfig, self._folder = kubeconfig, folder
+        self._names: list[str] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         api = config.new_client_from_config(str(kubeconfig))
         self._objects = client.CustomObjectsApi(api)
@@ -115,6 +117,7 @@ class ArgoCD:
             f"--metrics-port={metrics}",
             f"--redis=127.0.0.1:{redis}",
             "--disable-tls",
+            "--client-ca-path=",  # its default is refused together with --disable-tls
         )
         self._start(
             "argocd-application-controller",
@@ -160,6 +163,7 @@ class ArgoCD:
             for seen in list(self.seen.get(name, ())):
                 if wanted(seen):
                     return seen
+            self._alive()
             if time.monotonic() > deadline:
                 raise AssertionError(f"{name} was not {what} within {seconds:.0f} s: {self._story(name)}")
             time.sleep(TICK)
@@ -183,6 +187,12 @@ class ArgoCD:
             while not _served(json.loads(self.kubectl("get", "crd", definition, "-o", "json"))):
                 assert time.monotonic() < deadline, f"{definition} is not served"
                 time.sleep(TICK)
+
+    def _alive(self) -> None:
+        """A process that has ended will never do what is waited for."""
+        for name, process in zip(self._names, self._processes, strict=True):
+            log = self._folder / f"{name}.log"
+            assert process.poll() is None, f"{name} ended with {process.returncode}: {log.read_text()[-1500:]}"
 
     def _story(self, name: str) -> str:
         application = self._objects.get_namespaced_custom_object(**GROUP, name=name)
@@ -217,6 +227,7 @@ class ArgoCD:
         found = self._folder / "bin" / name
         with (self._folder / f"{Path(name).name}.log").open("ab") as log:
             command = [str(found) if found.exists() else name, *arguments]
+            self._names.append(Path(name).name)
             self._processes.append(subprocess.Popen(command, env=environment, cwd=self._folder, stdout=log, stderr=log))
 
     def _follow(self) -> None:
@@ -226,7 +237,7 @@ class ArgoCD:
                     self._objects.list_namespaced_custom_object, **GROUP, timeout_seconds=3600
                 ):
                     self._saw(event["object"])
-            except (client.ApiException, OSError, ValueError) as error:
+            except (client.ApiException, HTTPError, OSError, ValueError) as error:
                 if not self._stopped:
                     print(f"the watch of Applications is begun anew: {error}")
                     time.sleep(TICK)

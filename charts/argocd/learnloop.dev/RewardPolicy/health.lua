@@ -5,7 +5,7 @@ local function health(status, message)
 end
 
 if obj.metadata.deletionTimestamp ~= nil then
-  return health("Progressing", "being deleted")
+  return health("Progressing", "Pending deletion")
 end
 if obj.status == nil or obj.status.conditions == nil then
   return health("Progressing", "waiting for the operator to look at it")
