@@ -78,5 +78,5 @@ def main(seeds: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    arguments = numbers(__doc__, sys.argv[1:], seeds=3)
+    arguments = numbers(__doc__, sys.argv[1:], seeds=2)
     print(json.dumps(main(arguments.seeds)))

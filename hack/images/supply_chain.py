@@ -120,7 +120,7 @@ def _requirements(definition: Definition) -> list[Path]:
     words = (word for match in COPY.finditer(definition.dockerfile.read_text()) for word in match["what"].split())
     found = (definition.context / _filled(word, definition.arguments) for word in words if "requirements/" in word)
     copied = {path for path in found if path.is_file()}
-    accelerated = definition.arguments.get("ACCELERATOR") != "cpu"
+    accelerated = definition.arguments.get("ACCELERATOR") not in ("cpu", "rocm")
     for path in [path for path in copied if path.stem.endswith("-cpu")]:
         # Of two locks the image installs one.
         copied.discard(path if accelerated else path.with_name(path.name.replace("-cpu", "")))
