@@ -9,6 +9,7 @@ from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
 from learnloop_dataplane.assembly.readiness import Readiness
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
+from learnloop_dataplane.concurrency.namespace_rounds import TURN
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
@@ -84,5 +85,6 @@ class DataPlane:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
         for namespace in await self.shared.arrivals.next():
             for step in (*self.experience.steps(), *self.memory.steps()):
-                await self.shared.background.attempt(step, namespace)
+                if await self.shared.background.attempt(step, namespace) >= TURN:
+                    self.shared.arrived(namespace)  # there may be more; the others come first
             self.memory.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there

@@ -46,15 +46,20 @@ class Background:
         """Runs one pass after the other, `pause` seconds between them, whatever any of them raises."""
         self._tasks.append(asyncio.create_task(self._forever(one_pass, name, pause), name=name))
 
-    async def attempt(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
-        """One step for one namespace: its bad data must not stop the others; the next round tries again."""
+    async def attempt(self, step: Callable[[str], Awaitable[int]], namespace: str) -> int:
+        """One step for one namespace: its bad data must not stop the others; the next round tries again.
+
+        Returns:
+            What the step says it has done; 0 where it failed.
+        """
         try:
-            await step(namespace)
+            return await step(namespace)
         except (Unavailable, StoreAway) as error:
             log.info("work on %s waits: %s", namespace, error)
         except Exception:  # whatever it is, it is one namespace's
             log.exception("work on namespace %s failed", namespace)
             self._metrics.background_failures.labels("a namespace").inc()
+        return 0
 
     async def close(self) -> None:
         """Stops everything."""

@@ -5,6 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+TURN = 2000
+"""Rows that one step handles of a namespace before the others have their turn: no flood delays them for long."""
+
 
 class Rounds:
     """Hands out namespaces.

@@ -16,7 +16,7 @@ class IndexPace:
         index: handles everything pending in one namespace; it raises nothing.
     """
 
-    def __init__(self, index: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, index: Callable[[str], Awaitable[object]]) -> None:
         self._index = index
         self._waiting: set[str] = set()
         self._nudge = asyncio.Event()

@@ -6,6 +6,7 @@ From reading them to their acknowledgement no erasure begins: one that comes lat
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.tombstones import hold_off
 
@@ -52,7 +53,7 @@ class EventOutbox:
         return new
 
     async def run(self, namespace: str) -> int:
-        """Publishes everything pending in one namespace, oldest first, and returns how many that were.
+        """Publishes what is pending in one namespace, oldest first, as much as a turn has; returns how many that were.
 
         Raises:
             Unavailable: what was not marked will be published again; the message id makes that harmless.
@@ -60,7 +61,7 @@ class EventOutbox:
         if self._bus is None:
             return 0
         done = 0
-        while True:
+        while done < namespace_rounds.TURN:
             async with self._db.tenant(namespace) as connection:
                 await hold_off(connection, namespace)
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
@@ -71,3 +72,4 @@ class EventOutbox:
                 )
                 await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
             done += len(rows)
+        return done

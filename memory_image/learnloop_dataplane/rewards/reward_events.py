@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
+from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.tombstones import hold_off
 from learnloop_dataplane.rewards.reward_tables import as_reward
@@ -42,13 +43,13 @@ class RewardOutbox:
         self._bus = bus
 
     async def run(self, namespace: str) -> int:
-        """Publishes everything pending in one namespace and returns how many that were.
+        """Publishes what is pending in one namespace, as much as a turn has, and returns how many that were.
 
         Raises:
             Unavailable: what was not marked will be published again; the message id makes that harmless.
         """
         done = 0
-        while True:
+        while done < namespace_rounds.TURN:
             async with self._db.tenant(namespace) as connection:
                 await hold_off(connection, namespace)
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
@@ -58,6 +59,7 @@ class RewardOutbox:
                 keys = ("trajectory_id", "reward_policy", "reward_policy_revision")
                 await connection.execute(_PUBLISHED, namespace, *([row[key] for row in rows] for key in keys))
             done += len(rows)
+        return done
 
 
 def _event(namespace: str, reward: Reward) -> tuple[str, bytes, str]:

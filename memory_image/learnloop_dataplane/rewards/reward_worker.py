@@ -8,6 +8,7 @@ import orjson
 
 from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_api.reward_rules.step_terms import division
+from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
@@ -49,7 +50,7 @@ class RewardWorker:
         self._size = batch
 
     async def run(self, namespace: str) -> int:
-        """Rewards everything pending in one namespace and returns how many that were.
+        """Rewards what is pending in one namespace, as much as a turn has, and returns how many that were.
 
         Raises:
             Unavailable: the rest stays pending.
@@ -59,11 +60,13 @@ class RewardWorker:
             here = 0
             while count := await self._batch(namespace, whose):
                 here += count
-                if count < self._size:
+                if count < self._size or done + here >= namespace_rounds.TURN:
                     break
             if here:
                 played.add(whose.agent)
             done += here
+            if done >= namespace_rounds.TURN:
+                break
         for agent in sorted(played):
             self._metrics.agents.recent(namespace, agent, await recent(self._db, namespace, agent))
         return done
