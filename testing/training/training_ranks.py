@@ -47,6 +47,11 @@ _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["learnloop_trainer.training_run.rank"])
 
 
+def process(target: Callable[..., Any], *arguments: Any) -> Any:
+    """A process that has imported torch and the trainer already; it is not started."""
+    return _server.Process(target=target, args=arguments, daemon=True)
+
+
 _LIFE = """
 import os, sys
 from pathlib import Path

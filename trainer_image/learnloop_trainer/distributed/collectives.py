@@ -7,11 +7,16 @@ import torch
 
 from learnloop_trainer.training_order import Place
 
+SHARED_GPU = "cpu:gloo,cuda:gloo"
+"""The transport of ranks of which some share a GPU."""
+
 
 class Group(Protocol):
-    """All ranks. Every method but `place` is a collective: all ranks call it, in the same order."""
+    """All ranks. Every method but `close` is a collective: all ranks call it, in the same order."""
 
     place: Place
+    transport: str
+    """torch.distributed's name of what carries tensors; "" for one rank alone."""
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """Replace the tensor on every rank by the sum over all ranks."""
@@ -31,6 +36,8 @@ class Group(Protocol):
 
 class Alone:
     """A group of one."""
+
+    transport = ""
 
     def __init__(self) -> None:
         """Rank 0 of 1."""

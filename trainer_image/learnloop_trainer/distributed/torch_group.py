@@ -1,7 +1,8 @@
 """A group of several ranks over torch.distributed: gloo for CPU tensors, NCCL for GPU tensors where it can."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -10,10 +11,13 @@ import torch
 import torch.distributed as dist
 
 from learnloop_environments.errors import ConfigError
+from learnloop_trainer.distributed.collectives import SHARED_GPU
 from learnloop_trainer.distributed.rendezvous import Meeting
 from learnloop_trainer.errors import PeerLost
 
 VARIABLE = "LEARNLOOP_COLLECTIVE_SECONDS"
+OF_PEERS = ("gloo", "nccl", "connection closed", "connection reset", "timed out")
+"""Words in what torch.distributed says of a collective that broke; gloo has no class of errors of its own."""
 T = TypeVar("T")
 
 
@@ -32,6 +36,20 @@ def _guarded(action: Callable[[], T]) -> T:
         raise PeerLost(" ".join(str(error).split())[:200]) from None
 
 
+@contextmanager
+def computing() -> Iterator[None]:
+    """A computation that has collectives inside of it: what a lost peer does to it is PeerLost, all else stays."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        said = str(error).lower()
+        if isinstance(error, dist.DistError) or any(word in said for word in OF_PEERS):
+            raise PeerLost(" ".join(str(error).split())[:200]) from None
+        raise
+
+
 def transport(devices: Sequence[str], *, nccl: bool) -> str:
     """torch.distributed's backend for ranks on these devices, "" for the CPU and else a GPU's own number.
 
@@ -40,7 +58,7 @@ def transport(devices: Sequence[str], *, nccl: bool) -> str:
     if not all(devices):
         return "gloo"
     alone = len(set(devices)) == len(devices)
-    return "cpu:gloo,cuda:nccl" if nccl and alone else "cpu:gloo,cuda:gloo"
+    return "cpu:gloo,cuda:nccl" if nccl and alone else SHARED_GPU
 
 
 def identity(device: torch.device) -> str:

@@ -42,13 +42,14 @@ class Trained:
 
 
 def exported(network: LanguageNetwork, facts: Mapping[str, str], config: str | None) -> bytes:
-    """The trained weights as one file. `config`: adapter_config.json, where the network learned an adapter."""
+    """The trained weights as one file. `config`: adapter_config.json, where the network learned an adapter.
+
+    Collective where all weights learn and are divided; the file of rank 0 is the whole one.
+    """
     said = {"format": "pt", KIND: WEIGHTS, **facts}
     if network.adapters is not None and config is not None:
         return pack(lora.arrays(network.adapters), said | {KIND: ADAPTER, CONFIG: config})
-    with torch.no_grad():
-        arrays = {name: part.float().cpu().numpy() for name, part in network.model.named_parameters()}
-    return pack(arrays, said)
+    return pack(network.arrays(), said)
 
 
 def read(body: bytes) -> Trained:

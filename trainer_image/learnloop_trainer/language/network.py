@@ -1,6 +1,7 @@
 """A language model that learns: its trainable parameters as one vector with Adam's moments, and what it says of tokens.
 
-One vector makes the sum over ranks one call, the digest one hash, the checkpoint three arrays.
+One vector makes the sum over ranks one call, the digest one hash, the checkpoint three arrays. Weights that are divided
+among ranks are not in it; checkpoint, digest and file are as if they were.
 """
 
 import hashlib
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.batches import Batch
+from learnloop_trainer.language.batches import Batch, make
+from learnloop_trainer.language.rows import Episode, Row
+from learnloop_trainer.language.weights.adam import adam_step
+from learnloop_trainer.language.weights.divided_model import WholeModel, held
+from learnloop_trainer.language.weights.divided_weights import DividedWeights, put_rows
 
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
 Arrays = dict[str, NDArray[np.generic]]
 
 
@@ -49,11 +52,14 @@ class LanguageNetwork:
         reference: Any = None,
         bfloat16: bool = False,
     ) -> None:
-        """`adapters` None: all weights learn. `reference`: the frozen base where all weights learn, for its opinion.
+        """`model`, `reference`: of the transformers library, or a DividedModel.
 
+        `adapters` None: all weights learn. `reference`: the frozen base where all weights learn, for its opinion.
         With `bfloat16` the layers compute in it; log-probabilities, the loss and the optimiser stay float32.
         """
-        self.model, self.adapters, self.reference, self.bfloat16 = model, adapters, reference, bfloat16
+        self.held, self.adapters, self.bfloat16 = held(model), adapters, bfloat16
+        self.model = model = self.held.model
+        self.reference = held(reference) if reference is not None else None
         first = next(model.parameters())
         width = model.get_input_embeddings().weight.shape[1]
         self.value_head = nn.Linear(width, 1).to(first.device) if value_head else None
@@ -65,12 +71,18 @@ class LanguageNetwork:
             for name, part in (self.value_head.named_parameters() if self.value_head is not None else ())
         }
         self.trainable = {name: part for name, part in named.items() if part.requires_grad}
-        self.vector = torch.cat([part.detach().float().reshape(-1) for part in self.trainable.values()])
+        divided = [name for name, part in self.trainable.items() if hasattr(part, "to_local")]
+        mine = {name: part for name, part in self.trainable.items() if name not in divided}
+        self._divided: DividedWeights | None = None
+        if divided and self.held.group is not None:
+            self._divided = DividedWeights([self.trainable[name] for name in divided], self.held.group)
+        flat = [part.detach().float().reshape(-1) for part in mine.values()]
+        self.vector = torch.cat([*flat, torch.zeros(0, device=first.device)])
         self.gradient = torch.zeros_like(self.vector)
         self._first, self._second = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.updates = 0
         begin = 0
-        for part in self.trainable.values():
+        for part in mine.values():
             end = begin + part.numel()
             part.data = self.vector[begin:end].view(part.shape)
             part.grad = self.gradient[begin:end].view(part.shape)
@@ -84,7 +96,7 @@ class LanguageNetwork:
 
     def score(self, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
         """Log-probabilities of the batch's sampled tokens, in float32 whatever the layers compute in."""
-        return self._score(self.model, batch, entropy_gradient=entropy_gradient)
+        return self._score(self.held, batch, entropy_gradient=entropy_gradient)
 
     def score_base(self, batch: Batch) -> torch.Tensor:
         """Log-probabilities [n] of the base model: the adapter switched off, or the frozen copy. No gradient.
@@ -94,7 +106,7 @@ class LanguageNetwork:
         with torch.no_grad():
             if self.adapters is not None:
                 with lora.switched_off(self.adapters):
-                    return self._score(self.model, batch).log_prob
+                    return self._score(self.held, batch).log_prob
             if self.reference is None:
                 raise RuntimeError("all weights learn and no reference was kept")
             return self._score(self.reference, batch).log_prob
@@ -108,7 +120,7 @@ class LanguageNetwork:
         if self.value_head is None:
             raise RuntimeError("the network has no value head")
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            hidden = self._hidden(self.model, batch)
+            hidden = self.held.run(lambda model: _hidden(model, batch))
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
     def answer_scores(self, batch: Batch) -> torch.Tensor:
@@ -124,15 +136,9 @@ class LanguageNetwork:
         hidden = seen.last_hidden_state[batch.row[last], batch.column[last]]
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
-    @staticmethod
-    def _hidden(model: Any, batch: Batch) -> torch.Tensor:
-        seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
-        return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
-
-    def _score(self, model: Any, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
+    def _score(self, model: WholeModel, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            hidden = self._hidden(model, batch)
-            logits = model.get_output_embeddings()(hidden)
+            hidden, logits = model.run(lambda whole: _read(whole, batch))
         scaled = logits.float() / batch.temperature.unsqueeze(1)
         spread = torch.log_softmax(scaled, dim=1)
         chosen = batch.ids[batch.row, batch.column].unsqueeze(1)
@@ -142,48 +148,111 @@ class LanguageNetwork:
         value = self.value_head(hidden.float()).squeeze(1) if self.value_head is not None else None
         return Scores(log_prob, entropy, value)
 
+    def learn_nothing(self) -> None:
+        """Call the model forwards and backwards as for a batch that is learned from, with a gradient of 0."""
+        self.held.backward(self.score(self._nothing()).log_prob.sum() * 0.0)
+
+    def score_nothing(self) -> None:
+        """Call the model as `score_base` does."""
+        self.score_base(self._nothing())
+
+    def value_nothing(self) -> None:
+        """Call the model as `values` does."""
+        self.values(self._nothing())
+
+    def _nothing(self) -> Batch:
+        ids, zeros = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.float32)
+        row = Row(ids, np.asarray([False, True]), zeros, np.ones(2, dtype=np.float32))
+        return make([Episode([row], 0.0, 0)], [0], self.device)
+
     @contextmanager
     def sampling(self) -> Iterator[Any]:
         """The model as it speaks now, quickest to sample from."""
-        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            if self.adapters is None:
-                yield self.model
+        narrow = torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+        with torch.no_grad(), narrow, self.held.speaking() as model:
+            if self.adapters is None or self.held.group is not None:  # a part of the weights cannot be merged
+                yield model
                 return
             with lora.merged(self.adapters):
-                yield self.model
+                yield model
 
     def step(self, rate: float, max_norm: float, decay: float = 0.0) -> float:
-        """AdamW (Loshchilov & Hutter, arXiv 1711.05101) on the summed gradient, which is then 0; returns its norm."""
+        """AdamW on the summed gradient, which is then 0; returns its norm. Collective where weights are divided."""
         with torch.no_grad():
             norm = float(torch.linalg.vector_norm(self.gradient))
+            if self._divided is not None:
+                norm = float(np.hypot(norm, np.sqrt(self._divided.squares())))
+            scale = max_norm / norm if norm > max_norm else 1.0
             if norm > max_norm:
-                self.gradient.mul_(max_norm / norm)
+                self.gradient.mul_(scale)
             self.updates += 1
-            self._first.lerp_(self.gradient, 1 - BETAS[0])
-            self._second.mul_(BETAS[1]).addcmul_(self.gradient, self.gradient, value=1 - BETAS[1])
-            first, second = 1 - BETAS[0] ** self.updates, 1 - BETAS[1] ** self.updates
-            if decay:
-                self.vector.mul_(1 - rate * decay)
-            scale = (self._second / second).sqrt_().add_(EPSILON)
-            self.vector.addcdiv_(self._first, scale, value=-rate / first)
+            count, moments = self.updates, (self._first, self._second)
+            adam_step(self.vector, self.gradient, *moments, rate=rate, decay=decay, updates=count)
             self.gradient.zero_()
+            if self._divided is not None:
+                self._divided.step(scale, rate, decay, count)
         return norm
 
     def digest(self) -> str:
-        """SHA-256 of the trainable weights."""
-        return hashlib.sha256(self.vector.detach().cpu().numpy().tobytes()).hexdigest()
+        """SHA-256 of the trainable weights. Collective where they are divided."""
+        found = hashlib.sha256()
+        if self._divided is not None:
+            self._divided.add_to(found)
+        found.update(self.vector.detach().cpu().numpy().tobytes())
+        return found.hexdigest()
+
+    def arrays(self) -> Arrays:
+        """All weights of the model by name, float32. Collective where they are divided; then on rank 0 alone."""
+        if self._divided is None:
+            with torch.no_grad():
+                return {name: part.float().cpu().numpy() for name, part in self.model.named_parameters()}
+        names = [name for name, part in self.trainable.items() if hasattr(part, "to_local")]
+        return dict(zip(names, self._divided.arrays(), strict=False))
+
+    def put(self, name: str, array: NDArray[np.generic]) -> None:
+        """Set a trainable weight from the whole array; raises ValueError where it has another shape."""
+        part = self.trainable[name]
+        if tuple(part.shape) != array.shape:
+            raise ValueError(f"{name} has shape {array.shape}, {tuple(part.shape)} was expected")
+        with torch.no_grad():
+            if hasattr(part, "to_local") and self.held.group is not None:
+                put_rows(part.to_local(), array, self.held.group)
+            else:
+                part.copy_(torch.from_numpy(np.array(array, dtype=np.float32)))
 
     def state(self) -> Arrays:
-        """What `restore` needs: weights and moments."""
+        """What `restore` needs: weights and moments.
+
+        Collective where weights are divided; then what rank 0 gets is whole, and that of the others is not.
+        """
         arrays = {"vector": self.vector, "first": self._first, "second": self._second}
         state: Arrays = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
+        if self._divided is not None:
+            state = {name: np.concatenate([part, state[name]]) for name, part in self._divided.state().items()}
         return state | {"updates": np.asarray([self.updates], dtype=np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Go on from a saved state; raises ValueError when it is another network's."""
+        given = {name: np.asarray(state[name], dtype=np.float32) for name in ("vector", "first", "second")}
+        if self._divided is not None:
+            count = len(self._divided)
+            self._divided.restore(**{name: array[:count] for name, array in given.items()})
+            given = {name: array[count:] for name, array in given.items()}
         for name, own in (("vector", self.vector), ("first", self._first), ("second", self._second)):
-            if state[name].shape != tuple(own.shape):
-                raise ValueError(f"{name} has shape {state[name].shape}, {tuple(own.shape)} was expected")
-            own.copy_(torch.from_numpy(np.array(state[name], dtype=np.float32)))
+            if given[name].shape != tuple(own.shape):
+                raise ValueError(f"{name} has shape {given[name].shape}, {tuple(own.shape)} was expected")
+            own.copy_(torch.from_numpy(np.array(given[name])))
         self.updates = int(state["updates"][0])
         self.gradient.zero_()
+
+
+def _hidden(model: Any, batch: Batch) -> torch.Tensor:
+    """What the last layer makes of the token before each sampled one: [n, width]."""
+    seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+    return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
+
+
+def _read(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """That, and the words' logits made of it."""
+    hidden = _hidden(model, batch)
+    return hidden, model.get_output_embeddings()(hidden)

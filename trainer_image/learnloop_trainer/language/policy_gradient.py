@@ -124,9 +124,14 @@ class PolicyGradient(Generic[P]):
     def _prepared(self, episodes: Sequence[Episode], number: int) -> list[Prepared]:
         """Batches of minibatch `number`, once for all epochs: neither rows nor the base's opinion of them change."""
         members = [at for at, episode in enumerate(episodes) if episode.group % self.parameters.minibatches == number]
-        found = batches(episodes, members, self.parameters.tokens_per_batch, self.network.device)
-        wanted = bool(self.parameters.kl_coefficient)
-        return [Prepared(batch, self.network.score_base(batch) if wanted else None) for batch in found]
+        network, found = self.network, batches(episodes, members, self.parameters.tokens_per_batch, self.network.device)
+        if not self.parameters.kl_coefficient:
+            return [Prepared(batch, None) for batch in found]
+        prepared: list[Prepared] = []
+        network.held.each(
+            found, lambda batch: prepared.append(Prepared(batch, network.score_base(batch))), network.score_nothing
+        )
+        return prepared
 
     def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[Judged]:
         values = self._values(len(episodes), parts) if self._objective.values else None
@@ -134,10 +139,14 @@ class PolicyGradient(Generic[P]):
 
     def _values(self, count: int, parts: Sequence[Sequence[Prepared]]) -> list[Floats]:
         found: list[Floats] = [np.empty(0)] * count
-        for batch in (prepared.batch for part in parts for prepared in part):
+
+        def valued(batch: Batch) -> None:
             value = self.network.values(batch)
             for place, member in enumerate(batch.members):
                 found[member] = value[batch.episode == place].double().cpu().numpy()
+
+        every = (prepared.batch for part in parts for prepared in part)
+        self.network.held.each(every, valued, self.network.value_nothing)
         return found
 
     def _update(
@@ -154,8 +163,11 @@ class PolicyGradient(Generic[P]):
         if not total:
             return
         weights = token_weights(episodes, total)
-        for prepared in part:
-            self._backward(prepared, judged, weights, sums, first=first)
+        self.network.held.each(
+            part,
+            lambda prepared: self._backward(prepared, judged, weights, sums, first=first),
+            self.network.learn_nothing,
+        )
         stepper.step(self.step)
 
     def _backward(
@@ -177,7 +189,7 @@ class PolicyGradient(Generic[P]):
             )
         if parameters.entropy_coefficient:
             whole = whole - parameters.entropy_coefficient * (tokens.weight * scores.entropy).sum()
-        whole.backward()  # type: ignore[no-untyped-call]
+        self.network.held.backward(whole)
         count = float(len(weight))
         with torch.no_grad():
             sums.add("entropy", scores.entropy.sum(), count)

@@ -1,8 +1,7 @@
 """Language models that are judged: the one that was trained, the one that serves, and the base alone."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,15 @@ from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageSampling
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import shared
 from learnloop_trainer.language.rollouts import Draw, Rollouts
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.language.sampler import Limits, Sampler
+from learnloop_trainer.language.weights.divided_model import WholeModel
 from learnloop_trainer.manifest.baseline_policy import FIELD, fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
@@ -67,39 +69,44 @@ def scale_of(trained: Trained, field: str, uri: str) -> float:
         raise ConfigError(field, uri, f"has no {CONFIG} with r and lora_alpha ({error})", FIX) from None
 
 
-def loaded(base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str) -> Any:
-    """A model that says what this file says; raises ConfigError where it does not fit the base."""
-    model = base.model(device, dtype)
-    if trained is None:
-        return model
-    try:
-        put_into(model, trained, scale_of(trained, FIELD, uri) if trained.adapter else None)
-    except ValueError as error:
-        raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", FIX) from None
-    return model
+def loaded(
+    base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str, ranks: Group | None = None
+) -> WholeModel:
+    """A model that says what this file says; raises ConfigError where it does not fit the base.
 
+    `ranks`: among which its weights are divided; collective then.
+    """
 
-@contextmanager
-def alone(model: Any) -> Iterator[Any]:
-    """A model that nobody trains, to speak."""
-    with torch.no_grad():
-        yield model
+    def filled(model: Any) -> None:
+        if trained is None:
+            return
+        try:
+            put_into(model, trained, scale_of(trained, FIELD, uri) if trained.adapter else None)
+        except ValueError as error:
+            raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", FIX) from None
+
+    return base.held(device, dtype, ranks, frozen=True, filled=filled)
 
 
 class HeldOutTasks:
     """The conversations that prove a run: the same tasks and the same random numbers for every model."""
 
-    def __init__(self, order: Order, world: ConversationWorld, chat: Chat, seed: int) -> None:
-        """`seed`: of the held-out episodes."""
+    def __init__(
+        self, order: Order, world: ConversationWorld, chat: Chat, seed: int, ranks: Group | None = None
+    ) -> None:
+        """`seed`: of the held-out episodes. `ranks`: who hold them together, each a part."""
+        self._group = ranks or Alone()
         self._rollouts = Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
 
-    def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
-        """Tasks first to first + episodes - 1."""
-        speak = Sampler(model)
-        draws = [Draw(task, task) for task in range(first, first + episodes)]
-        return self._rollouts.play(draws, Split.HELD_OUT, speak, limits, 0)
+    def play(self, model: WholeModel, limits: Limits, first: int, episodes: int) -> list[Episode]:
+        """Tasks first to first + episodes - 1. Collective where several ranks hold them; each then has all."""
+        share = self._group.place.share(episodes)
+        draws = [Draw(task, task) for task in range(first + share.start, first + share.stop)]
+        with torch.no_grad(), model.speaking() as speaker:
+            own = self._rollouts.play(draws, Split.HELD_OUT, Sampler(speaker), limits, 0)
+        return shared(own, self._group)
 
 
-def returns(episodes: list[Episode]) -> NDArray[np.float64]:
+def returns(episodes: Sequence[Episode]) -> NDArray[np.float64]:
     """Of each conversation."""
     return np.asarray([episode.reward for episode in episodes], dtype=np.float64)

@@ -1,4 +1,7 @@
-"""Rank 0, after a language model was trained: export, evaluate, compare, and write the manifest that proves it."""
+"""After a language model was trained: export, evaluate, compare, and write the manifest that proves it.
+
+Rank 0 does it alone, except where no rank has all weights: then all ranks judge together, and rank 0 writes.
+"""
 
 import hashlib
 import json
@@ -30,6 +33,8 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.learning import LanguageLearner
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.sampler import Limits
+from learnloop_trainer.language.weights.divided_model import WholeModel
 from learnloop_trainer.manifest.judgement import VALIDATION
 from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits, loaded, returns, served
 from learnloop_trainer.manifest.proof import versions
@@ -57,18 +62,31 @@ class Subject:
     experience: ExperienceRead | None = None
 
 
-def prove_language(
-    order: Order,
-    subject: Subject,
-    world_size: int,
-    store: Store,
-    reporter: Reporter,
-    durable: Callable[[], str],
-    began: float,
-) -> Manifest:
-    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The trained weights as a file, and conversations about held-out tasks: the trained model's and the server's.
+
+    Attributes:
+        config: adapter_config.json of an adapter.
+        served: address and digest of the model that serves.
+        held, calm: the trained model's, as sampled and with the likeliest answers; `theirs` of the one that serves.
+    """
+
+    body: bytes
+    config: str | None
+    parity: Parity
+    held: Sequence[Episode]
+    calm: Sequence[Episode]
+    validation: ReturnEstimate | None
+    served: tuple[str, str | None]
+    theirs: Sequence[Episode]
+    their_calm: Sequence[Episode]
+
+
+def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> Judged:
+    """Export and evaluate. Where weights are divided among ranks, collective: each holds some of the conversations."""
     spec, network, base = order.spec, subject.learner.network, subject.base
-    parameters, model = order.parameters, spec.data.language_model
+    parameters, model, ranks = order.parameters, spec.data.language_model, network.held.group
     assert isinstance(parameters, LanguageParameters)  # checked when the order was read
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
@@ -83,15 +101,17 @@ def prove_language(
         "learnloop.job": order.job,
     }
     body = exported(network, facts, config)
+    if ranks is not None:
+        body = ranks.broadcast(body if ranks.place.rank == 0 else None)
     proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
-    ours = loaded(base, read(body), network.device, dtype, "the exported file")
+    ours = loaded(base, read(body), network.device, dtype, "the exported file", ranks)
 
     reporter.phase("evaluating", "holding held-out conversations")
-    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed)
+    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed, ranks)
     drawn = limits(model.sampling, subject.chat, subject.context)
     likeliest = limits(model.sampling, subject.chat, subject.context, 0.0)
 
-    def measured(what: str, speaker: Any, how: Any, first: int, episodes: int) -> list[Episode]:
+    def measured(what: str, speaker: WholeModel, how: Limits, first: int, episodes: int) -> list[Episode]:
         found = tasks.play(speaker, how, first, episodes)
         reporter.alive(f"{what}: {len(found)} held-out conversations")
         return found
@@ -109,11 +129,33 @@ def prove_language(
     del ours
     reporter.phase("evaluating", "holding the same conversations with the model that serves")
     uri, sha256, before = served(order, store, base)
-    theirs_model = loaded(base, before, network.device, dtype, uri)
-    theirs = measured("baseline", theirs_model, drawn, proof.first, proof.episodes)
-    greedy_before = measured("baseline's likeliest answers", theirs_model, likeliest, proof.first, proof.episodes)
-    del theirs_model
+    other = loaded(base, before, network.device, dtype, uri, ranks)
+    theirs = measured("baseline", other, drawn, proof.first, proof.episodes)
+    their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
+    return Judged(body, config, parity, held, calm, validation, (uri, sha256), theirs, their_calm)
 
+
+def prove_language(
+    order: Order,
+    subject: Subject,
+    world_size: int,
+    store: Store,
+    reporter: Reporter,
+    durable: Callable[[], str],
+    began: float,
+    judged: Judged | None = None,
+) -> Manifest:
+    """Judge, unless all ranks have, and store; `durable` waits for the final checkpoint.
+
+    Returns the manifest, already durable.
+    """
+    judged = judged or judge(order, subject, store, reporter)
+    spec, network, base, body = order.spec, subject.learner.network, subject.base, judged.body
+    parameters, model, proof = order.parameters, spec.data.language_model, held_out_episodes.episodes(order)
+    assert isinstance(parameters, LanguageParameters)
+    assert model is not None
+    held, theirs, (uri, sha256) = judged.held, judged.theirs, judged.served
+    drawn = limits(model.sampling, subject.chat, subject.context)
     evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(theirs), spec.seed)
     assert evaluation is not None  # evaluation.episodes is at least 1
     assert baseline is not None
@@ -145,10 +187,10 @@ def prove_language(
         experience=subject.experience,
         baseline_uri=uri,
         baseline_sha256=sha256,
-        greedy=estimate(returns(calm), spec.seed),
-        parity=parity,
-        validation=validation,
-        exports=_further(order, network, base, parity, parameters.lora.alpha, config, store),
+        greedy=estimate(returns(judged.calm), spec.seed),
+        parity=judged.parity,
+        validation=judged.validation,
+        exports=_further(order, network, base, judged.parity, parameters.lora.alpha, judged.config, store),
         language=LanguageProof(
             base_uri=model.base.uri,
             base_sha256=base.sha256,
@@ -161,9 +203,9 @@ def prove_language(
             max_tokens=drawn.most,
             context_length=subject.context,
             success=_share(held),
-            greedy_success=_share(calm),
+            greedy_success=_share(judged.calm),
             baseline_success=_share(theirs),
-            baseline_greedy_success=_share(greedy_before),
+            baseline_greedy_success=_share(judged.their_calm),
             mean_tokens=float(np.mean([episode.sampled for episode in held])),
             truncated=float(np.mean([episode.truncated for episode in held])),
             curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
@@ -204,7 +246,7 @@ def tools_digest(world: ConversationWorld, tools: Sequence[Any]) -> str:
 
 
 @torch.no_grad()
-def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], budget: int) -> Parity:
+def compared(network: LanguageNetwork, again: WholeModel, episodes: Sequence[Episode], budget: int) -> Parity:
     """Does the file that was stored say what the trained network says? On tokens drawn in held-out conversations.
 
     `again`: the exported file, put into a fresh base model. Raises ExportError where it does not.

@@ -4,9 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import torch
-
 from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.export.language import BASE, CONFIG, Trained, read
@@ -81,11 +78,8 @@ def _same_scale(adapters: Mapping[str, lora.Adapted], found: Trained) -> None:
 
 
 def _copied(network: LanguageNetwork, arrays: Mapping[str, Any]) -> None:
-    own = {name: part for name, part in network.trainable.items() if not name.startswith("value_head.")}
+    own = [name for name in network.trainable if not name.startswith("value_head.")]
     for name in sorted(set(own) ^ set(arrays)):
         raise ValueError(f"{name} is {'missing' if name in own else 'of another model'}")
-    with torch.no_grad():
-        for name, part in own.items():
-            if tuple(part.shape) != arrays[name].shape:
-                raise ValueError(f"{name} has shape {arrays[name].shape}, {tuple(part.shape)} was expected")
-            part.copy_(torch.from_numpy(np.array(arrays[name], dtype=np.float32)))
+    for name in own:
+        network.put(name, arrays[name])

@@ -26,7 +26,7 @@ def fingerprint(order: Order) -> str:
     facts = {
         "format": FORMAT,
         "algorithm": spec.algorithm,
-        "parameters": order.parameters.model_dump(mode="json"),
+        "parameters": order.parameters.model_dump(mode="json", exclude={"sharding"}),
         "seed": spec.seed,
         "steps": spec.total_steps,
         "environment": f"{order.environment} code={world_digest(order.environment)}",
@@ -41,6 +41,7 @@ def fingerprint(order: Order) -> str:
 def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None:
     """Collective: the state, on rank 0; None elsewhere. Raises PeerLost when the ranks' weights differ."""
     learner, digest = training.learner, training.learner.network.digest()
+    shared = learner.shared()
     digests = group.gather(digest.encode())
     if not digests:
         return None
@@ -58,7 +59,7 @@ def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None
     if training.read.note is not None:
         metadata["experience"] = training.read.note.model_dump_json()
     recent = np.asarray(training.recent, dtype=np.float64)
-    return pack(under("shared", learner.shared()) | {"recent": recent}, metadata)
+    return pack(under("shared", shared) | {"recent": recent}, metadata)
 
 
 def restore(training: LanguageTraining, order: Order, body: bytes) -> str:

@@ -38,6 +38,11 @@ class LanguageParameters(Optimised):
         default="float32",
         description="What layers compute in; log-probabilities, losses and the optimiser are float32 either way.",
     )
+    sharding: Literal["none", "full"] = Field(
+        default="none",
+        description="none: each rank has all weights. full: FSDP2 divides weights, gradients and the optimiser's state "
+        "among the ranks, for models that do not fit one GPU; needs workers, and is not for reward models.",
+    )
     tokens_per_batch: int = Field(
         default=16_384, ge=64, le=16_777_216, description="Tokens, padding included, that go through the model at once."
     )
@@ -123,6 +128,9 @@ class DpoParameters(RecordedExperience):
 class BradleyTerryParameters(RecordedExperience):
     """A reward model by the law of comparisons (Bradley & Terry, 1952): a number for each answer, from preferences."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.sharding == 'none'", "reward models are not divided: set sharding to none", ".sharding"),
+    )
     algorithm: ClassVar[str] = "bradley-terry"
     scores_answers: ClassVar[bool] = True
     summary: ClassVar[str] = "a reward model that scores answers, from people's preferences"

@@ -293,6 +293,11 @@ def test_a_long_log_leaves_half_of_the_run_to_rollouts(
         ({"block": {"experience": "recorded"}}, "learningAgentRef.*is missing"),
         ({"data": {"rewards": "policy"}}, "spec.data.rewards.*experience: recorded"),
         ({"block": {"lora": {"layers": ["nothing"]}}}, "lora.layers.*names no linear layers"),
+        ({"block": {"sharding": "full"}}, "spec.workers.*0.*leaves one rank.*spec.rloo.sharding to none"),
+        (
+            {"algorithm": "bradley-terry", "block": {"sharding": "full"}},
+            "bradleyTerry.sharding.*full.*reward models",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_field_value_and_fix(

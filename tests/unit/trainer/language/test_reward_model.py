@@ -24,6 +24,7 @@ from learnloop_trainer.language.held_out_pairs import divided
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Pair, Row
+from learnloop_trainer.language.weights.divided_model import WholeModel
 from learnloop_trainer.manifest.reward_model_proof import agreement, scored, wilson
 from learnloop_trainer.training_run.language_beginning import network_of
 
@@ -216,8 +217,9 @@ def test_the_network_of_an_order_has_a_head_that_learns(tiny: Any) -> None:
     from learnloop_trainer.language import algorithms
 
     class Base:
-        def model(self, device: Any, dtype: Any) -> Any:
-            return tiny
+        def held(self, device: Any, dtype: Any, ranks: Any, *, frozen: bool) -> WholeModel:
+            assert (ranks, frozen) == (None, True)
+            return WholeModel(tiny)
 
     traits: Any = algorithms.find("bradley-terry")
     base: Any = Base()

@@ -16,7 +16,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import batches
+from learnloop_trainer.language.batches import Batch, batches
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
 from learnloop_trainer.language.rows import Episode
 
@@ -61,13 +61,17 @@ class Sft:
         share = setting.group.place.share(size)
         mine = [every[number] for number in chosen[share.start : share.stop]]
         weights, sums = token_weights(mine, float(size)), Sums()
-        for batch in batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device):
+
+        def learn(batch: Batch) -> None:
             scores = self.network.score(batch)
             loss = losses.negative_log_likelihood(scores.log_prob, spread(weights, batch.members, batch.episode))
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.network.held.backward(loss)
             sums.add("loss", -scores.log_prob.detach().sum(), len(scores.log_prob))
             sums.add("entropy", scores.entropy.detach().sum(), len(scores.log_prob))
             sums.add("length", len(scores.log_prob), len(batch.members))
+
+        found = batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device)
+        self.network.held.each(found, learn, self.network.learn_nothing)
         stepper = Stepper(self.parameters, setting)
         stepper.step(self.step)
         self.step += size
