@@ -133,7 +133,8 @@ async def _live(product: Product, agent: str, needs: Needs, rng: np.random.Gener
         for text, importance in zip(texts, needs.importance.tolist(), strict=True)
     ]
     ids: list[str] = product.post(API + "store/batch", {"memories": memories})["ids"]
-    lives = iter(zip(ids, texts, needs.used.tolist(), needs.helped.tolist(), needs.hurt.tolist(), strict=True))
+    uses = (column.astype(int).tolist() for column in (needs.used, needs.helped, needs.hurt))
+    lives = iter(zip(ids, texts, *uses, strict=True))
 
     async def client() -> None:
         connection = await load.Connection().open(product.port)
