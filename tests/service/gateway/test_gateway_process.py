@@ -199,15 +199,19 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(world: W
     world.servers[STABLE].pause = 0.0
 
 
-def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_recorded(world: World) -> None:
+def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_learned_from_or_evidence(
+    world: World,
+) -> None:
     gateway = world.gateways[STABLE]
     world.weigh(50, 3)
     _until(lambda: _generation(gateway.url) == 3)
-    since = datetime.now(UTC)
+    client = world.client()
+    begun = client.chat.completions.with_raw_response.create(model="cart", messages=[{"role": "user", "content": "hi"}])
+    since, before = datetime.now(UTC), _ended(world)
     world.servers[STABLE].broken = 503
     world.servers[CANARY].stop()
     world.fallback.script = lambda _: "I stand in"
-    client = world.client()
+    episodes = []
     for number in range(30):
         answer = client.chat.completions.with_raw_response.create(
             model="cart", messages=[{"role": "user", "content": "hi"}], stream=False
@@ -215,17 +219,39 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_r
         assert answer.parse().choices[0].message.content == "I stand in", number
         if answer.headers["x-learnloop-revision"] != "fallback":
             assert answer.headers["x-learnloop-revision"] == CANARY, "another gateway's fallback answered"
+        episodes.append(answer.headers["x-learnloop-episode"])
     with client.chat.completions.create(
         model="cart", messages=[{"role": "user", "content": "hi"}], stream=True
     ) as stream:
         assert "".join(piece.choices[0].delta.content or "" for piece in stream) == "I stand in"
+    mixed = begun.headers["x-learnloop-episode"]
+    further: list[Any] = [{"role": "user", "content": "hi"}, begun.parse().choices[0].message]
+    later = client.chat.completions.create(
+        model="cart",
+        messages=[*further, {"role": "user", "content": "and now ?"}],
+        extra_headers={"x-learnloop-episode": mixed},
+    )
+    assert later.choices[0].message.content == "I stand in"
+    for episode in [*episodes, mixed]:
+        ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
+        ended = httpx.post(f"{gateway.url}/v1/episodes/{episode}/end", json=ending)
+        assert (ended.status_code, ended.json()["counted"]) == (200, False), ended.text
+    assert _ended(world) == before, "no arm is credited with what the fallback said"
     probes = f"http://127.0.0.1:{world.probes[STABLE]}"
     assert "learnloop_language_fallbacks_total" in httpx.get(f"{probes}/metrics").text
     assert [httpx.get(probes + path).status_code for path in ("/healthz", "/readyz", "/v1/models")] == [200, 200, 404]
     assert gateway.stop() == 0
     assert world.gateways[CANARY].stop() == 0
     assert [one for one in world.trajectories() if one.started_at > since] == []
+    said = [turn for one in world.trajectories() if one.episode_id == mixed for turn in turns(one)]
+    assert len(said) == 1, "of a conversation that an arm began, its own turn alone is kept"
     gateway.process = world.gateways[CANARY].process = None
+
+
+def _ended(world: World) -> list[str]:
+    """What both arms' gateways say of ended conversations."""
+    texts = [httpx.get(f"{gateway.url}/metrics", timeout=10.0).text for gateway in world.gateways.values()]
+    return [line for text in texts for line in text.split("\n") if "episodes_ended_total{" in line]
 
 
 def _generation(url: str) -> int:
