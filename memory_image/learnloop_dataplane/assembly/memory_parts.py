@@ -51,7 +51,7 @@ class MemoryParts:
             config.embedder, config.embedder_dimensions, embedder_key, analyzer, seconds=config.embedder_seconds
         )
         self.indexer = Indexer(db, analyzer, self.embedder)
-        self.indexing = IndexPace(lambda namespace: shared.background.attempt(self.indexer.run, namespace))
+        self.indexing = IndexPace(lambda namespace: shared.background.attempt(self.indexer.turn, namespace))
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         told = ToldBudgets(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
         check = config.index_check_seconds

@@ -5,6 +5,7 @@ from typing import Any
 
 from pgvector import HalfVector
 
+from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
@@ -101,6 +102,17 @@ class Indexer:
         """
         done = 0
         while count := await self._batch(namespace):
+            done += count
+        return done
+
+    async def turn(self, namespace: str) -> int:
+        """As much of that as a turn has.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer; the rest stays pending.
+        """
+        done = 0
+        while done < namespace_rounds.TURN and (count := await self._batch(namespace)):
             done += count
         return done
 

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from learnloop_dataplane.concurrency import namespace_rounds
+
 BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
 BULK_PAUSES = 40  # and after so many in any case; recall reads what waits from its queue meanwhile
 BETWEEN_SECONDS = 0.02  # between two batches: stores that come together are indexed together
@@ -13,10 +15,10 @@ class IndexPace:
     """Knows the namespaces in which memories wait for the indexer.
 
     Args:
-        index: handles everything pending in one namespace; it raises nothing.
+        index: handles what is pending in one namespace, as much as a turn has, and returns how much; it raises nothing.
     """
 
-    def __init__(self, index: Callable[[str], Awaitable[object]]) -> None:
+    def __init__(self, index: Callable[[str], Awaitable[int]]) -> None:
         self._index = index
         self._waiting: set[str] = set()
         self._nudge = asyncio.Event()
@@ -42,5 +44,6 @@ class IndexPace:
                 await asyncio.sleep(BULK_PAUSE_SECONDS)
             todo, self._waiting = self._waiting, set()
             for namespace in sorted(todo):
-                await self._index(namespace)
+                if await self._index(namespace) >= namespace_rounds.TURN:
+                    self.stored(namespace)  # there may be more; the others come first
             await asyncio.sleep(BETWEEN_SECONDS)
