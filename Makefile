@@ -68,7 +68,7 @@ crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write
 
 e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job,trainjob: those training backends alone
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
-	processes="-n $${E2E_PROCESSES:-2} --dist loadgroup"; \
+	processes="-n $${E2E_PROCESSES:-2}"; \
 	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && pytest tests/e2e/test_uninstall.py)
 
 argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine

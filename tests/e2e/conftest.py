@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from demo import install, learning
 from demo.api import Api, connect
@@ -24,19 +25,36 @@ from testing.real_cluster.playing_agents import Door
 
 PATIENCE_SECONDS = 900
 """For one test, without its wait for others."""
+WITH_THE_QUICKSTART = (
+    "test_experience_survives",
+    "test_faults_in_a_canary",
+    "test_quickstart",
+    "test_sabotage_in_console",
+)
+"""Files whose tests follow the agent of `learned`."""
 
 
-@pytest.hookimpl(tryfirst=True)
+class InOneProcess(LoadScopeScheduling):  # type: ignore[misc]  # the package has no types
+    """Tests that share a fixture of the session or of their module stay together; each other one goes by itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if Path(file).stem in WITH_THE_QUICKSTART:
+            return "quickstart"
+        return file if Path(file).stem == "test_bad_objects" else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOneProcess:
+    """Instead of the one that --dist names."""
+    return InOneProcess(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever ends parts that all share goes late; nothing here may be cut off by the limit of unit tests.
-
-    Tests that follow the quickstart's agent share one process, for its fixture.
-    """
+    """Whoever ends parts that all share goes late; nothing here may be cut off by the limit of unit tests."""
     items.sort(key=_disturbs)
     for item in items:
         item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
-        if "learned" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("quickstart"))
 
 
 def _disturbs(item: pytest.Item) -> bool:

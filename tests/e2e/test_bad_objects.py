@@ -7,8 +7,6 @@ import pytest
 from demo.api import Api
 from testing.real_cluster.cluster_actions import Json, World, learnloop, own_namespace
 
-pytestmark = pytest.mark.xdist_group("bad objects")  # they share a namespace
-
 NAMESPACE = "e2e-bad-objects"
 NOWHERE = f"learnloop://{NAMESPACE}/" + "0" * 64
 UNIFORM = {"uri": "uniform://discrete/2?observations=4"}
