@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from pydantic import SecretStr
 from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
@@ -111,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _migrate(config: Config, *, prepare: bool) -> int:
-    from learnloop_dataplane.postgres import ordinary_login
+    from learnloop_dataplane.postgres.logins import ordinary_login
     from learnloop_dataplane.postgres.migrate import migrate
 
     own, admin = config.dsn.get_secret_value(), config.admin_dsn
@@ -120,14 +121,20 @@ def _migrate(config: Config, *, prepare: bool) -> int:
         return 2
     try:
         given = (config.owner_dsn or config.dsn).get_secret_value()
-        held = config.database_password
-        passwords = KeyLines.parse(held.get_secret_value()) if held else None
-        work = ordinary_login.prepare(admin.get_secret_value(), given, passwords) if prepare and admin else migrate(own)
+        passwords, admins = map(_lines, (config.database_password, config.admin_password))
+        if prepare and admin:
+            work = ordinary_login.prepare(admin.get_secret_value(), given, passwords, admin_passwords=admins)
+        else:
+            work = migrate(own)
         asyncio.run(work)
     except Exception as error:
         print(f"migration failed: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _lines(held: SecretStr | None) -> KeyLines | None:
+    return KeyLines.parse(held.get_secret_value()) if held else None
 
 
 sys.exit(main(sys.argv[1:]))

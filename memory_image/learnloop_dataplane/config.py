@@ -27,6 +27,7 @@ SECRETS = (
     "database_password",
     "owner_dsn",
     "admin_dsn",
+    "admin_password",
     "nats_password",
     "embedder_key",
     "distiller_key",
@@ -60,8 +61,15 @@ class Config(BaseModel):
         default=None,
         description="the same by a superuser's login, for `prepare` alone: nothing that serves has it",
     )
+    admin_password: SecretStr | None = Field(
+        default=None, description="of the login in LEARNLOOP_ADMIN_DSN: a line for each that holds, the newest first"
+    )
     database_password: SecretStr | None = Field(
         default=None, description="of the login in LEARNLOOP_DSN: a line for each that holds, the newest first"
+    )
+    database_is_own: bool = Field(
+        default=False,
+        description="the login in LEARNLOOP_DSN is its server's superuser: this process gives it a login for each line",
     )
     nats_url: str | None = Field(
         default=None,
@@ -72,9 +80,12 @@ class Config(BaseModel):
     nats_tenants_user: str = Field(
         default="learnloop-tenants", description="the data plane's user in the tenants' account, same password"
     )
-    nats_password: SecretStr | None = None
+    nats_password: SecretStr | None = Field(
+        default=None, description="a line for each that holds, the newest first, each of a user of its own"
+    )
     nats_issuer_key: SecretStr | None = Field(
-        default=None, description="32 random bytes in Base64; absent: NATS does not ask here who may publish what"
+        default=None,
+        description="lines of 32 random bytes in Base64; absent: NATS does not ask here who may publish what",
     )
     pseudonym_key: SecretStr | None = Field(
         default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
@@ -315,7 +326,14 @@ class Config(BaseModel):
         if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
         if config.database_password is not None:
-            config = config.model_copy(update=_completed(config.dsn, config.database_password))
+            whole = _completed(config.dsn, config.database_password, "DATABASE_PASSWORD")
+            config = config.model_copy(update={"dsn": whole, "owner_dsn": config.dsn})
+        if config.database_is_own and config.database_password is None:
+            raise ConfigError(f"{PREFIX}DATABASE_IS_OWN: takes {PREFIX}DATABASE_PASSWORD; set it")
+        if config.nats_password is not None:
+            _lines(config.nats_password, "NATS_PASSWORD")
+        if config.admin_dsn is not None and config.admin_password is not None:
+            _lines(config.admin_password, "ADMIN_PASSWORD")
         if bool(config.tls_signer_certificate) != bool(config.tls_signer_key):
             raise ConfigError(f"{PREFIX}TLS_SIGNER_CERTIFICATE and {PREFIX}TLS_SIGNER_KEY: set both, or neither")
         if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
@@ -323,12 +341,15 @@ class Config(BaseModel):
         return config
 
 
-def _completed(dsn: SecretStr, passwords: SecretStr) -> dict[str, SecretStr]:
+def _completed(dsn: SecretStr, passwords: SecretStr, name: str) -> SecretStr:
+    return SecretStr(with_password(dsn.get_secret_value(), _lines(passwords, name)))
+
+
+def _lines(secret: SecretStr, name: str) -> KeyLines:
     try:
-        whole = with_password(dsn.get_secret_value(), KeyLines.parse(passwords.get_secret_value()))
+        return KeyLines.parse(secret.get_secret_value())
     except ValueError as error:
-        raise ConfigError(f"{PREFIX}DATABASE_PASSWORD {error}") from None
-    return {"dsn": SecretStr(whole), "owner_dsn": dsn}
+        raise ConfigError(f"{PREFIX}{name} {error}") from None
 
 
 def _read(variable: str, path: str) -> str:

@@ -1,4 +1,4 @@
-"""One login for each password that holds, so that a new one opens the database before the old one ends."""
+"""One login for each password that holds, so that a new one opens a store before the old one ends."""
 
 from hashlib import sha256
 from urllib.parse import quote, unquote, urlsplit
@@ -11,11 +11,24 @@ def login_of(login: str, password: str) -> str:
     return f"{login}_{sha256(password.encode()).hexdigest()[:8]}"
 
 
+def logins_of(login: str, passwords: KeyLines) -> dict[str, str]:
+    """All logins with their passwords: `login` itself has the oldest, for who has no other yet knows that one."""
+    return {login: passwords.values[-1], **{login_of(login, value): value for value in passwords.values}}
+
+
+def newest_login(login: str, passwords: KeyLines) -> tuple[str, str]:
+    """Who to be, and by which password. While there are several, each is of a login of its own."""
+    password = passwords.values[0]
+    return (login if len(passwords.values) == 1 else login_of(login, password)), password
+
+
 def with_password(dsn: str, passwords: KeyLines) -> str:
-    """The address with its login's password. While there are several, each is of a login of its own, so that the new
-    one opens the database before the old one ends."""
+    """The address with its login's newest password."""
+    return with_login(dsn, *newest_login(unquote(urlsplit(dsn).username or ""), passwords))
+
+
+def with_login(dsn: str, login: str, password: str) -> str:
+    """The address with another login."""
     parts = urlsplit(dsn)
-    login, password = unquote(parts.username or ""), passwords.values[0]
-    name = login if len(passwords.values) == 1 else login_of(login, password)
     host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{quote(name, safe='')}:{quote(password, safe='')}@{host}").geturl()
+    return parts._replace(netloc=f"{quote(login, safe='')}:{quote(password, safe='')}@{host}").geturl()

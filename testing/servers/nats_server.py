@@ -41,6 +41,12 @@ class Nats:
                 time.sleep(0.02)
         raise AssertionError("nats-server did not start")
 
+    def replace(self, more: str) -> None:
+        """The same server with other lines of configuration."""
+        self.kill()
+        self._more = more
+        self.start()
+
     def kill(self) -> None:
         """By SIGKILL. Does nothing when it is dead already."""
         if self._process is not None:

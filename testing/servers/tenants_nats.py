@@ -7,7 +7,7 @@ import nats
 from nats.aio.client import Client
 
 from learnloop_api import names
-from learnloop_dataplane.nats import issuer_config
+from learnloop_dataplane.nats import server_config
 
 ROOT = Path(__file__).parents[2]
 SEED = base64.b64encode(bytes(range(32))).decode()
@@ -15,14 +15,15 @@ PASSWORD = "known"
 LOGIN = {"nats_user": "learnloop", "nats_password": PASSWORD, "nats_issuer_key": SEED}
 
 
-def accounts(directory: Path) -> str:
-    """The part of the chart's configuration under test, with the issuer as the init container writes it."""
-    key, conf = directory / "key", directory / "issuer.conf"
-    key.write_text(SEED)
-    assert issuer_config.main([str(key), str(conf)]) == 0
+def accounts(directory: Path, *, keys: str = SEED, passwords: str = PASSWORD) -> str:
+    """The part of the chart's configuration under test, with issuer and users as the init container writes them."""
+    key, password, conf = directory / "key", directory / "password", directory / "issuer.conf"
+    key.write_text(keys)
+    password.write_text(passwords)
+    assert server_config.main([str(key), str(conf), f"--passwords={password}"]) == 0
     template = (ROOT / "charts/learnloop/templates/nats/_config.tpl").read_text()
     chart = template.split("nats.conf: |\n")[1].split("{{- end -}}")[0]
-    return conf.read_text() + chart[chart.index("  accounts {") :].replace("$NATS_PASSWORD", PASSWORD)
+    return conf.read_text() + chart[chart.index("  accounts {") :]
 
 
 async def connected(

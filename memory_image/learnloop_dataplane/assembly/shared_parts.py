@@ -1,8 +1,10 @@
 """What several groups of parts need: the stores, the figures, the background work and who waits for it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.audit.trusted_keys import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
@@ -40,7 +42,12 @@ class SharedParts:
         self.config = config
         self.metrics = Metrics()
         days = config.retention_days
-        self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size, retention_days=days)
+        self.db = Database(
+            config.dsn.get_secret_value(),
+            pool_size=config.pool_size,
+            retention_days=days,
+            first=_logins(config) if config.database_is_own else None,
+        )
         self.background = Background(self.metrics, self.db.ready)
         self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
         keys = config.encryption_keys
@@ -82,6 +89,15 @@ class SharedParts:
 
 
 # What talks to the API server (httpx) or to NATS is imported where a setting has it talk.
+def _logins(config: Config) -> Callable[[], Awaitable[None]]:
+    from learnloop_dataplane.postgres.logins.superuser import keep
+
+    assert config.owner_dsn, "Config.from_env refuses it without a password"
+    assert config.database_password
+    lines = KeyLines.parse(config.database_password.get_secret_value())
+    return partial(keep, config.owner_dsn.get_secret_value(), lines)
+
+
 def _kube(config: Config) -> "KubeApi":
     from learnloop_dataplane.kubernetes.api_client import KubeApi
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.making import begin, finish
@@ -21,6 +22,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.successive_logins import with_password
 
 READY_SECONDS = 60.0
 
@@ -48,7 +50,11 @@ def main(arguments: list[str]) -> int:
 async def _run(config: Config, options: argparse.Namespace) -> dict[str, Any]:
     folder = Folder(options.folder)
     blobs = open_blobs(config.artifacts)
-    dsn = (config.admin_dsn or config.dsn).get_secret_value()
+    dsn = config.dsn.get_secret_value()
+    if config.admin_dsn is not None:
+        dsn = config.admin_dsn.get_secret_value()
+        if config.admin_password is not None:
+            dsn = with_password(dsn, KeyLines.parse(config.admin_password.get_secret_value()))
     if options.verb == "check":
         from learnloop_dataplane.postgres.migrate import migrate
 

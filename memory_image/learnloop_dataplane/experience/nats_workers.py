@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from nats.js.api import ConsumerConfig
 
 from learnloop_api import names
+from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
@@ -43,8 +44,9 @@ class NatsSide:
         cipher: StepCipher,
     ) -> None:
         self._cipher = cipher
-        issuer = config.nats_issuer_key
-        callout = AuthCallout(auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
+        keys = config.nats_issuer_key
+        issuers = [Issuer(seed_from(key)) for key in KeyLines.parse(keys.get_secret_value()).values] if keys else []
+        callout = AuthCallout(auth, issuers) if issuers else None
         relay, consumers = Relay(metrics, rate), TenantConsumers(metrics)
         self.bus = Bus(config, Tenants(config, callout, relay, consumers) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})

@@ -11,6 +11,7 @@ import base64
 import binascii
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -28,6 +29,8 @@ ACCOUNT = "TENANTS"
 """Of the server's configuration: it has no JetStream; what is published there reaches `relay` and `consumers` alone."""
 ACCOUNT_PREFIX = b"\x00"  # an nkey that begins with A
 MAX_REQUEST_BYTES = 2**16
+ISSUER_TAG = "issuer:"
+"""Begins the tag by which a server says whose word it takes."""
 # A connection is looked at again when its token would be: the kubelet has given the pod a newer one by then.
 MAX_SECONDS = 3600
 PUBLISHED = (names.SUBJECT_TRAJECTORY, names.SUBJECT_TRAINING_REQUEST)
@@ -57,9 +60,11 @@ class Issuer:
 class AuthCallout:
     """Answers the server's questions, beside other replicas that do the same."""
 
-    def __init__(self, authenticator: Authenticator, issuer: Issuer) -> None:
+    def __init__(self, authenticator: Authenticator, issuers: Sequence[Issuer]) -> None:
+        """`issuers`: the newest first. While they follow one another each server is answered by the one it names."""
         self._authenticator = authenticator
-        self._issuer = issuer
+        self._issuers = {issuer.name: issuer for issuer in issuers}
+        self._newest = issuers[0]
 
     async def listen(self, client: Client) -> None:
         """From now on, also after a reconnection."""
@@ -67,23 +72,29 @@ class AuthCallout:
 
     async def _answer(self, message: Msg) -> None:
         try:
-            user, server, token = read_request(message.data)
+            user, server, token, tags = read_request(message.data)
         except ValueError as error:
             log.warning("NATS asks in a way nobody understands: %s", error)
             return
         answer: dict[str, Any] = {"type": "authorization_response", "version": 2}
+        issuer = self._believed(tags)
         try:
             identity = await self._authenticator.identify(f"Bearer {token}", None)
         except ApiError as error:
             log.info("NATS: a client is refused: %s", error)
             answer["error"] = str(error)[:300]
         else:
-            answer["jwt"] = self._issuer.token(user_claims(user, identity))
-        await message.respond(self._issuer.token({"sub": user, "aud": server, "nats": answer}).encode())
+            answer["jwt"] = issuer.token(user_claims(user, identity))
+        await message.respond(issuer.token({"sub": user, "aud": server, "nats": answer}).encode())
+
+    def _believed(self, tags: Sequence[str]) -> Issuer:
+        """Whose word the server takes; servers write their tags in small letters."""
+        named = {tag.removeprefix(ISSUER_TAG).upper() for tag in tags if tag.startswith(ISSUER_TAG)}
+        return next((issuer for name, issuer in self._issuers.items() if name in named), self._newest)
 
 
-def read_request(data: bytes) -> tuple[str, str, str]:
-    """The key the client is to be known by, the server's id, and the token the client sent.
+def read_request(data: bytes) -> tuple[str, str, str, tuple[str, ...]]:
+    """The key the client is to be known by, the server's id, the token the client sent, and the server's tags.
 
     The signature is not checked: only the server itself may publish on `$SYS`, and an answer is of use to it alone.
 
@@ -97,7 +108,8 @@ def read_request(data: bytes) -> tuple[str, str, str]:
         claims = orjson.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["nats"]
         options = claims["connect_opts"]
         token = options.get("auth_token") or options.get("pass") or ""
-        return str(claims["user_nkey"]), str(claims["server_id"]["id"]), str(token)
+        server = claims["server_id"]
+        return str(claims["user_nkey"]), str(server["id"]), str(token), tuple(map(str, server.get("tags") or ()))
     except (IndexError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(repr(error)[:200]) from None
 

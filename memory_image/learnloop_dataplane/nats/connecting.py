@@ -6,8 +6,10 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
+from learnloop_api.key_lines import KeyLines
 from learnloop_api.tls.contexts import client_context
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.successive_logins import newest_login
 
 log = logging.getLogger(__name__)
 OLDEST = (2, 12)
@@ -30,7 +32,10 @@ async def connected(config: Config, user: str | None) -> Client:
     """
     options: dict[str, Any] = {}
     if user:
-        options = {"user": user, "password": config.nats_password.get_secret_value() if config.nats_password else ""}
+        name, password = user, ""
+        if config.nats_password:
+            name, password = newest_login(user, KeyLines.parse(config.nats_password.get_secret_value()))
+        options = {"user": name, "password": password}
     client = await nats.connect(
         (config.nats_url or "").split(","),
         name="learnloop-memory",

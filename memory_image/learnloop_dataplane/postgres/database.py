@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,8 +38,17 @@ KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
 class Database:
     """PostgreSQL, migrated and pooled. `start` returns at once and keeps trying until the database answers."""
 
-    def __init__(self, dsn: str, *, pool_size: int = 10, retention_days: int = 30) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        pool_size: int = 10,
+        retention_days: int = 30,
+        first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`first` is done before the first connection, again until it can be."""
         self._dsn = dsn
+        self._first = first
         self._retention_days = retention_days
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
@@ -144,6 +153,8 @@ class Database:
         delay = 0.2
         while True:
             try:
+                if self._first:
+                    await self._first()
                 await _upgrade(self._dsn)
                 pool = await asyncpg.create_pool(
                     self._dsn,

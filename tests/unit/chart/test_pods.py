@@ -104,7 +104,11 @@ def test_volumes_and_mounts_agree(release: Release) -> None:
         spec = item["spec"]["template"]["spec"]
         claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
         volumes = {volume["name"] for volume in spec.get("volumes", [])}
-        mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
+        mounted = {
+            mount["name"]
+            for container in containers(item["spec"]["template"])
+            for mount in container.get("volumeMounts", ())
+        }
         assert mounted == volumes | claims, item["metadata"]["name"]
         assert not volumes & claims, item["metadata"]["name"]
 

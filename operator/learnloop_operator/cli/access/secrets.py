@@ -34,6 +34,8 @@ class Secrets(Protocol):
 
     def restart(self, kind: str, name: str, seconds: float) -> bool: ...
 
+    def pods(self, kind: str, name: str) -> int | None: ...
+
     def environment(self, name: str) -> dict[str, str | Reference] | None: ...
 
 
@@ -92,21 +94,37 @@ class KubernetesSecrets:
         time.sleep(float(found().spec.template.spec.termination_grace_period_seconds or 0))
         return True
 
+    def pods(self, kind: str, name: str) -> int | None:
+        """How many a Deployment or StatefulSet has to have; None: there is none."""
+        found = self._found(kind, name)
+        return None if found is None else int(found.spec.replicas or 0)
+
     def environment(self, name: str) -> dict[str, str | Reference] | None:
         """What the containers of a Deployment have, by variable, as values or where those lie; None: there is none."""
+        found = self._found("Deployment", name)
+        if found is None:
+            return None
+        pod = found.spec.template.spec
+        have: dict[str, str | Reference] = {}
+        for variable in (item for one in [*(pod.init_containers or ()), *pod.containers] for item in one.env or ()):
+            secret = variable.value_from.secret_key_ref if variable.value_from else None
+            have[variable.name] = Reference(secret.name, secret.key) if secret else variable.value or ""
+        return have
+
+    def _found(self, kind: str, name: str) -> Any:
+        """None: there is none."""
+        read = {
+            "Deployment": self._apps.read_namespaced_deployment,
+            "StatefulSet": self._apps.read_namespaced_stateful_set,
+        }[kind]
         try:
-            found = self._apps.read_namespaced_deployment(name, self.namespace, _request_timeout=SECONDS)
+            return read(name, self.namespace, _request_timeout=SECONDS)
         except ApiException as error:
             if error.status == 404:
                 return None
             raise refused(error) from error
         except HTTPError as error:
             raise unreachable(error) from error
-        have: dict[str, str | Reference] = {}
-        for variable in (item for container in found.spec.template.spec.containers for item in container.env or ()):
-            secret = variable.value_from.secret_key_ref if variable.value_from else None
-            have[variable.name] = Reference(secret.name, secret.key) if secret else variable.value or ""
-        return have
 
 
 def rolled(found: Any) -> bool:

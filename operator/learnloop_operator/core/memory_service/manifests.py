@@ -10,7 +10,6 @@ from learnloop_operator.core.memory_service import models
 from learnloop_operator.core.memory_service.snapshot import (
     AUDIT_KEY,
     DATABASE,
-    DSN_KEY,
     PASSWORD_KEY,
     MemoryServiceSnapshot,
 )
@@ -30,12 +29,7 @@ BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets
 
 
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
-    """The Secret, made once: the password and the address that contains it."""
-    address = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
-    data = {
-        PASSWORD_KEY: world.fresh_password,
-        DSN_KEY: f"postgresql://{DATABASE}:{world.fresh_password}@{address}",
-    }
+    """The Secret with the password, made once. `kubectl learnloop rotate memory-password` writes a line before it."""
     labels = world.labels(POSTGRES)
     return child(
         world.object,
@@ -44,7 +38,7 @@ def credentials(world: MemoryServiceSnapshot) -> Manifest:
         name=world.credentials_name,
         labels=labels,
         type="Opaque",
-        stringData=data,
+        stringData={PASSWORD_KEY: world.fresh_password},
     )
 
 
@@ -125,10 +119,8 @@ def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name:
 
 
 def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
-    own = world.spec.dsn_secret_ref
-    source = {"name": own.name, "key": own.key} if own else {"name": world.credentials_name, "key": DSN_KEY}
     env: dict[str, Any] = {
-        "LEARNLOOP_DSN": {"secretKeyRef": source},
+        **_database(world),
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
         names.ENV_PROBES_PORT: str(names.PORT_PROBES),
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
@@ -185,6 +177,17 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         service_account=world.server_name,
         volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
     )
+
+
+def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
+    """The environment that says where PostgreSQL is, and as whom to come."""
+    if own := world.spec.dsn_secret_ref:
+        return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
+    return {
+        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}",
+        "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": world.credentials_name, "key": PASSWORD_KEY}},
+        "LEARNLOOP_DATABASE_IS_OWN": "true",
+    }
 
 
 def _limit(limit: MemoryLimit | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.tuning.value_objects import named_value
 
-PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
+PASSWORD_KEY, AUDIT_KEY = "postgres-password", "audit-key"
 DATABASE = "learnloop"
 
 

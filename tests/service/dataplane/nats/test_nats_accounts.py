@@ -9,7 +9,7 @@ import nats
 import pytest
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.nats import issuer_config
+from learnloop_dataplane.nats import server_config
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.streams import TRAJECTORIES
 from testing.servers.nats_server import Nats
@@ -88,7 +88,7 @@ async def test_streams_that_were_made_before_there_were_accounts_are_kept(tmp_pa
     key, conf = tmp_path / "key", tmp_path / "issuer.conf"
     more = accounts(tmp_path)
     for _ in range(2):  # the second time there is nothing to move
-        assert issuer_config.main([str(key), str(conf), str(directory)]) == 0
+        assert server_config.main([str(key), str(conf), str(directory)]) == 0
         server = Nats(directory, port, more=more).start()
         client = await nats.connect(server.url, user="learnloop", password=PASSWORD)
         assert (await client.jetstream().stream_info(TRAJECTORIES)).state.messages == 5

@@ -150,10 +150,10 @@ def test_cloudnativepg_runs_postgresql_with_our_certificates_and_an_ordinary_log
     assert "cnpg.io/reload" in release.one("Secret", "learnloop-tls-postgres")["metadata"]["labels"]
     data = pod(release, "Deployment", "learnloop-data")
     environment = {item["name"]: item.get("value", item.get("valueFrom")) for item in data["initContainers"][0]["env"]}
-    assert environment["POSTGRES_PASSWORD"] == {
+    assert environment["LEARNLOOP_ADMIN_PASSWORD"] == {
         "secretKeyRef": {"name": "learnloop-postgres-superuser", "key": "password"}
     }
-    assert environment["LEARNLOOP_ADMIN_DSN"].startswith(f"postgresql://postgres:$(POSTGRES_PASSWORD)@{HOST}:5432/")
+    assert environment["LEARNLOOP_ADMIN_DSN"].startswith(f"postgresql://postgres@{HOST}:5432/")
     assert f"@{HOST}:5432/learnloop?sslmode=verify-full" in release.environment("learnloop-data")["LEARNLOOP_DSN"]
     assert HOST in repr(pod(release, "Deployment", "learnloop-operator")["initContainers"][0]["env"]), (
         "in the certificate"

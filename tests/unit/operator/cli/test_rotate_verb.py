@@ -23,9 +23,18 @@ class Installation:
     def __init__(self, value: str = "old") -> None:
         self.value, self.version, self.place, self.seen = value, 1, ("", "", ""), list[str]()
         self.exists = True
+        self.replaced: list[str] = []
+        self.workloads = {
+            ("Deployment", "learnloop-data"): 1,
+            ("StatefulSet", "learnloop-nats-cluster"): 3,
+            ("Deployment", "mem-memory"): 1,
+        }
         self.variables: dict[str, str | Reference] = {
             "LEARNLOOP_DATABASE_PASSWORD_FILE": "/run/credentials/database-password",
             "LEARNLOOP_ENCRYPTION_KEYS": Reference("learnloop-credentials", "encryption-keys"),
+            "LEARNLOOP_ADMIN_PASSWORD": Reference("learnloop-credentials", "postgres-password"),
+            "LEARNLOOP_NATS_PASSWORD_FILE": "/run/credentials/nats-password",
+            "LEARNLOOP_NATS_ISSUER_KEY_FILE": "/run/credentials/nats-issuer-key",
         }
 
     def secrets(self, namespace: str) -> "Installation":
@@ -41,13 +50,17 @@ class Installation:
         self.value, self.version = value, self.version + 1
 
     def restart(self, kind: str, name: str, seconds: float) -> bool:
-        assert (kind, name) == ("Deployment", "learnloop-data")
+        assert (kind, name) in self.workloads
         self.seen.append(self.value)
+        self.replaced.append(name)
         return self.exists
 
+    def pods(self, kind: str, name: str) -> int | None:
+        return self.workloads.get((kind, name)) if self.exists else None
+
     def environment(self, name: str) -> dict[str, str | Reference] | None:
-        assert name == "learnloop-data"
-        return self.variables if self.exists else None
+        assert ("Deployment", name) in self.workloads
+        return self.variables
 
 
 def said(cluster: Installation, *arguments: str) -> str:
@@ -181,6 +194,59 @@ def test_a_second_argument_of_the_installations_own_and_another_releases_name_ar
     assert cluster.value == "old", "nothing is written before the installation is found"
 
 
-def test_whatever_the_installation_makes_is_known_to_the_verb_or_to_the_documentation() -> None:
-    by_hand = {"postgres-password", "nats-password", "nats-issuer-key"}
-    assert set(KEYS) - set(rotate.KINDS) == by_hand
+def test_whatever_the_installation_makes_is_known_to_the_verb() -> None:
+    assert set(KEYS) <= set(rotate.KINDS)
+
+
+def test_servers_of_nats_know_a_password_before_the_data_plane_comes_by_it() -> None:
+    cluster = Installation()
+    assert "the old value holds no longer" in said(cluster, "nats-password")
+    assert cluster.replaced == ["learnloop-nats-cluster", "learnloop-data"] * 2
+    new = KeyLines.parse(cluster.value).values[0]
+    assert cluster.seen == [f"{new}\nold"] * 2 + [new] * 2
+
+
+def test_the_data_plane_knows_an_issuer_before_a_server_of_nats_believes_it() -> None:
+    cluster = Installation("old")
+    said(cluster, "nats-issuer-key")
+    assert cluster.replaced == ["learnloop-data", "learnloop-nats-cluster", "learnloop-data"]
+    new = cluster.value
+    assert cluster.seen == [f"old\n{new}", f"{new}\nold", new]
+    assert len(base64.b64decode(new)) == 32
+
+
+def test_the_secrets_of_a_memory_service_are_its_own_and_its_pods_are_replaced() -> None:
+    cluster = Installation()
+    with pytest.raises(CommandError, match="name the MemoryService"):
+        said(cluster, "memory-password")
+    cluster.variables = {"LEARNLOOP_DATABASE_PASSWORD": Reference("mem-postgres", "postgres-password")}
+    said(cluster, "memory-password", "mem")
+    assert cluster.place == ("team-a", "mem-postgres", "postgres-password")
+    assert (cluster.replaced, len(KeyLines.parse(cluster.seen[0]).values)) == (["mem-memory"] * 2, 2)
+    cluster.variables = {"LEARNLOOP_AUDIT_KEY": Reference("mem-audit", "audit-key")}
+    said(cluster, "memory-audit-key", "mem")
+    assert cluster.place == ("team-a", "mem-audit", "audit-key")
+    assert KeyLines.parse(cluster.value).current() == cluster.seen[1], "the old one signs until all know the new one"
+    cluster.variables = {}
+    with pytest.raises(CommandError, match=r"spec\.dsnSecretRef"):
+        said(cluster, "memory-password", "mem")
+
+
+@pytest.mark.parametrize("secret", ["postgres-password", "nats-password", "nats-issuer-key", "memory-password"])
+def test_a_value_that_ends_by_itself_is_not_taken_from_pods_that_need_it(secret: str) -> None:
+    cluster = Installation("new\nold")
+    of = ["mem"] if secret.startswith("memory") else []
+    with pytest.raises(CommandError, match="ends by itself"):
+        said(cluster, secret, *of, "--forget")
+    cluster.workloads = dict.fromkeys(cluster.workloads, 0)
+    with pytest.raises(CommandError, match="runs no pod"):
+        said(cluster, secret, *of)
+    assert cluster.value == "new\nold"
+
+
+def test_a_superuser_that_cloudnativepg_made_is_not_rotated_here() -> None:
+    cluster = Installation()
+    cluster.variables["LEARNLOOP_ADMIN_PASSWORD"] = Reference("learnloop-postgres-superuser", "password")
+    with pytest.raises(CommandError, match="Secret learnloop-postgres-superuser"):
+        said(cluster, "postgres-password")
+    assert cluster.value == "old"

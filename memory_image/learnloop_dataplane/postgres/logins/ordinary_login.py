@@ -13,14 +13,15 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from learnloop_api.key_lines import KeyLines
+from learnloop_dataplane.postgres.logins.by_password import LOCK, set_logins
+from learnloop_dataplane.postgres.logins.superuser import keep
 from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
-from learnloop_dataplane.successive_logins import login_of
+from learnloop_dataplane.successive_logins import with_password
 
 WAIT_SECONDS = 240.0
 """For a server that is on its way."""
 PAUSE_SECONDS = 2.0
-_LOCK = 0x6C6F6769
 _OWN = (
     # Neither what an extension brings nor a sequence that follows its table. Tables of other roles are left alone.
     """
@@ -56,26 +57,6 @@ _OWN = (
     WHERE r.rolname = current_user AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
     """,
 )
-_SECOND = """
-DO $$
-DECLARE login text := current_setting('learnloop.login');
-    second text := current_setting('learnloop.second'); BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = second) THEN
-        EXECUTE format('CREATE ROLE %I', second);
-    END IF;
-    EXECUTE format(
-        'ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS PASSWORD %L',
-        second, current_setting('learnloop.password'));
-    EXECUTE format('GRANT %I TO %I', login, second);
-    -- What it makes belongs to the owner of everything else.
-    EXECUTE format('ALTER ROLE %I SET role = %I', second, login);
-END $$
-"""
-_OTHERS = """
-SELECT quote_ident(m.rolname) FROM pg_roles m JOIN pg_auth_members a ON a.member = m.oid
-    JOIN pg_roles o ON o.oid = a.roleid
-WHERE o.rolname = $1 AND m.rolname ~ ('^' || o.rolname || '_[0-9a-f]{8}$') AND m.rolname <> ALL($2::text[])
-"""
 _ROLE = """
 DO $$
 DECLARE login text := current_setting('learnloop.login'); BEGIN
@@ -87,11 +68,17 @@ DECLARE login text := current_setting('learnloop.login'); BEGIN
         login, current_setting('learnloop.password'));
 END $$
 """
-"""The password is in a setting of the transaction: the text of a statement is logged where it fails."""
 log = logging.getLogger(__name__)
 
 
-async def prepare(admin: str, dsn: str, passwords: KeyLines | None = None, *, seconds: float = WAIT_SECONDS) -> None:
+async def prepare(
+    admin: str,
+    dsn: str,
+    passwords: KeyLines | None = None,
+    *,
+    admin_passwords: KeyLines | None = None,
+    seconds: float = WAIT_SECONDS,
+) -> None:
     """Migrates as the administrator, and gives the login of `dsn` its password and the database.
 
     Safe to run again, and from several processes at once.
@@ -100,6 +87,7 @@ async def prepare(admin: str, dsn: str, passwords: KeyLines | None = None, *, se
         admin: postgresql:// of a superuser, of the same database.
         dsn: postgresql:// of the login that the data plane works as.
         passwords: all that hold, the newest first; left out, the one in `dsn`.
+        admin_passwords: the same of the superuser, which gets a login for each; left out, the one in `admin`.
         seconds: for a server that does not answer yet.
 
     Raises:
@@ -112,11 +100,13 @@ async def prepare(admin: str, dsn: str, passwords: KeyLines | None = None, *, se
     if passwords is None and not given:
         raise ValueError(f"LEARNLOOP_DSN: names no password of {login!r}: add it, or set LEARNLOOP_DATABASE_PASSWORD")
     passwords = passwords or KeyLines.parse(given)
-    await _answers(admin, seconds)
+    await _answers(admin, admin_passwords, seconds)
+    if admin_passwords:
+        admin = with_password(admin, admin_passwords)
     await migrate(admin)
     connection = await asyncpg.connect(admin, timeout=10, command_timeout=600)
     try:
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         async with connection.transaction():
             await _hand_over(connection, login, passwords)
     finally:
@@ -124,16 +114,7 @@ async def prepare(admin: str, dsn: str, passwords: KeyLines | None = None, *, se
 
 
 async def _hand_over(connection: Any, login: str, passwords: KeyLines) -> None:
-    settings = "SELECT set_config('learnloop.login', $1, true), set_config('learnloop.password', $2, true)"
-    await connection.execute(settings, login, passwords.values[-1])  # the oldest: who has no other yet knows it
-    await connection.execute(_ROLE)
-    for password in passwords.values:
-        second = "SELECT set_config('learnloop.password', $1, true), set_config('learnloop.second', $2, true)"
-        await connection.execute(second, password, login_of(login, password))
-        await connection.execute(_SECOND)
-    hold = [login_of(login, password) for password in passwords.values]
-    for row in await connection.fetch(_OTHERS, login, hold):
-        await connection.execute(f"DROP ROLE {row[0]}")
+    await set_logins(connection, login, passwords, _ROLE)
     quoted = await connection.fetchval("SELECT quote_ident($1)", login)
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     await connection.execute(f"GRANT {SERVICE_ROLE} TO {quoted}")
@@ -147,12 +128,15 @@ async def _hand_over(connection: Any, login: str, passwords: KeyLines) -> None:
         log.info("%d objects of the database belong to the login %s now", handed, login)
 
 
-async def _answers(dsn: str, seconds: float) -> None:
-    """Returns when somebody may connect."""
+async def _answers(dsn: str, passwords: KeyLines | None, seconds: float) -> None:
+    """Returns when the administrator may connect."""
     until = time.monotonic() + seconds
     while True:
         try:
-            await (await asyncpg.connect(dsn, timeout=5)).close()
+            if passwords:
+                await keep(dsn, passwords)
+            else:
+                await (await asyncpg.connect(dsn, timeout=5)).close()
             return
         except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.InvalidPasswordError) as error:
             if time.monotonic() > until:

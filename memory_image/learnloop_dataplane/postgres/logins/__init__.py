@@ -1,0 +1,1 @@
+"""Who may connect to PostgreSQL, and by which passwords."""
