@@ -39,7 +39,7 @@ DATA_URL = f"https://learnloop-data.{SYSTEM}.svc:8080"
 HOME = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM}}}
 NETWORK = WorkloadNetwork((HOME,), api_server_ports=(443, 6443))
 IMAGES = {part: f"registry.example.com/learnloop/{part}:0.1.0" for part in ("memory", "serving", "trainer")}
-POSTGRES = "registry.example.com/pgvector/pgvector:pg17"
+POSTGRES = "registry.example.com/pgvector/pgvector:0.8.6-pg17"
 MODEL_SERVERS = {
     "vllm": "registry.example.com/vllm/vllm-openai:v0.11.0",
     "llama.cpp": "registry.example.com/ggml-org/llama.cpp:server-b6700",

@@ -22,6 +22,7 @@ from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
 from learnloop_dataplane.task_rewards.calculation import Calculator
+from learnloop_dataplane.task_rewards.evaluation_rounds import EvaluationRounds
 from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
@@ -78,6 +79,7 @@ class ExperienceParts:
         sandbox = open_sandbox(shared)
         self.calculator = Calculator(db, self._judge, self.credits, sandbox, self._scorers)
         self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
+        self._evaluation_rounds = EvaluationRounds(db.namespaces, self._evaluate)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
@@ -86,7 +88,7 @@ class ExperienceParts:
         """Begins the background work that is not done where something arrives."""
         # Beside the other work: a judge may take a minute.
         again = self._shared.background.repeat
-        again(lambda: self._shared.everywhere(self._evaluations.run), "evaluations", pause=EVALUATION_SECONDS)
+        again(self._evaluation_rounds.begin, "evaluations", pause=EVALUATION_SECONDS)
         if self._shipper is not None:
             self._shared.background.repeat(self._ship, "warehouse", pause=SHIP_SECONDS)
 
@@ -101,9 +103,13 @@ class ExperienceParts:
 
     async def close(self) -> None:
         """Hangs up."""
+        await self._evaluation_rounds.close()
         await self._scorers.close()
         if self._judge is not None:
             await self._judge.close()
+
+    async def _evaluate(self, namespace: str) -> None:
+        await self._shared.background.attempt(self._evaluations.run, namespace)
 
     async def _ship(self) -> None:
         """Beside the other work, so that a warehouse that does not answer delays nothing else."""

@@ -6,6 +6,7 @@ at most; then its measurement is missing, and the reward's confidence is lower.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,8 @@ PAGE = 50
 MOST_PAGES = 20
 """Of one agent in one pass; what is left waits for the next."""
 AT_ONCE = 4
+TURN_SECONDS = 20.0
+"""For one namespace: no score is begun later. What is left waits until all others had their turn."""
 GIVE_UP_SECONDS = 900.0
 _UNSCORED = """
 SELECT t.trajectory_id, t.seq, t.agent_id, t.task, t.success, t.steps, t.outcome_values, r.result,
@@ -87,18 +90,18 @@ class EvaluationWorker:
         Raises:
             Unavailable: PostgreSQL does not answer; the rest stays pending.
         """
-        kept = 0
+        kept, until = 0, time.monotonic() + TURN_SECONDS
         for whose in await waiting(self._db, namespace):
             policy = await self._policies.get(namespace, whose.policy, whose.revision)
             components = [item for item in policy.spec.components if item.evaluator] if policy else []
             if policy and components:
-                kept += await self._score_agent(namespace, whose, policy, components)
+                kept += await self._score_agent(namespace, whose, policy, components, until)
         if kept:
             self._arrived(namespace)
         return kept
 
     async def _score_agent(
-        self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent]
+        self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent], until: float
     ) -> int:
         kept, after = 0, -1
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
@@ -112,10 +115,14 @@ class EvaluationWorker:
                 break
             after = rows[-1]["seq"]
             done = await asyncio.gather(
-                *(self._score(namespace, policy, item, row, tools, places) for row in rows for item in components)
+                *(
+                    self._score(namespace, policy, item, row, tools, places, until)
+                    for row in rows
+                    for item in components
+                )
             )
             kept += sum(done)
-            if len(rows) < PAGE:
+            if len(rows) < PAGE or time.monotonic() >= until:
                 break
         return kept
 
@@ -127,10 +134,13 @@ class EvaluationWorker:
         row: Any,
         tools: Tools,
         places: asyncio.Semaphore,
+        until: float,
     ) -> bool:
         if component.evaluator is None or component.name in row["done"]:
             return False
         async with places:
+            if time.monotonic() >= until:
+                return False
             try:
                 found = await score(component.evaluator, case_of(row), tools)
             except Unavailable as error:

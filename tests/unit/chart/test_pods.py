@@ -132,7 +132,7 @@ def test_images_come_from_the_registry_that_is_named(render: Render) -> None:
     assert images == {
         "registry.example.com/mirror/learnloop/operator:0.1.0",
         "registry.example.com/mirror/learnloop/memory:0.1.0",
-        "registry.example.com/mirror/pgvector/pgvector:pg17",
+        "registry.example.com/mirror/pgvector/pgvector:0.8.6-pg17",
         "registry.example.com/mirror/nats:2.15.1-alpine",
         "registry.example.com/mirror/prom/prometheus:v2.53.5",
     }

@@ -19,8 +19,8 @@ IMAGES = {"NATS": "nats", "PostgreSQL": "postgres", "Prometheus": "prometheus"}
 
 
 def number(text: str) -> str:
-    """`2.15.1` of `2.15.1-alpine`, of `pg17`, of `v2.53.5`."""
-    found = re.search(r"[0-9]+(\.[0-9]+)*", text)
+    """`2.15.1` of `2.15.1-alpine`, `17` of `0.8.6-pg17`, `2.53.5` of `v2.53.5`."""
+    found = re.search(r"(?<=pg)[0-9]+", text) or re.search(r"[0-9]+(\.[0-9]+)*", text)
     assert found, text
     return found[0]
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from learnloop_dataplane.task_rewards import evaluation_worker
 
 from ..conftest import Api, eventually, running, settings, trajectory
 
@@ -203,3 +206,46 @@ async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_g
             await connection.execute("UPDATE agents SET since = now() - interval '2 hours' WHERE name = 'judged'")
         second = (await _rewards(api, "judged", 2))[-1]
         assert (second["trajectory_id"], second["confidence"]) == ("judged-2", 0.0)
+
+
+async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers never come. Last of this file: what waits here would ask every later judge."""
+    asked: list[float] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(time.monotonic())
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(evaluation_worker, "TURN_SECONDS", 2.0)
+    judged = {"components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]}
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1#wise"
+    async with running(**settings(dsn, tmp_path, judge=url)) as api:
+        assert api.plane.experience._judge
+        api.plane.experience._judge._seconds = 20.0
+        await _use(api, "slow", judged)
+        for number in range(30):
+            await _play(api, f"slow-{number}", "slow", output="x", expected="y")
+
+        async def begun() -> bool:
+            return bool(asked)
+
+        await eventually(begun)
+        path, body = "/api/v1/rewards/policies/quick/revisions/r1", {"components": [ANSWER | {"weight": 1}]}
+        await api.call("PUT", path, namespace="team-b", json=body)
+        uses = {"reward_policy": "quick", "reward_policy_revision": "r1"}
+        await api.call("PUT", "/api/v1/agents/quick", namespace="team-b", json=uses)
+        result = trajectory("quick-1", "quick") | {"result": {"output": "42", "expected": "42"}}
+        await api.call("POST", "/api/v1/trajectories", 202, namespace="team-b", json=result)
+
+        async def rewarded() -> bool:
+            found = await api.call("GET", "/api/v1/rewards/history", namespace="team-b", params={"agent_id": "quick"})
+            return bool(found["rewards"])
+
+        begin = time.monotonic()
+        await eventually(rewarded, 15)
+        assert time.monotonic() - begin < 10, "the first four answers take 20 seconds until nobody waits for them"
+    server.close()

@@ -1,0 +1,69 @@
+"""The chart, by every set of values that stands for how people install it, before a real API server that is strict.
+
+It refuses fields that a kind does not have, values of another type, and policies whose expressions do not compile.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
+
+ROOT = Path(__file__).resolve().parents[3]
+FOREIGN = {
+    "monitoring.coreos.com": "serviceMonitor: the Prometheus operator's",
+    "postgresql.cnpg.io": "postgresql.cloudNativePG: CloudNativePG's",
+    "cert-manager.io": "tls.mode: cert-manager's",
+    "trainer.kubeflow.org": "trainer.runtime: Kubeflow Trainer's",
+}
+"""Groups of kinds that other projects define, and the values that ask for them: the server knows none of these."""
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
+    assert found.returncode == 0, found.stderr
+    return Path(found.stdout.strip())
+
+
+def group(item: dict[str, Any]) -> str:
+    return str(item["apiVersion"]).rpartition("/")[0]
+
+
+def read(helm: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item for item in yaml.safe_load_all(rendered(helm, values)) if item]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_strict_api_server_takes_all_of_the_chart(kube: Any, helm: Path, name: str) -> None:
+    items = read(helm, VALUES[name])
+    ours = [item for item in items if group(item) not in FOREIGN]
+    assert len(ours) > 25
+    for namespace in sorted({item["metadata"].get("namespace", SYSTEM) for item in ours}):
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    refused = []
+    for item in ours:
+        try:
+            kube.apply(item, manager="strict", force=True, dry=True)
+        except kube.Refused as error:
+            refused.append(f"{item['kind']} {item['metadata']['name']}: {error.message}")
+    assert not refused
+
+
+def test_a_field_that_no_kind_has_is_refused(kube: Any, helm: Path) -> None:
+    deployment = next(item for item in read(helm, {}) if item["kind"] == "Deployment")
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenessPrboe"] = {}
+    said = kube.refusal(lambda: kube.apply(deployment, manager="strict", force=True, dry=True))
+    assert "livenessPrboe" in said
+
+
+def test_values_are_left_out_for_kinds_of_other_projects_alone(helm: Path) -> None:
+    """What is left out above, somebody asked for by a value, and it is not most of the chart."""
+    found = {name: {group(item) for item in read(helm, values)} & set(FOREIGN) for name, values in VALUES.items()}
+    assert found["default"] == set()
+    assert set().union(*found.values()) == set(FOREIGN)
