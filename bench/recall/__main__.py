@@ -6,8 +6,9 @@ sessions). `default` is the service with its default settings and `lexical`, `co
 `large` is how an agent is searched that has too many memories to rank them all; `namespace` asks every question of all
 conversations together. `minilm` and `static` are two embedders (MODEL=onnx:///DIRECTORY or static:///DIRECTORY:
 `given`, another one; MODEL=none: none), each with its vectors alone. `learned` is the ranker that labels taught, beside
-the static weights on the same questions. `bm25` is a library's, `specified` the specification's merge. `….unseen`
-leaves out the conversations that constants were picked on.
+the static weights on the same questions. `bm25` is a library's over plain words, `bm25.stemmed` the same over our stems
+without stop words. `specified` is the specification's merge. `….unseen` leaves out the conversations that constants
+were picked on.
 
 A table goes to stderr; the last line of stdout is one JSON object. No target is set here: the set is somebody else's.
 """
@@ -24,6 +25,7 @@ from bench.recall import learned, peers
 from bench.recall.asked import Asked, Weights, service
 from bench.recall.conversations import Conversation, read
 from bench.recall.measures import MEASURES, figures
+from learnloop_dataplane.text.analysis import Analyzer
 
 ALONE: Mapping[str, Weights] = {name: {name: 1.0} for name in ("lexical", "context", "vector")}
 LARGE = {"EXACT_UP_TO": "1", "INDEX_CHECK_SECONDS": "0.5", "SWEEP_SECONDS": "0.5"}
@@ -45,6 +47,7 @@ def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str],
             _taken_in(asked)
             found |= figures("large", conversations, asked.ask(plan="nearest"))
     found |= figures("bm25", conversations, words)
+    found |= figures("bm25.stemmed", conversations, peers.bm25(python, conversations, Analyzer().terms))
     found |= figures("specified", conversations, peers.specified(conversations, alone["vector"], words))
     for name, setting in embedders.items():
         with service(conversations, EMBEDDER=setting) as asked:

@@ -1,18 +1,16 @@
-"""Plain BM25 by a library, in the peers' own environment: rank_bm25's BM25Okapi as it is, over lower-case words.
+"""BM25 by a library, in the peers' own environment: rank_bm25's BM25Okapi as it is.
 
-Reads JSON from stdin, {"conversation": {"turns": [[id, text], …], "questions": [text, …]}}, and writes the ids of the
+Reads JSON from stdin, {"conversation": {"turns": [[id, words], …], "questions": [words, …]}}, and writes the ids of the
 DEPTH best turns of each question.
 """
 
 import json
-import re
 import sys
 
 import numpy as np
 from rank_bm25 import BM25Okapi
 
 DEPTH = 30
-_WORD = re.compile(r"[^\W_]+")
 
 
 def main() -> None:
@@ -20,10 +18,8 @@ def main() -> None:
     found = {}
     for name, told in json.load(sys.stdin).items():
         ids = [identity for identity, _ in told["turns"]]
-        index = BM25Okapi([_WORD.findall(text.lower()) for _, text in told["turns"]])
-        orders = (
-            np.argsort(-index.get_scores(_WORD.findall(asked.lower())), kind="stable") for asked in told["questions"]
-        )
+        index = BM25Okapi([words for _, words in told["turns"]])
+        orders = (np.argsort(-index.get_scores(asked), kind="stable") for asked in told["questions"])
         found[name] = [[ids[place] for place in order[:DEPTH]] for order in orders]
     json.dump(found, sys.stdout)
 

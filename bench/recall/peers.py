@@ -1,10 +1,11 @@
 """What the service is put beside: a library's BM25, and the specification's merge of recent, similar and relevant."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.recall import minilm, static_model
@@ -12,6 +13,7 @@ from bench.recall.conversations import Conversation
 
 HERE = Path(__file__).parent
 THIRD = 10
+_WORD = re.compile(r"[^\W_]+")
 Orders = dict[str, list[list[str]]]
 
 
@@ -21,12 +23,19 @@ def environment() -> Path:
     return Path(made.stdout.strip())
 
 
-def bm25(python: Path, conversations: Sequence[Conversation]) -> Orders:
-    """The best turns of each question."""
+def plain_words(text: str) -> list[str]:
+    """As they stand, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def bm25(
+    python: Path, conversations: Sequence[Conversation], words: Callable[[str], list[str]] = plain_words
+) -> Orders:
+    """The best turns of each question; `words` cuts both."""
     told = {
         conversation.name: {
-            "turns": [(turn.id, turn.text) for turn in conversation.turns],
-            "questions": [question.text for question in conversation.questions],
+            "turns": [(turn.id, words(turn.text)) for turn in conversation.turns],
+            "questions": [words(question.text) for question in conversation.questions],
         }
         for conversation in conversations
     }

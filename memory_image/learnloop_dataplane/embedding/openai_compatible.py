@@ -1,5 +1,6 @@
 """An embedder behind an OpenAI-compatible `/embeddings`: vLLM, TEI, Ollama, LiteLLM or a provider."""
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,8 @@ class HttpEmbedder:
 
     Args:
         url: base of the API, e.g. https://host/v1.
-        model: name the server knows the model by; part of the embedder's name, so a new model re-embeds.
+        model: name the server knows the model by. It is part of the embedder's name, as `url` is: a new model, or one
+            that another server calls alike, embeds everything anew.
         dimensions: length of its vectors; an answer of another length is refused.
         key: bearer token, if the server wants one.
         seconds: for the answer to one request.
@@ -40,7 +42,7 @@ class HttpEmbedder:
         *,
         seconds: float = SECONDS,
     ) -> None:
-        self.name = f"http:{model}:{dimensions}"
+        self.name = f"http:{model}:{dimensions}:{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:8]}"
         self.dimensions = dimensions
         self.instant = False
         self.trust = TRUST

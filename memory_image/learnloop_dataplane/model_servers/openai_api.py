@@ -52,7 +52,9 @@ class ModelServer:
         self._seconds = seconds
         self._most = most_bytes
         self._breaker = Breaker()
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        # A compressed answer is refused: unpacked, a small one could fill the memory before it is measured.
+        plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers = plain | ({"Authorization": f"Bearer {key}"} if key else {})
         self._client = httpx.AsyncClient(
             headers=headers, timeout=seconds, trust_env=False, follow_redirects=False, transport=transport
         )
@@ -96,6 +98,8 @@ class ModelServer:
             if answer.status_code in REFUSED:
                 raise NotTaken(answer.status_code)
             answer.raise_for_status()
+            if (encoding := answer.headers.get("content-encoding", "identity")) != "identity":
+                raise ValueError(f"an answer with Content-Encoding {encoding[:20]}, though identity was asked for")
             content = bytearray()
             async for part in answer.aiter_bytes():
                 content += part

@@ -169,6 +169,11 @@ def serving() -> Iterator[str]:
         server.server_close()
 
 
+def test_two_servers_that_call_their_model_alike_are_two_embedders() -> None:
+    names = {HttpEmbedder(url, "m", 2).name for url in ("http://one/v1", "http://one/v1/", "http://two/v1")}
+    assert len(names) == 2
+
+
 async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused(tmp_path: Path) -> None:
     with serving() as url:
         embedder = HttpEmbedder(url, "m", 8, key="k")

@@ -1,8 +1,10 @@
 """Servers that speak OpenAI's wire format and misbehave: slow, garbled, huge, busy, refusing. All by real HTTP."""
 
 import asyncio
+import gzip
 import http.server
 import json
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,6 +129,18 @@ async def test_no_answer_of_an_embedder_is_trusted_and_the_next_caller_does_not_
             await embedder.embed(["one"])
         assert len(served.seen) == asked
         await embedder.close()
+
+
+async def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
+    packed = gzip.compress(b" " * 200_000_000)
+    with serving(says(packed, content_encoding="gzip")) as served:
+        embedder = HttpEmbedder(served.url, "m", 2)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(Unavailable, match="Content-Encoding gzip, though identity was asked for"):
+            await embedder.embed(["one"])
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        await embedder.close()
+    assert grown < 64, f"{grown:.0f} MiB for an answer of {len(packed)} bytes"
 
 
 async def test_a_server_that_is_back_is_asked_again_and_one_that_wants_a_rest_gets_it() -> None:
