@@ -23,7 +23,7 @@ BLOCK = 16  # scores whose highest stands for them while the best are looked for
 STATIC: Mapping[str, float] = {
     "vector": 1.0,
     "lexical": 1.0,
-    "context": 1.0,
+    "context": 0.75,
     "recency": 0.25,
     "importance": 0.25,
     "utility": 0.5,
