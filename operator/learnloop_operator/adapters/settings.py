@@ -54,7 +54,7 @@ class Settings:
     four_eyes: bool = False
     """Who wrote a spec does not approve it (LEARNLOOP_FOUR_EYES); takes verified names."""
     vllm_image: str = "vllm/vllm-openai:v0.11.0"
-    llama_cpp_image: str = "ggml-org/llama.cpp:server"
+    llama_cpp_image: str = "ggml-org/llama.cpp:server-b9994"
     tensorzero_image: str = "tensorzero/gateway:2026.6.0"
     serving_callers: str = "anybody"
     """Whom policy servers serve: token (LEARNLOOP_SERVING_CALLERS) or anybody."""
