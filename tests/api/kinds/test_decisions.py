@@ -191,6 +191,23 @@ def four_eyes(kube: Any, policy: str) -> Iterator[str]:
     yield objects[0]["metadata"]["name"]
     for item in objects:
         kube.delete(item)
+    _out_of_force(kube)
+
+
+def _out_of_force(kube: Any) -> None:
+    """Returns when an unsigned spec is taken again: the API server asks a policy for a while after it is deleted."""
+    unsigned = {"name": "unsigned", "namespace": "default"}
+    spec = {"model": {"uri": "uniform://discrete/2?observations=4"}}
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            kube.create(
+                {"apiVersion": API_VERSION, "kind": "ModelDeployment", "metadata": unsigned, "spec": spec}, dry=True
+            )
+            return
+        except kube.Refused:
+            assert time.monotonic() < deadline, "the deleted policy is still in force"
+            time.sleep(0.2)
 
 
 def signed_by(name: str | None) -> dict[str, Any]:
