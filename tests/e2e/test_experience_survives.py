@@ -31,6 +31,13 @@ def _ended(world: World, namespace: str) -> int:
     return int(total)
 
 
+def _one_arm(world: World, namespace: str) -> bool:
+    """Pods of an arm that goes take their counters with them."""
+    stable = (world.status(namespace, "modeldeployments", AGENT).get("stable") or {}).get("revision")
+    pods = world.api.pods(namespace, f"learnloop.dev/model-deployment={AGENT}")
+    return all(pod["metadata"]["labels"]["learnloop.dev/revision"] == stable for pod in pods)
+
+
 def _suspend(world: World, namespace: str, suspended: bool) -> None:
     """Stopped actors hand over what they still hold before they go."""
     world.patch(namespace, "learningagent", AGENT, {"spec": {"suspend": suspended}})
@@ -51,6 +58,7 @@ def _difference_at_rest(world: World, namespace: str) -> int:
 def test_no_trajectory_is_lost_when_nats_restarts(world: World, learned: tuple[Settings, Learned]) -> None:
     namespace = learned[0].namespace
     world.phase(namespace, "modeldeployments", AGENT, "Healthy", seconds=240)
+    world.until("one arm alone", lambda: _one_arm(world, namespace), 120)
     _suspend(world, namespace, True)
     before, ended = _difference_at_rest(world, namespace), _ended(world, namespace)
     _suspend(world, namespace, False)
