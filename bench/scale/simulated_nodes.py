@@ -5,12 +5,12 @@ scheduled to one that it runs.
 """
 
 import socket
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from go_programs import go_build
+from testing.servers.child_process import running
 
 KWOK_MODULE = "sigs.k8s.io/kwok"
 STAGES = (
@@ -45,7 +45,10 @@ def simulated_nodes(kubeconfig: Path) -> Iterator[dict[str, int]]:
         "kwok": _kwok(programs["kwok"], kubeconfig),
     }
     with ExitStack() as stack:
-        yield {name: stack.enter_context(_running(name, line, kubeconfig)) for name, line in commands.items()}
+        yield {
+            name: stack.enter_context(running(line, kubeconfig.parent / f"{name}.log"))
+            for name, line in commands.items()
+        }
 
 
 def _component(program: Path, kubeconfig: Path) -> list[str]:
@@ -83,21 +86,6 @@ def _kwok(program: Path, kubeconfig: Path) -> list[str]:
         "--node-ip=10.0.0.1",
         f"--server-address={LOOPBACK}:{_free_port()}",
     ]
-
-
-@contextmanager
-def _running(name: str, command: Sequence[str], kubeconfig: Path) -> Iterator[int]:
-    with (kubeconfig.parent / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _free_port() -> int:

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 
 from go_programs import go_build
 from testing import certificates
+from testing.servers.child_process import running
 from testing.servers.ports import held_port
 
 TRAINER, JOBSET = "github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset"
@@ -56,10 +57,10 @@ def training_controllers(kubeconfig: Path, folder: Path) -> Iterator[None]:
             config = folder / f"{name}.yaml"
             config.write_text(yaml.safe_dump(settings))
             stack.enter_context(
-                _running([str(programs[name]), f"--config={config}"], folder / f"{name}.log", environment)
+                running([str(programs[name]), f"--config={config}"], folder / f"{name}.log", environment)
             )
         controllers = _controllers(kubernetes["kube-controller-manager"], kubeconfig, stack.enter_context(held_port()))
-        stack.enter_context(_running(controllers, folder / "controllers.log", environment))
+        stack.enter_context(running(controllers, folder / "controllers.log", environment))
         for name, port in zip(own, probes, strict=True):
             _ready(port, folder / f"{name}.log")
         for module, path, port in (
@@ -107,21 +108,6 @@ def _controllers(program: Path, kubeconfig: Path, port: int) -> list[str]:
         "--leader-elect=false",
         "--profiling=false",
     ]
-
-
-@contextmanager
-def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    with log.open("ab") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _ready(port: int, log: Path) -> None:

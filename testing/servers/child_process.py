@@ -1,0 +1,25 @@
+"""A program of somebody else's, run for the time of a block."""
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE_SECONDS = 10.0
+"""Between SIGTERM and SIGKILL."""
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[int]:
+    """Yields its pid; what it prints is added to `log`. `environment` None: this process's own."""
+    with log.open("ab") as said:
+        process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
