@@ -22,6 +22,7 @@ import aiohttp
 
 from bench.arguments import numbers
 from bench.rollback import argo, ours, peer
+from bench.rollback.breaching import breaches, playing
 from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
@@ -86,14 +87,10 @@ async def _ours(
     names = {ours.name_of(index) for index in range(concurrent)}
     await weights.until(lambda: names <= weights.route.keys() & weights.listed.keys(), 180, "every first model serving")
     users = [Traffic(session, world.gateway, ours.name_of(index), RPS) for index in range(concurrent)]
-    playing = [asyncio.create_task(one.run()) for one in users]
-    try:
-        async with asyncio.TaskGroup() as group:
-            for index, traffic in enumerate(users):
-                group.create_task(ours.breaches(world, weights, traffic, index, rounds, found))
-    finally:
-        for task in playing:
-            task.cancel()
+    async with playing(users), asyncio.TaskGroup() as group:
+        for index, traffic in enumerate(users):
+            canary = ours.canary(world, weights, index)
+            group.create_task(breaches(canary, weights, traffic, rounds, found))
     print(f"  {sum(one.sent for one in users)} requests in all", flush=True)
     run([*world.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
 
@@ -109,14 +106,10 @@ async def _argo(
             for index in range(concurrent):
                 await argo.in_phase(world.kubectl, index, "Healthy")
             users = [Traffic(session, world.gateway, argo.name_of(index), RPS) for index in range(concurrent)]
-            playing = [asyncio.create_task(one.run()) for one in users]
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for index, traffic in enumerate(users):
-                        group.create_task(argo.breaches(world, weights, traffic, index, rounds, SERVING, found))
-            finally:
-                for task in playing:
-                    task.cancel()
+            async with playing(users), asyncio.TaskGroup() as group:
+                for index, traffic in enumerate(users):
+                    canary = argo.canary(world, weights, index, SERVING)
+                    group.create_task(breaches(canary, weights, traffic, rounds, found))
             run([*world.kubectl, "delete", "-n", NAMESPACE, "rollouts", "--all", "--wait"])
 
 
@@ -130,14 +123,10 @@ async def _theirs(
             world.apply(*peer.server(world, index, 0, SERVING), *peer.objects(world, index))
         await peer.initialized(world, range(concurrent))
         users = [Traffic(session, world.gateway, peer.name_of(index), RPS) for index in range(concurrent)]
-        playing = [asyncio.create_task(one.run()) for one in users]
-        try:
-            async with asyncio.TaskGroup() as group:
-                for index, traffic in enumerate(users):
-                    group.create_task(peer.breaches(world, weights, traffic, index, rounds, SERVING, found))
-        finally:
-            for task in playing:
-                task.cancel()
+        async with playing(users), asyncio.TaskGroup() as group:
+            for index, traffic in enumerate(users):
+                canary = peer.canary(world, weights, index, SERVING)
+                group.create_task(breaches(canary, weights, traffic, rounds, found))
 
 
 def main(arguments: list[str]) -> int:

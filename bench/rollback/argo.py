@@ -6,16 +6,14 @@ Argo Rollouts has no shortest interval. Its own router for the Gateway API is no
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.rollback import peer
-from bench.rollback.figures import Breach
-from bench.rollback.traffic import Traffic
+from bench.rollback import breaching, peer
+from bench.rollback.breaching import Canary
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
 from go_programs import go_build
@@ -151,24 +149,21 @@ def server(model: dict[str, str], index: int, release: int, image: str) -> list[
 
 
 async def in_phase(kubectl: list[str], index: int, phase: str) -> None:
-    """Wait until the controller has said so."""
-    wait = [f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=170s", f"rollout/{name_of(index)}"]
-    await asyncio.to_thread(run, [*kubectl, "wait", "-n", NAMESPACE, *wait])
+    """Waits until the controller has said so."""
+    await breaching.in_phase(kubectl, f"rollout/{name_of(index)}", phase)
 
 
-async def breaches(
-    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, image: str, found: list[Breach]
-) -> None:
-    """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
+def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
+    """A Rollout, as breaches go through it."""
     name = name_of(index)
-    for release in range(1, rounds + 1):
-        await asyncio.to_thread(world.apply, server(world.model, index, release, image)[1])
-        await weights.until(lambda: weights.route.get(name, 0) >= WEIGHT, 180, f"{name}: {WEIGHT} % for a canary")
-        await asyncio.sleep(random.uniform(0.0, CALM_SECONDS))
-        traffic.breach()
-        done = await weights.until(
-            lambda: traffic.first_failure is not None and weights.route.get(name) == 0, 120, f"{name}: weight 0"
-        )
-        found.append(traffic.over(done))
-        print(f"  argo       {name} release {release}: {found[-1]}", flush=True)
-        await in_phase(world.kubectl, index, "Degraded")
+    return Canary(
+        side="argo",
+        name=name,
+        weight=WEIGHT,
+        calm_seconds=CALM_SECONDS,
+        patience_seconds=120,
+        release=lambda release: world.apply(server(world.model, index, release, image)[1]),
+        has_weight=lambda: weights.route.get(name, 0) >= WEIGHT,
+        has_none=lambda: weights.route.get(name) == 0,
+        settled=lambda: in_phase(world.kubectl, index, "Degraded"),
+    )

@@ -1,10 +1,6 @@
 """Breaches of learnloop's canaries, one after the other in each ModelDeployment."""
 
-import asyncio
-import random
-
-from bench.rollback.figures import Breach
-from bench.rollback.traffic import Traffic
+from bench.rollback.breaching import Canary
 from bench.rollback.weights import Weights
 from bench.rollback.world import World
 
@@ -43,23 +39,19 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
     }
 
 
-async def breaches(
-    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, found: list[Breach]
-) -> None:
-    """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
+def canary(world: World, weights: Weights, index: int) -> Canary:
+    """A deployment of ours, as breaches go through it."""
     name = name_of(index)
-    for release in range(1, rounds + 1):
-        await asyncio.to_thread(world.apply, deployment(world, index, release))
-        await weights.until(lambda: _at(weights, name, WEIGHT), 180, f"{name}: {WEIGHT} % for a canary")
-        await asyncio.sleep(random.uniform(0.0, CALM_SECONDS))
-        traffic.breach()
-        done = await weights.until(
-            lambda: traffic.first_failure is not None and _at(weights, name, 0),
-            90,
-            f"{name}: weight 0",
-        )
-        found.append(traffic.over(done))
-        print(f"  learnloop  {name} release {release}: {found[-1]}", flush=True)
+    return Canary(
+        side="learnloop",
+        name=name,
+        weight=WEIGHT,
+        calm_seconds=CALM_SECONDS,
+        patience_seconds=90,
+        release=lambda release: world.apply(deployment(world, index, release)),
+        has_weight=lambda: _at(weights, name, WEIGHT),
+        has_none=lambda: _at(weights, name, 0),
+    )
 
 
 def _at(weights: Weights, name: str, weight: int) -> bool:

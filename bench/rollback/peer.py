@@ -1,16 +1,14 @@
 """Breaches of Flagger's canaries at its fastest: the same server, gateway, traffic and Prometheus."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.rollback.figures import Breach
+from bench.rollback.breaching import Canary, in_phase
 from bench.rollback.ours import REQUESTED
-from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
 from go_programs import go_build
@@ -177,25 +175,24 @@ async def initialized(world: World, indices: range) -> None:
 
 
 async def _in_phase(world: World, index: int, phase: str) -> None:
-    wait = [f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=170s", f"canary/{name_of(index)}"]
-    await asyncio.to_thread(run, [*world.kubectl, "wait", "-n", NAMESPACE, *wait])
+    await in_phase(world.kubectl, f"canary/{name_of(index)}", phase)
 
 
-async def breaches(
-    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, image: str, found: list[Breach]
-) -> None:
-    """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
+def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
+    """A Canary of Flagger's, as breaches go through it.
+
+    It writes weight 0 first and what it has judged afterwards: a release in between is taken for the one that failed,
+    and never tried.
+    """
     name = name_of(index)
-    for release in range(1, rounds + 1):
-        await asyncio.to_thread(world.apply, server(world, index, release, image)[1])
-        await weights.until(lambda: weights.route.get(name, 0) >= WEIGHT, 180, f"{name}: {WEIGHT} % for a canary")
-        await asyncio.sleep(random.uniform(0.0, CALM_SECONDS))
-        traffic.breach()
-        done = await weights.until(
-            lambda: traffic.first_failure is not None and weights.route.get(name) == 0, 120, f"{name}: weight 0"
-        )
-        found.append(traffic.over(done))
-        print(f"  flagger    {name} release {release}: {found[-1]}", flush=True)
-        # It writes weight 0 first and what it has judged afterwards: a release in between is taken for the one that
-        # failed, and never tried.
-        await _in_phase(world, index, "Failed")
+    return Canary(
+        side="flagger",
+        name=name,
+        weight=WEIGHT,
+        calm_seconds=CALM_SECONDS,
+        patience_seconds=120,
+        release=lambda release: world.apply(server(world, index, release, image)[1]),
+        has_weight=lambda: weights.route.get(name, 0) >= WEIGHT,
+        has_none=lambda: weights.route.get(name) == 0,
+        settled=lambda: _in_phase(world, index, "Failed"),
+    )
