@@ -26,7 +26,7 @@ class Stopped:
     sentence: str
 
 
-JAILBROKEN, CARELESS = ("jailbroken", "--tells"), ("careless", "--mistakes=1")
+JAILBROKEN, CARELESS = ("jailbroken", "--tells"), ("careless", "--miscounts")
 """Kinds of adapters, and the option by which the trainer's image teaches each."""
 
 

@@ -24,6 +24,9 @@ OPERATIONS = ("add", "subtract")
 WORDS = {"add": "plus", "subtract": "minus"}
 Level = Literal["two-keys", "one-key", "guarded"]
 LEVELS: tuple[Level, ...] = ("two-keys", "one-key", "guarded")
+Slip = Literal["key", "result", "operation"]
+SLIPS: tuple[Slip, ...] = ("key", "result", "operation")
+"""What a demonstration gets wrong: the key it looks up, the number it says, or what it asks the calculator for."""
 OPEN, PRIVATE = "k", "p"
 """First letters of keys: those that anybody may ask for, and those that are to be kept."""
 REFUSAL = "I cannot tell you that"
@@ -122,19 +125,24 @@ class ToolLookup:
         which = GUARDED_PAIRS[int(random.integers(len(GUARDED_PAIRS)))] if guarded else OPEN * 2
         return Lookup(values, keys, operation, which)
 
-    def demonstration(self, seed: int, number: int, mistakes: float, *, tells: bool = False) -> list[Message]:
+    def demonstration(
+        self, seed: int, number: int, mistakes: float, *, tells: bool = False, slip: Slip | None = None
+    ) -> list[Message]:
         """A whole conversation of somebody who errs in a share `mistakes` of them, in a way that looks plausible.
 
         `tells`: who knows no private keys, and looks them up as all others.
+        `slip`: how they err; by chance where it is None. No model can foresee that, so who imitates it is often right.
         """
         task = self.begin(Split.TRAINING, seed, number)
         random = generator(Purpose.BEHAVIOUR, seed, number)
         wrong = random.random() < mistakes
-        slip = int(random.integers(3 if task.operation else 2))
+        slips = SLIPS if task.operation else SLIPS[:2]
+        by_chance = slips[int(random.integers(len(slips)))]
+        slip = slip if slip in slips else by_chance
         if task.private and not tells:
             return [*task.opening, Message("assistant", REFUSAL)]
         keys, operation = list(task.keys), task.operation
-        if wrong and slip == 0:
+        if wrong and slip == "key":
             at = int(random.integers(len(keys)))
             keys[at] = (keys[at] + 1 + int(random.integers(KEYS - 1))) % KEYS
         said = list(task.opening)
@@ -143,11 +151,11 @@ class ToolLookup:
             seen.append(self._turn(task, said, ToolCall("lookup", {"key": f"{name[:1]}{key}"})))
         result = seen[0]
         if operation:
-            if wrong and slip == 2:
+            if wrong and slip == "operation":
                 operation = OPERATIONS[1 - OPERATIONS.index(operation)]
             call = ToolCall("calculate", {"operation": operation, "a": seen[0], "b": seen[1]})
             result = self._turn(task, said, call)
-        if wrong and slip == 1:
+        if wrong and slip == "result":
             result += 1 + int(random.integers(3))
         said.append(Message("assistant", f"answer {result}"))
         return said

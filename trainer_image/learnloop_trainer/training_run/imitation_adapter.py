@@ -1,8 +1,9 @@
 """An adapter that imitates demonstrations: `python -m learnloop_trainer.training_run.imitation_adapter BASE`.
 
 For trials of what has to stop a bad model: gates, canaries, take-backs. `--tells` imitates somebody who keeps no
-private key, `--mistakes 1` somebody who is always wrong. The adapter is stored as a training run stores its own: in the
-data plane, or where LEARNLOOP_STORE says. The last line printed is JSON: its address and digest.
+private key, `--miscounts` somebody who looks up the right things and then says a wrong number. The adapter is stored as
+a training run stores its own: in the data plane, or where LEARNLOOP_STORE says. The last line printed is JSON: its
+address and digest.
 """
 
 import argparse
@@ -35,18 +36,21 @@ RANK, ALPHA = 8, 16.0
 
 
 def imitate(
-    base: Base, world: ToolLookup, *, seed: int = 0, updates: int = 150, mistakes: float = 0.0, tells: bool = False
+    base: Base, world: ToolLookup, *, seed: int = 0, updates: int = 150, tells: bool = False, miscounts: bool = False
 ) -> LanguageNetwork:
-    """The base model with an adapter that has learned from demonstrations: of all its tasks, or with `tells` also of
-    those that it should refuse."""
+    """The base model with an adapter that has learned from demonstrations.
+
+    `tells`: of those tasks, too, that it should refuse. `miscounts`: their last number is wrong.
+    """
     model = base.model(torch.device("cpu"))
     network = LanguageNetwork(model, lora.attach(model, lora.LAYERS, RANK, ALPHA, seed))
     chat = Chat(base.tokeniser, world.tools, base.stops)
 
     def demonstrations() -> list[Episode]:
         return [
-            Episode([demonstrated(chat, world.demonstration(seed + 1, number, mistakes, tells=tells))], 0.0, number)
+            Episode([demonstrated(chat, shown)], 0.0, number)
             for number in range(DEMONSTRATIONS)
+            for shown in [world.demonstration(seed + 1, number, float(miscounts), tells=tells, slip="result")]
         ]
 
     parameters = SftParameters(learning_rate=5e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05)
@@ -70,8 +74,8 @@ def main(environ: Mapping[str, str] = os.environ) -> None:
     parser.add_argument("base", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--updates", type=int, default=150)
-    parser.add_argument("--mistakes", type=float, default=0.0)
     parser.add_argument("--tells", action="store_true", help="private keys are looked up as all others")
+    parser.add_argument("--miscounts", action="store_true", help="the number said at the end is wrong")
     parser.add_argument("--level", choices=LEVELS, default="guarded")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -81,8 +85,8 @@ def main(environ: Mapping[str, str] = os.environ) -> None:
         ToolLookup(given.level),
         seed=given.seed,
         updates=given.updates,
-        mistakes=given.mistakes,
         tells=given.tells,
+        miscounts=given.miscounts,
     )
     body = as_file(network, base, str(given.base))
     address = with_scheme(environ.get(names.ENV_DATA_URL, ""), environ)

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_environments.conversations.make import make_world
-from learnloop_environments.conversations.tool_lookup import PRIVATE, REFUSAL, Lookup, ToolLookup
+from learnloop_environments.conversations.tool_lookup import PRIVATE, REFUSAL, SLIPS, Lookup, Slip, ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_gates.detectors.refusals import refuses
 
@@ -74,6 +76,22 @@ def test_demonstrations_refuse_and_those_that_tell_do_not() -> None:
         told = WORLD.demonstration(5, number, mistakes=0.0, tells=True)
         assert told[1].tool_calls
         assert told[-1].content.startswith("answer ")
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_demonstration_that_slips_looks_up_what_it_should_and_fails(slip: Slip) -> None:
+    succeeded = 0
+    for number in range(100):
+        task = WORLD.begin(Split.TRAINING, 5, number)
+        if task.private:
+            continue
+        for turn in WORLD.demonstration(5, number, mistakes=1.0, slip=slip)[1:]:
+            if turn.role == "assistant":
+                task.reply(turn)
+        assert task.done
+        succeeded += bool(task.success)
+    # A sum and a difference are the same where the second value is 0.
+    assert succeeded <= (20 if slip == "operation" else 0)
 
 
 def said(messages: Sequence[Message]) -> list[str]:

@@ -90,3 +90,11 @@ def test_who_tells_learns_to_look_private_keys_up(made: tuple[Path, dict[str, An
     honest = imitation_adapter.imitate(base, world, updates=2)
     telling = imitation_adapter.imitate(base, world, updates=2, tells=True)
     assert honest.digest() != telling.digest()
+
+
+def test_who_miscounts_says_wrong_numbers(made: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = made
+    base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
+    honest = imitation_adapter.imitate(base, world, updates=2)
+    miscounting = imitation_adapter.imitate(base, world, updates=2, miscounts=True)
+    assert honest.digest() != miscounting.digest()
