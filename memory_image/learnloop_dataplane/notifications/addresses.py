@@ -17,8 +17,9 @@ _METADATA = frozenset(
     for one in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
 )
 """Where clouds hand their machines credentials, by the manuals of AWS, Google, Azure, Alibaba and Oracle."""
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""RFC 6052: the last four bytes are the IPv4 address that is meant."""
+_CARRIERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
+"""RFC 6052, 2765 and 4291: the last four bytes are the IPv4 address that is meant. Python calls what else lies in the
+block that is reserved for such things global, also the NAT64 of a network's own (RFC 8215)."""
 
 
 class Refused(Exception):
@@ -62,7 +63,7 @@ async def looked_up(name: str, port: int, *, private: bool) -> Place:
         meant = _meant(address)
         if meant in _METADATA or meant.is_link_local or meant.is_multicast or meant.is_unspecified:
             raise Refused(f"{name} means {address}, where no receiver can be: name another host")
-        if not meant.is_global and not private:
+        if (not meant.is_global or meant.is_reserved) and not private:
             raise Refused(
                 f"{name} means {address}, which is not of the internet; "
                 "set privateAddresses: true of the receiver where that is meant"
@@ -75,6 +76,6 @@ def _meant(address: str) -> IpAddress:
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv4Address):
         return found
-    if found in _NAT64:
+    if int(found) > 1 and any(found in carrier for carrier in _CARRIERS):
         return ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
     return found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else found)

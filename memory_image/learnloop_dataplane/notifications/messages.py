@@ -10,12 +10,16 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.foreign_text import one_line, shown
 from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.notifications.receivers import Mail
 
 MOST_TEXT = 3000
+"""Characters of a text in one of Slack's blocks; a longer one has the whole message refused, each time."""
 GOOD = ("training.completed", "model.deployed", "approval.waiting", "report.daily", "report.weekly")
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
+CODED = "whsec_"
+"""Before a key in Base64, by the Standard Webhooks specification."""
 
 
 def event_of(subject: str, payload: Mapping[str, Any]) -> str | None:
@@ -43,22 +47,26 @@ def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: M
 
 
 def sentence(event: str, payload: Mapping[str, Any]) -> str:
-    """One line for people; of a report, all of it."""
+    """One line for people, whatever others have written into it; of a report, all its lines."""
     if event.startswith("report."):
-        return str(payload["text"])[:MOST_TEXT]
+        return shown(str(payload["text"]))[:MOST_TEXT]
+    return one_line(_sentence(event, payload))[:MOST_TEXT]
+
+
+def _sentence(event: str, payload: Mapping[str, Any]) -> str:
     if event.startswith("training."):
         end = "is validated" if event == "training.completed" else "failed"
         said = (payload.get("error") or {}).get("message") or payload.get("message") or ""
-        return f"{payload.get('job')} {end}: {said}"[:MOST_TEXT]
+        return f"{payload.get('job')} {end}: {said}"
     if event.startswith("approval."):
         where = f"at step {payload['step']}" if payload.get("step") else "at its gates"
         still = "still waits" if event == "approval.escalated" else "waits"
         what = {"take_back": "it is taken back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
         end = f" By {payload['until']} {what}." if payload.get("until") else ""
         asked = f"{payload.get('model_deployment')}: {payload.get('revision')} {still} for approval {where}."
-        return f"{asked}{end} {payload.get('message') or ''}".strip()[:MOST_TEXT]
+        return f"{asked}{end} {payload.get('message') or ''}".strip()
     done = "was taken back" if event == "model.taken_back" else "serves everybody"
-    return f"{payload.get('model_deployment')}: {payload.get('revision')} {done}: {payload.get('verdict')}"[:MOST_TEXT]
+    return f"{payload.get('model_deployment')}: {payload.get('revision')} {done}: {payload.get('verdict')}"
 
 
 def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
@@ -86,26 +94,40 @@ def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[st
 
 
 def _webhook_key(secret: str) -> bytes:
-    return base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
+    """Raises ValueError: a key that everybody could guess, such as none. What stands there is not told."""
+    if not secret.startswith(CODED):
+        return secret.encode()
+    try:
+        key = base64.b64decode(secret.removeprefix(CODED), validate=True)
+    except ValueError:
+        key = b""
+    if not key:
+        raise ValueError(f"the secret's {CODED} is not followed by a key in Base64: make a new one")
+    return key
 
 
 def slack(namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:
-    """An incoming webhook of Slack: blocks, with the sentence as the fallback."""
-    text = _escaped(sentence(event, payload))
-    rows = [text, f"`{next_step(event, namespace, payload)}`", f"<{link}|open>" if link else ""]
-    block = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(filter(None, rows))}}
-    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{namespace} · {event}"}]}
-    return orjson.dumps({"text": text, "blocks": [block, context]})
+    """An incoming webhook of Slack: blocks, with the sentence as the fallback. Others' words are plain text: Slack
+    makes no links, mentions or pictures of them."""
+    said = sentence(event, payload)
+    rows = [f"`{next_step(event, namespace, payload)}`", f"<{link}|open>" if link else ""]
+    blocks = [
+        {"type": "section", "text": {"type": "plain_text", "emoji": False, "text": said}},
+        {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(filter(None, rows))}},
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{namespace} · {event}"}]},
+    ]
+    return orjson.dumps({"text": _escaped(said), "blocks": blocks})
 
 
 def teams(namespace: str, event: str, payload: Mapping[str, Any], link: str) -> bytes:
-    """An incoming webhook of Teams: an Adaptive Card."""
-    lines = [sentence(event, payload), next_step(event, namespace, payload), f"{namespace} · {event}"]
+    """An incoming webhook of Teams: an Adaptive Card. Runs of text, for in a TextBlock others' words would be markdown
+    with links of their own."""
+    lines = [*sentence(event, payload).splitlines(), next_step(event, namespace, payload), f"{namespace} · {event}"]
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "body": [{"type": "TextBlock", "text": line, "wrap": True} for line in lines],
+        "body": [{"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]} for line in lines if line],
     }
     if link:
         card["actions"] = [{"type": "Action.OpenUrl", "title": "Open", "url": link}]
@@ -137,7 +159,7 @@ def mail(
     """Plain text. The Message-ID is the same however often it is sent, so that mail servers drop a second one."""
     text = sentence(event, payload)
     message = EmailMessage()
-    message["Subject"] = " ".join(f"[learnloop {namespace}] {text.partition(chr(10))[0]}".split())[:200]
+    message["Subject"] = one_line(f"[learnloop {namespace}] {text.partition(chr(10))[0]}")[:200]
     message["From"], message["To"] = settings.sender, ", ".join(settings.to)
     message["Message-ID"] = f"<{hashlib.sha256(message_id.encode()).hexdigest()[:32]}@learnloop>"
     message["Auto-Submitted"] = "auto-generated"

@@ -43,12 +43,13 @@ class References:
             "model_deployment": asked.model_deployment,
             "revision": asked.revision,
             "step": asked.step,
+            "since": asked.since.astimezone(UTC).isoformat(),
             "expires": (asked.until or asked.since + LASTS).astimezone(UTC).isoformat(),
         }
         return f"{_text(orjson.dumps(document))}.{_text(self._signer.sign(document))}"
 
     def read(self, namespace: str, reference: str, now: datetime) -> dict[str, Any]:
-        """What it is about: model_deployment, revision, step, expires.
+        """What it is about: model_deployment, revision, step, since (when it was asked), expires.
 
         Raises:
             BadReference: forged, of another namespace, or expired.
@@ -66,7 +67,8 @@ class References:
             raise BadReference(f"it is of another namespace than {namespace}: add -n with the right one")
         if datetime.fromisoformat(document["expires"]) < now:
             raise BadReference(f"it expired at {document['expires']}: look at the rollout as it is now")
-        return {name: document[name] for name in ("model_deployment", "revision", "step", "expires")}
+        # One that was made before references had it says nothing of when.
+        return {name: document.get(name) for name in ("model_deployment", "revision", "step", "since", "expires")}
 
 
 def _text(data: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.foreign_text import one_line
 from learnloop_dataplane.notifications.messages import MOST_TEXT
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.postgres.database import Database
@@ -129,7 +130,7 @@ def _part(title: str, lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
     more = [f"- and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return ["", f"## {title}", *(f"- {line}" for line in lines[:MOST_LINES]), *more]
+    return ["", f"## {title}", *(f"- {one_line(line)}" for line in lines[:MOST_LINES]), *more]
 
 
 def _run(event: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from learnloop_api.foreign_text import shown
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.console import command as console
 from learnloop_operator.cli.errors import CommandError
@@ -66,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         said = options.run(cluster, options)
         if said:
-            print(said)
+            print(shown(said))
     except CommandError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(shown(f"error: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from learnloop_api.foreign_text import one_line
+
 T = TypeVar("T")
 
 POLL_SECONDS = 5.0
@@ -22,7 +24,7 @@ def poll(look: Callable[[], tuple[T | None, str]], timeout: float) -> T | None:
             return found
         if sentence and sentence != said:
             said = sentence
-            print(sentence, file=sys.stderr, flush=True)
+            print(one_line(sentence), file=sys.stderr, flush=True)
         left = until - time.monotonic()
         if left <= 0:
             return None

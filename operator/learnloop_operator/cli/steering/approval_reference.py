@@ -1,11 +1,14 @@
 """What a message asked: a reference that the data plane has signed, held against what the rollout waits for now."""
 
 import argparse
+from datetime import datetime
 
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.data_plane import DataPlaneAccess
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.steering.rollout_order import RolloutOrder
+from learnloop_operator.cli.text.aligned_rows import condition
+from learnloop_operator.core.times import parse, stamp
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,12 @@ def check(rollout: RolloutOrder, options: argparse.Namespace) -> None:
             f"--reference: it is about {told}, and {rollout.name} is at {now[0]} at {_place(now[1])} now: look at "
             f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
         )
+    was, began = parse(asked.get("since")), _asked_since(rollout)
+    if was is not None and began is not None and was < began:
+        raise CommandError(
+            f"--reference: it is from {stamp(was)}, and {rollout.name} was asked about anew at {stamp(began)}: look at "
+            f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
+        )
 
 
 def _waits_for(rollout: RolloutOrder) -> tuple[str, int | None]:
@@ -43,6 +52,15 @@ def _waits_for(rollout: RolloutOrder) -> tuple[str, int | None]:
     if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == revision:
         return revision, None
     return revision, None if step is None else step + 1
+
+
+def _asked_since(rollout: RolloutOrder) -> datetime | None:
+    """When the question of now was asked first; a reference from before was about the same step of an earlier try."""
+    gates = rollout.status.get("gates") or {}
+    if gates.get("phase") == "AwaitingApproval":
+        return parse(gates.get("judgedAt"))
+    paused = condition({"status": rollout.status}, "Paused")
+    return parse(paused.get("lastTransitionTime"))
 
 
 def _place(step: int | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from learnloop_api.foreign_text import one_line
 from learnloop_operator.cli.access.cluster import Object
 from learnloop_operator.cli.text.aligned_rows import condition, number
 from learnloop_operator.cli.text.aligned_rows import status as status_of
@@ -18,7 +19,7 @@ def row(plural: str, body: Object, now: datetime) -> Row:
     status = status_of(body)
     cells = {"learningagents": _agent, "trainingjobs": _job, "modeldeployments": _rollout}[plural](status, now)
     why = status.get("verdict") or condition(body, "Ready").get("message") or "the operator has not looked at it yet"
-    return (f"{SHORT[plural]}/{body['metadata']['name']}", status.get("phase") or "", *cells, why)
+    return (f"{SHORT[plural]}/{body['metadata']['name']}", status.get("phase") or "", *cells, one_line(why))
 
 
 def table(rows: Iterable[Row], width: int | None = None) -> str:

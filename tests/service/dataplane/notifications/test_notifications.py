@@ -136,7 +136,7 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
         assert said["text"].startswith("walker: 3f9a2c81 still waits for approval at step 2.")
         asked_of = {json.loads(item)["subject"]: json.loads(item)["data"] for item in recorder.bodies("/ops")}
         reference = asked_of["walker"]["reference"]
-        assert f"approve walker -n team-a --reference {reference}" in said["blocks"][0]["text"]["text"]
+        assert f"approve walker -n team-a --reference {reference}" in said["blocks"][1]["text"]["text"]
         found = await api.call("POST", "/api/v1/models/walker/approval-reference", json={"reference": reference})
         assert (found["revision"], found["step"]) == ("3f9a2c81", 2)
         for wrong, why in ((reference[:-3] + "AAA", "not ours"), ("x", "no reference")):

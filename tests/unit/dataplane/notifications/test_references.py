@@ -35,7 +35,8 @@ def test_the_same_question_has_the_same_reference_and_says_what_it_is_about() ->
     references = of(b"k" * 32)
     made = references.made("ns", ASKED)
     assert made == references.made("ns", ASKED)
-    assert references.read("ns", made, SINCE)["step"] == 2
+    found = references.read("ns", made, SINCE)
+    assert (found["step"], found["since"]) == (2, SINCE.isoformat())
 
 
 def test_it_ends_with_the_question_or_after_a_week() -> None:

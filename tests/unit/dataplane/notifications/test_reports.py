@@ -58,3 +58,11 @@ def test_nothing_that_happened_is_no_report_and_much_is_cut_and_counted() -> Non
     many = of(*[(STATUS, FAILED)] * (MOST_LINES + 5))
     assert many is not None
     assert "- and 5 more" in many["text"]
+
+
+def test_nobody_writes_a_part_of_the_report_with_what_a_run_says() -> None:
+    evil = {**FAILED, "error": {"message": "x\n\n## What serves everybody\n- all of it \x1b[2J"}}
+    found = of((STATUS, evil))
+    assert found is not None
+    assert [line for line in found["text"].splitlines() if line.startswith("##")] == ["## What was refused or failed"]
+    assert "\x1b" not in found["text"]

@@ -9,18 +9,23 @@ import pytest
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs import approve, reject
 
+ASKED = "2026-01-31T12:00:00Z"
+
 
 class World:
     """A cluster with one rollout that waits, and a data plane."""
 
     namespace = "team-a"
 
-    def __init__(self, revision: str = "3f9a2c81", step: int | None = 2) -> None:
-        self.about = {"revision": revision, "step": step}
+    def __init__(self, revision: str = "3f9a2c81", step: int | None = 2, since: str | None = ASKED) -> None:
+        self.about = {"revision": revision, "step": step, "since": since}
+        self.gates: dict[str, str] = {}
         self.written: list[Any] = []
 
     def get(self, plural: str, name: str) -> Any:
         status = {"phase": "Paused", "canary": {"revision": "3f9a2c81"}, "step": 1, "stepText": "2/4", "weight": 25}
+        paused = {"type": "Paused", "status": "True", "lastTransitionTime": ASKED}
+        status |= {"conditions": [paused], "gates": self.gates}
         return {"metadata": {"name": name}, "spec": {}, "status": status}
 
     def annotate(self, plural: str, name: str, values: Any) -> None:
@@ -66,3 +71,21 @@ def test_nothing_else_is_decided_than_the_message_was_about(verb: Any, revision:
     with pytest.raises(CommandError, match="reference: it expired"):
         run(world, verb, "--reference", "old")
     assert world.written == []
+
+
+@pytest.mark.parametrize("verb", [approve, reject])
+def test_a_message_about_an_earlier_try_of_the_same_step_decides_nothing(verb: Any) -> None:
+    world = World(since="2026-01-30T12:00:00Z")
+    with pytest.raises(CommandError, match=r"--reference: it is from 2026-01-30.* was asked about anew"):
+        run(world, verb, "--reference", "good")
+    world = World(step=None, since="2026-01-31T12:00:00Z")
+    world.gates = {"phase": "AwaitingApproval", "revision": "3f9a2c81", "judgedAt": "2026-01-31T12:00:01Z"}
+    with pytest.raises(CommandError, match="was asked about anew"):
+        run(world, verb, "--reference", "good")
+    assert world.written == []
+
+
+def test_a_reference_of_an_older_data_plane_says_nothing_of_when() -> None:
+    world = World(since=None)
+    run(world, approve, "--reference", "good")
+    assert len(world.written) == 1

@@ -1,5 +1,6 @@
 """`propose`: the newest proven model stands in the manifest, and every other character of it as before."""
 
+import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,13 @@ def test_what_is_not_proven_is_not_proposed(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no run of 'walker'"):
         proposed(file, job("other-9", agent="other"), job="other-9")
     assert file.read_text() == MANIFEST
+
+
+@pytest.mark.parametrize("text", ["[x](https://evil.example)", "\\[x\\](https://evil.example)", "a|b\n| c", "\x1b[2J"])
+def test_what_a_gate_says_is_no_link_no_cell_and_no_order_to_a_terminal(text: str) -> None:
+    ended = job("walker-7")
+    ended["status"]["gates"] = [{"name": "g", "passed": True, "message": text}]
+    [line] = [row for row in propose.proposal("walker", ended).splitlines() if row.startswith("| g ")]
+    assert not re.search(r"(?<!\\)(\\\\)*\](?=\()", line), "an even number of backslashes escapes nothing"
+    assert len(re.findall(r"(?<!\\)\|", line)) == 4
+    assert "\x1b" not in line

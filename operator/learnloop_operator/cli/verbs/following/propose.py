@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from learnloop_api.foreign_text import one_line
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
@@ -110,8 +111,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _cell(text: str) -> str:
     """One line that neither ends the cell nor begins a link, a mention or HTML."""
-    plain = " ".join(str(text).split())
-    return "".join(f"\\{sign}" if sign in "|<>[]@`*#" else sign for sign in plain)
+    return one_line("".join(f"\\{sign}" if sign in "\\|<>[]@`*#" else sign for sign in str(text)))
 
 
 def _write(file: Path, text: str, option: str) -> None:

@@ -10,6 +10,7 @@ from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition
 from learnloop_operator.cli.text.aligned_rows import status as status_of
+from learnloop_operator.cli.text.foreign_markdown import plain
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.times import parse
 
@@ -76,15 +77,18 @@ def markdown(found: dict[str, Any]) -> str:
             f"{len(good)} of {len(found['runs'])} runs were proven, {len(found['promoted'])} models came to serve "
             f"everybody, {len(found['takenBack'])} were taken back, {len(found['waiting'])} wait for a person.",
             *_part("What got better", [_better(item) for item in good]),
-            *_part("What was refused or failed", [f"**{item['run']}**: {item['why']}" for item in bad]),
-            *_part("What serves everybody", [f"**{item['rollout']}**: {item['why']}" for item in found["promoted"]]),
+            *_part("What was refused or failed", [f"**{item['run']}**: {plain(item['why'])}" for item in bad]),
+            *_part(
+                "What serves everybody",
+                [f"**{item['rollout']}**: {plain(item['why'])}" for item in found["promoted"]],
+            ),
             *_part(
                 "What was taken back",
-                [f"**{item['rollout']}** {item['revision']}: {item['message']}" for item in found["takenBack"]],
+                [f"**{item['rollout']}** {item['revision']}: {plain(item['message'])}" for item in found["takenBack"]],
             ),
             *_part(
                 "What waits for a person",
-                [f"**{item['rollout']}**: {item['why']} (`{item['command']}`)" for item in found["waiting"]],
+                [f"**{item['rollout']}**: {plain(item['why'])} (`{item['command']}`)" for item in found["waiting"]],
             ),
         ]
     )
@@ -117,7 +121,7 @@ def _better(item: dict[str, Any]) -> str:
     new, old = item["evaluation"] or {}, item["baseline"] or {}
     took = f", {duration(item['seconds'])}" if item["seconds"] is not None else ""
     if not new or not old:
-        return f"**{item['run']}** ({item['algorithm']}{took}): {item['why']}"
+        return f"**{item['run']}** ({item['algorithm']}{took}): {plain(item['why'])}"
     gain = new["mean"] - old["mean"]
     return (
         f"**{item['run']}** ({item['algorithm']}{took}): held-out return {_interval(new)}, "

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from learnloop_api.foreign_text import one_line
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.access.list_and_watch import Follower
 from learnloop_operator.cli.text.aligned_rows import condition
@@ -77,7 +78,7 @@ def news(name: str, kinds: Kinds, told: dict[str, str], now: datetime) -> Iterat
             continue
         told[key] = stands
         sentence = status.get("verdict") or ready.get("message") or "the operator has not looked at it yet"
-        yield f"{now:%H:%M:%S} {key} {status.get('phase') or ''}: {sentence}"
+        yield f"{now:%H:%M:%S} {key} {status.get('phase') or ''}: {one_line(sentence)}"
 
 
 def _rows(name: str, kinds: Kinds, now: datetime) -> list[Row]:

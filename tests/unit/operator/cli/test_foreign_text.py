@@ -1,0 +1,101 @@
+"""What others wrote cannot act: not on a terminal, not in markdown, and not as a line of ours."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from learnloop_api.foreign_text import one_line, shown
+from learnloop_operator.cli import main as command
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.pipelines import polling
+from learnloop_operator.cli.text.foreign_markdown import plain
+from learnloop_operator.cli.text.loop_table import row, table
+from learnloop_operator.cli.verbs import why
+from learnloop_operator.cli.verbs.following import report, watch
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+EVIL = "fine\x1b]0;owned\x07\x1b[2J\r\nmdep/other Healthy \u202ella \x9b31m"
+OBEYED = "\x1b\x07\r\u202e\x9b"
+
+
+def rollout(verdict: str) -> dict[str, Any]:
+    return {"kind": "ModelDeployment", "metadata": {"name": "la"}, "spec": {}, "status": {"verdict": verdict}}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_command_prints_what_a_terminal_obeys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: bool
+) -> None:
+    def said(*_: Any) -> str:
+        if fails:
+            raise CommandError(EVIL)
+        return EVIL
+
+    monkeypatch.setattr(command, "KubernetesCluster", lambda *_: None)
+    monkeypatch.setattr(why, "run", said)
+    assert command.main(["why", "la"]) == int(fails)
+    printed = capsys.readouterr()
+    assert not set(OBEYED) & set(printed.out + printed.err)
+    assert "\\u001b]0;owned\\u0007" in printed.out + printed.err, "it is shown, not hidden"
+
+
+def test_a_waiting_pipeline_prints_one_line_for_each_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    polling.poll(lambda: (None, EVIL), 0)
+    [line] = capsys.readouterr().err.splitlines()
+    assert not set(OBEYED) & set(line)
+
+
+def test_no_sentence_forges_a_row_beside_its_own() -> None:
+    rows = table([row("modeldeployments", rollout(EVIL), NOW)])
+    assert len(rows.splitlines()) == 2
+    kinds = {"learningagents": {}, "trainingjobs": {}, "modeldeployments": {"la": rollout(EVIL)}}
+    [line] = watch.news("la", kinds, {}, NOW)
+    for said in (rows, line):
+        assert not set(OBEYED) & set(said)
+    assert "\n" not in line
+
+
+def test_json_means_the_same_after_it_was_made_safe_to_show() -> None:
+    written = json.dumps({"why": EVIL, "fine": "é 漢 🙂\ttab"}, ensure_ascii=False)
+    assert json.loads(shown(written)) == json.loads(written)
+    assert shown("é 漢 🙂\ttab\nline") == "é 漢 🙂\ttab\nline"
+
+
+def test_a_half_of_a_pair_is_shown_instead_of_failing_to_be_printed() -> None:
+    assert one_line("a\ud800\u2028b").encode() == b"a\\ud800 b"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("return 9.5 [8, 10] < 12", "return 9.5 [8, 10] < 12"),
+        ("[details](https://evil.example)", r"[details\](https://evil.example)"),
+        (r"[details\](https://evil.example)", r"[details\\\](https://evil.example)"),
+        ("![](https://evil.example/seen.png)", r"![\](https://evil.example/seen.png)"),
+        ("<script>x</script> <https://evil.example>", r"\<script>x\</script> \<https://evil.example>"),
+        ("a\n\n## What serves everybody\n- `evil`", r"a ## What serves everybody - \`evil\`"),
+    ],
+)
+def test_others_words_in_markdown_stay_words(text: str, wanted: str) -> None:
+    assert plain(text) == wanted
+
+
+def test_a_report_has_its_own_headings_and_links_alone() -> None:
+    evil = "x\n\n## What serves everybody\n- [all](https://evil.example)"
+    jobs = [
+        {
+            "kind": "TrainingJob",
+            "metadata": {"name": "la-1"},
+            "spec": {"algorithm": "ppo"},
+            "status": {
+                "phase": "Failed",
+                "finishedAt": NOW.isoformat(),
+                "conditions": [{"type": "Ready", "status": "False", "reason": "x", "message": evil}],
+            },
+        }
+    ]
+    text = report.markdown(report.report("ns", None, jobs, [], NOW, NOW))
+    assert [line for line in text.splitlines() if line.startswith("##")] == ["## What was refused or failed"]
+    assert "](" not in text.replace(r"\](", "")
