@@ -19,11 +19,16 @@ HELPERS = ROOT / "charts/learnloop/templates/tls/_helpers.tpl"
 START_SECONDS = 90.0
 
 
-def follow_script(folder: Path) -> Path:
+def follow_text() -> str:
     """The script as the chart's ConfigMap holds it."""
     text = HELPERS.read_text().split('{{- define "learnloop.tls.follow" -}}\nfollow: |\n')[1].split("{{- end -}}")[0]
+    return re.sub(r"^  ", "", text, flags=re.MULTILINE)
+
+
+def follow_script(folder: Path) -> Path:
+    """The same in a file."""
     script = folder / "follow"
-    script.write_text(re.sub(r"^  ", "", text, flags=re.MULTILINE))
+    script.write_text(follow_text())
     script.chmod(0o644)
     return script
 

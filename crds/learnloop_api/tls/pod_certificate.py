@@ -123,15 +123,30 @@ def own_context(env: Mapping[str, str] = os.environ) -> FollowingContext | None:
         raise ValueError(f"{names.ENV_TLS_CERTIFICATE} and {names.ENV_TLS_KEY} go together: set both, or neither")
     if certificate:
         return server_context(Path(certificate), Path(key))
+    own = wanted(env)
+    if own is None:
+        return None
+    own.keep(own.obtain())
+    return server_context(own.certificate, own.key)
+
+
+def wanted(env: Mapping[str, str] = os.environ, folder: Path | None = None) -> OwnCertificate | None:
+    """The certificate for the names of $LEARNLOOP_TLS_NAMES, not yet asked for; None: there are none.
+
+    Args:
+        folder: where its files are written; None: a new one, for this process alone.
+
+    Raises:
+        ValueError: nothing says where the data plane is.
+    """
     hosts = tuple(name for name in env.get(names.ENV_TLS_NAMES, "").split(",") if name)
     if not hosts:
         return None
     url = env.get(names.ENV_DATA_URL, "")
     if not url:
         raise ValueError(f"{names.ENV_DATA_URL}: '' is empty: give the data plane's address, it makes certificates")
-    own = OwnCertificate(url, hosts, Path(env.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE))
-    own.keep(own.obtain())
-    return server_context(own.certificate, own.key)
+    token = Path(env.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE)
+    return OwnCertificate(url, hosts, token, folder) if folder else OwnCertificate(url, hosts, token)
 
 
 def _write(target: Path, text: str, mode: int) -> None:

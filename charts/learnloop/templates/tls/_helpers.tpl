@@ -109,23 +109,27 @@ prometheus: prometheus
 {{- end }}
 {{- end -}}
 
-{{/* Runs a server that reads its certificate only when it is told to. */}}
+{{/* Runs a server that reads its certificate only when it is told to. The operator has the same text for the PostgreSQL
+     of a MemoryService: core/memory_service/follow_script.py. */}}
 {{- define "learnloop.tls.follow" -}}
 follow: |
-  # follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when a file of its certificate changed.
+  # follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.
   set -u
   stop=$1; shift
   folder=${FOLLOW_FOLDER:-/run/tls}
   "$@" &
   server=$!
   trap 'kill -s "$stop" "$server"' TERM INT
-  state() { cat "$folder"/tls.crt "$folder"/tls.key "$folder"/ca.crt | cksum; }
+  state() { cat "$folder"/* | cksum; }
   (
       trap - TERM INT
       before=$(state)
       while sleep "${FOLLOW_SECONDS:-10}"; do
           now=$(state)
-          [ "$now" = "$before" ] || { echo "the certificate has changed: the server reads it again"; kill -s HUP "$server"; }
+          if [ "$now" != "$before" ]; then
+              echo "the certificate has changed: the server reads it again"
+              kill -s HUP "$server"
+          fi
           before=$now
       done
   ) &

@@ -58,18 +58,19 @@ class MemoryServiceController:
             pod_rules=settings.pod_rules,
             network=settings.workload_network,
         )
-        server, front, database, back = await asyncio.gather(
+        server, front, database, back, config = await asyncio.gather(
             self._child(DEPLOYMENT, namespace, world.server_name),
             self._child(SERVICE, namespace, world.server_name),
             self._child(STATEFUL_SET, namespace, world.database_name),
             self._child(SERVICE, namespace, world.database_name),
+            self._child(CONFIG_MAP, namespace, world.database_name),
         )
         told = await self._child(CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
         asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
             "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
-            "children": tuple(item for item in (server, front, database, back, told) if item),
+            "children": tuple(item for item in (server, front, database, back, config, told) if item),
             "fresh_password": secrets.token_urlsafe(32),
             "fresh_audit_key": seed(),
             "server": server,

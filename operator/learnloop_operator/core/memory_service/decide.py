@@ -27,7 +27,7 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     if stray:
         return _hold(world, allowed_pods.REASON, stray, after=None)
     missing = unusable_secret(world)
-    children: list[Manifest] = [manifests.budgets(world), *network_policies(world)]
+    children: list[Manifest] = [manifests.budgets(world), *network_policies(world), manifests.account(world)]
     if spec.storage is not None:
         if world.database is None:
             children.append(manifests.credentials(world))

@@ -6,7 +6,7 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
-from learnloop_operator.core.memory_service import models
+from learnloop_operator.core.memory_service import database_tls, models
 from learnloop_operator.core.memory_service.snapshot import (
     AUDIT_KEY,
     DATABASE,
@@ -67,8 +67,9 @@ def budgets(world: MemoryServiceSnapshot) -> Manifest:
     )
 
 
-def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, Manifest]:
-    """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes."""
+def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
+    """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes; with TLS its
+    configuration before them."""
     service = _service(world, world.database_name, POSTGRES, "postgres", POSTGRES_PORT)
     claim: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
@@ -87,11 +88,24 @@ def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, 
     }
     labels = world.labels(POSTGRES)
     name = world.database_name
-    return service, child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
+    pods = child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
+    return (*([database_tls.config(world, labels)] if world.tls else []), service, pods)
 
 
-def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest, Manifest]:
-    """ServiceAccount, Service and Deployment of the memory service itself."""
+def account(world: MemoryServiceSnapshot) -> Manifest:
+    """The ServiceAccount of all pods, which may ask the API server nothing."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="ServiceAccount",
+        name=world.server_name,
+        labels=world.labels(SERVER),
+        automountServiceAccountToken=False,
+    )
+
+
+def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
+    """Service and Deployment of the memory service itself."""
     service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
     spec = {
         "replicas": world.replicas,
@@ -100,16 +114,8 @@ def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest, Manifest]:
         "template": _server_pod(world),
     }
     labels, name = world.labels(SERVER), world.server_name
-    account = child(
-        world.object,
-        api_version="v1",
-        kind="ServiceAccount",
-        name=name,
-        labels=labels,
-        automountServiceAccountToken=False,
-    )
     pods = child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
-    return account, service, pods
+    return service, pods
 
 
 def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
@@ -183,8 +189,9 @@ def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
     """The environment that says where PostgreSQL is, and as whom to come."""
     if own := world.spec.dsn_secret_ref:
         return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
+    place = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
     return {
-        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}",
+        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{database_tls.VERIFIED if world.tls else ''}",
         "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": world.credentials_name, "key": PASSWORD_KEY}},
         "LEARNLOOP_DATABASE_IS_OWN": "true",
     }
@@ -226,6 +233,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
             "PGDATA": "/var/lib/postgresql/data/pgdata",
         },
+        command=database_tls.command() if world.tls else (),
         ports={"postgres": POSTGRES_PORT},
         probes={
             "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
@@ -237,6 +245,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             {"name": "run", "mountPath": "/var/run/postgresql"},
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
+            *(database_tls.mounts() if world.tls else []),
         ],
         resources=POSTGRES_NEEDS,
     )
@@ -245,8 +254,12 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
         main,
         storage.pod,
         labels=world.labels(POSTGRES),
-        token=False,
+        token=False,  # not for PostgreSQL: what asks for its certificate has one
+        service_account=world.server_name if world.tls else None,
+        before=[database_tls.before(world)] if world.tls else [],
+        beside=[database_tls.beside(world)] if world.tls else [],
         volumes=[
+            *(database_tls.volumes(world) if world.tls else []),
             {"name": "run", "emptyDir": {}},
             # Parallel queries share memory here; the runtime's default is 64 MiB.
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},

@@ -46,7 +46,8 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
         component=POSTGRES,
         selector=world.selector(POSTGRES),
         ingress=[ports(POSTGRES_PORT, peers=[pods(world.selector(SERVER))], key="from")],
-        egress=[],
+        # What asks for its certificate.
+        egress=[DNS, data_plane(world.data_url)] if world.tls and world.data_url else [],
     )
     return (server, database)
 

@@ -29,7 +29,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """Of the agents that name it and have one of their own."""
     operator_subject: str = ""
     data_url: str = ""
-    """The installation's data plane, which makes certificates."""
+    """The installation's data plane, which makes certificates of the pods of both."""
     tls: bool = False
     pod_rules: PodRules = PodRules()
     """What its pods may have."""
@@ -55,7 +55,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
 
     @property
     def database_name(self) -> str:
-        """StatefulSet and Service of PostgreSQL."""
+        """StatefulSet and Service of PostgreSQL; with TLS its ConfigMap, too."""
         return f"{self.name}-postgres"
 
     @property

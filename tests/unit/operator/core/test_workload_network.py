@@ -163,6 +163,9 @@ def test_only_a_memory_service_reaches_its_database() -> None:
         assert not network.allows(caller, database, 5432), caller.name
     for target in (OUTSIDE, NEIGHBOUR, server):
         assert not network.allows(database, target, 443), target.name
+    assert network.allows(database, DATA, 8080), "it makes the certificate"
+    plain = Network(policies(decide_memory(replace(memory_world(), network=USUAL, data_url=DATA_URL)).apply))
+    assert not plain.allows(database, DATA, 8080), "without TLS there is nothing to ask for"
 
 
 def test_a_memory_service_is_asked_by_its_namespace_and_scraped_by_the_installation() -> None:
@@ -201,7 +204,8 @@ def test_what_goes_out_can_be_left_open_and_policies_can_be_left_out() -> None:
     opened = replace(USUAL, closed=False)
     for made in (training(network=opened), agent(opened), memory(opened)):
         for policy in policies(made):
-            assert policy["spec"]["policyTypes"] == ["Ingress"] or policy["spec"]["egress"] == []
+            asks_for_a_certificate = policy["metadata"]["name"] == "mem-postgres"
+            assert policy["spec"]["policyTypes"] == ["Ingress"] or asks_for_a_certificate
     for made in (training(network=None), agent(None), memory(None)):
         assert policies(made) == []
 

@@ -64,8 +64,8 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
-    server = ["ServiceAccount", "Service", "Deployment"]
-    assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", *server]
+    database = ["Secret", "Service", "StatefulSet"]
+    assert kinds(first) == ["ConfigMap", "ServiceAccount", *database, "Secret", "Service", "Deployment"]
     later = decide(world(database={"metadata": {}}, server=deployment()))
     assert "Secret" not in kinds(later)
 

@@ -1,0 +1,326 @@
+"""A MemoryService's own PostgreSQL: run by what the operator's manifests say, with a certificate that it asked for.
+
+Only paths, port and address are this machine's: the command, the image's own entry point, the rules of who may come,
+and the name that the memory service verifies are those of the cluster.
+"""
+
+import asyncio
+import encodings.idna  # noqa: F401  # a child without rights to this Python's files could not load it any more
+import multiprocessing
+import os
+import pwd
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from cryptography import x509
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_api.tls.certificate_files import main as certificate_files
+from learnloop_api.tls.certificates import make_signer
+from learnloop_api.wire.certificates import CertificateRequest
+from learnloop_dataplane.access.certificates import Certificates
+from learnloop_dataplane.config import Config
+from learnloop_operator.core.memory_service.agent_budgets import tell
+from learnloop_operator.core.memory_service.decide import decide
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
+from testing.certificates import Folder, authority, folder
+from testing.servers.ports import held_port
+from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready
+
+PROGRAMS = programs_with_tls()
+pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="no PostgreSQL with OpenSSL in /usr/lib/postgresql")
+PASSWORD = "correct-horse"
+PROCESSES = multiprocessing.get_context("fork")
+"""A child may then be a user who could not start this Python."""
+FAR_FUTURE = 60.0
+
+
+def manifests() -> dict[tuple[str, str], Any]:
+    """What the operator makes of MemoryService `mem` in namespace `red`."""
+    metadata = {"name": "mem", "namespace": "red", "uid": "u", "generation": 1}
+    seen = MemoryServiceSnapshot(
+        now=datetime.now(UTC),
+        object={"apiVersion": "learnloop.dev/v1alpha1", "kind": "MemoryService", "metadata": metadata, "status": {}},
+        spec=MemoryServiceSpec.model_validate({"storage": {"size": "1Gi"}}),
+        images=("memory:1", "postgres:17"),
+        pull_policy="IfNotPresent",
+        budgets=tell("red", {}),
+        data_url="https://learnloop-data.learnloop-system.svc:8080",
+        tls=True,
+        fresh_password=PASSWORD,
+        fresh_audit_key="k" * 44,
+    )
+    return {(item["kind"], item["metadata"]["name"]): item for item in decide(seen).apply}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Paths of this machine in place of the pod's, and who runs what is in it."""
+
+    root: Path
+    hub: Folder
+    signer: Folder
+    hub_port: int
+    port: int
+    user: tuple[int, int] | None
+
+    @property
+    def own(self) -> Path:
+        """Where PostgreSQL finds its certificate."""
+        return self.root / "own"
+
+    def here(self, text: str) -> str:
+        """The same with this machine's paths."""
+        for there, place in (
+            ("/run/tls", self.own),
+            ("/etc/learnloop", self.root / "config"),
+            (names.CA_FILE, self.hub.bundle),
+            ("svc:5432", f"svc:{self.port}"),
+        ):
+            text = text.replace(there, str(place))
+        return text
+
+    def ask(self, container: dict[str, Any]) -> Any:
+        """The container that asks for a certificate, as a process."""
+        assert container["command"][:3] == ["python", "-m", "learnloop_api.tls.certificate_files"]
+        told = {item["name"]: item["value"] for item in container["env"]}
+        told |= {
+            names.ENV_DATA_URL: f"https://localhost:{self.hub_port}",
+            names.ENV_TOKEN_FILE: str(self.root / "token"),
+            names.ENV_TLS_CA: str(self.hub.bundle),
+        }
+        arguments = [self.here(word) for word in container["command"][3:]]
+        return self.child(lambda: certificate_files(arguments), told)
+
+    def child(self, work: Callable[[], int | None], told: dict[str, str]) -> Any:
+        def run() -> None:
+            if self.user:
+                os.setgid(self.user[1])
+                os.setuid(self.user[0])
+            os.environ.update(told)
+            os._exit(work() or 0)
+
+        process = PROCESSES.Process(target=run, daemon=True)
+        process.start()
+        return process
+
+
+def serve_certificates(port: int, shown: Folder, signer: Folder) -> None:
+    """The data plane's way to certificates; that the token proves the namespace is test_renewal_under_load's."""
+    config = Config.model_validate(
+        {
+            "dsn": "postgresql://nowhere",
+            "artifacts": "file:///nowhere",
+            "tls_signer_certificate": str(signer.certificate),
+            "tls_signer_key": str(signer.key),
+        }
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            assert self.headers["authorization"] == "Bearer red's"
+            asked = CertificateRequest.model_validate_json(body).names
+            answer = asyncio.run(Certificates(config).issue("red", asked)).model_dump_json().encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    server = HTTPServer(("127.0.0.1", port), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.serve_forever()
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    """Keys, folders and the data plane's way to certificates."""
+    with ExitStack() as stack:
+        root = Path(tempfile.mkdtemp(prefix="learnloop-tls-"))
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        root.chmod(0o755)
+        ours = authority("ours")
+        hub, signer = folder(root / "hub", ours), Folder(root / "signer")
+        hub.bundle.chmod(0o644)
+        signer.path.mkdir()
+        pair = make_signer(
+            ours, "pods", datetime.now(UTC), timedelta(hours=12), ["learnloop-data.learnloop-system.svc"]
+        )
+        signer.key.write_text(pair.key)
+        signer.certificate.write_text(pair.certificate)
+        (root / "token").write_text("red's")
+        user = None
+        if os.geteuid() == 0:  # PostgreSQL refuses to be root
+            nobody = pwd.getpwnam("nobody")
+            user = (nobody.pw_uid, nobody.pw_gid)
+        made = Installation(root, hub, signer, stack.enter_context(held_port()), stack.enter_context(held_port()), user)
+        for place in ("own", "config", "data", "credentials", "run"):
+            (root / place).mkdir()
+            if user:
+                os.chown(root / place, *user)
+        server = replace(made, user=None).child(lambda: serve_certificates(made.hub_port, hub, signer), {})
+        stack.callback(server.terminate)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(installation: Installation) -> Iterator[Installation]:
+    """PostgreSQL as its pod runs it: the first certificate, then the server."""
+    made = manifests()
+    pod = made["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
+    (first,) = pod["initContainers"]
+    asked = installation.ask(first)
+    asked.join(FAR_FUTURE)
+    assert asked.exitcode == 0
+    for name, text in made["ConfigMap", "mem-postgres"]["data"].items():
+        (installation.root / "config" / name).write_text(text)
+    (installation.root / "credentials" / "postgres-password").write_text(PASSWORD)
+    programs = installation.root / "bin"
+    programs.mkdir()
+    shutil.copy(ROOT / "hack/images/postgres/entrypoint", programs)
+    container = pod["containers"][0]
+    told = {item["name"]: item["value"] for item in container["env"]} | {
+        "POSTGRES_PASSWORD_FILE": str(installation.root / "credentials" / "postgres-password"),
+        "PGDATA": str(installation.root / "data" / "pgdata"),
+        "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
+        "FOLLOW_FOLDER": str(installation.own),
+        "FOLLOW_SECONDS": "0.2",
+    }
+    command = [installation.here(word) for word in container["command"]]
+    command += ["-c", f"port={installation.port}", "-c", f"unix_socket_directories={installation.root / 'run'}"]
+    options: dict[str, Any] = {}
+    if installation.user:
+        options = dict(zip(("user", "group"), installation.user, strict=True))
+    process = subprocess.Popen(command, env=told, cwd=installation.root, stderr=subprocess.DEVNULL, **options)
+    try:
+        assert PROGRAMS
+        wait_for(installation.port)
+        wait_until_ready(PROGRAMS, installation.port)
+        yield installation
+    finally:
+        process.terminate()
+        assert process.wait(60) is not None
+
+
+@pytest.fixture
+def dsn(running: Installation, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The memory service's own address of its database, whose name leads here."""
+    made = manifests()["Deployment", "mem-memory"]["spec"]["template"]["spec"]["containers"][0]
+    (address,) = (item["value"] for item in made["env"] if item["name"] == "LEARNLOOP_DSN")
+    look_up = socket.getaddrinfo
+
+    def here(host: Any, *rest: Any, **options: Any) -> Any:
+        return look_up("127.0.0.1" if host == "mem-postgres.red.svc" else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    return running.here(address)
+
+
+def shown(installation: Installation) -> int:
+    """The serial number of the certificate that PostgreSQL shows now."""
+    context = ssl.create_default_context(cafile=str(installation.hub.bundle))
+    with socket.create_connection(("127.0.0.1", installation.port), timeout=30) as plain:
+        plain.sendall(struct.pack("!ii", 8, 80877103))  # SSLRequest
+        assert plain.recv(1) == b"S"
+        with context.wrap_socket(plain, server_hostname="mem-postgres.red.svc") as wrapped:
+            certificate = wrapped.getpeercert(binary_form=True)
+    assert certificate
+    return x509.load_der_x509_certificate(certificate).serial_number
+
+
+async def test_both_drivers_reach_it_encrypted_by_the_address_that_the_memory_service_has(dsn: str) -> None:
+    asked = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    connection = await asyncpg.connect(dsn, password=PASSWORD)
+    try:
+        encrypted, version = await connection.fetchrow(asked)
+    finally:
+        await connection.close()
+    assert encrypted
+    assert version in ("TLSv1.2", "TLSv1.3")
+    with psycopg.connect(dsn, hostaddr="127.0.0.1", password=PASSWORD) as other:
+        assert other.execute(asked).fetchone() == (True, version)
+
+
+async def test_another_authority_is_refused_by_both_drivers(dsn: str, running: Installation) -> None:
+    stranger = folder(running.root / "stranger", authority("stranger"))
+    elsewhere = dsn.replace(str(running.hub.bundle), str(stranger.bundle))
+    assert elsewhere != dsn
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        await asyncpg.connect(elsewhere, password=PASSWORD)
+    with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
+        psycopg.connect(elsewhere, hostaddr="127.0.0.1", password=PASSWORD)
+
+
+async def test_a_server_under_another_name_is_refused(dsn: str) -> None:
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        await asyncpg.connect(dsn.replace("mem-postgres.red.svc", "localhost"), password=PASSWORD)
+
+
+async def test_nobody_comes_without_tls_or_without_the_password(dsn: str) -> None:
+    plain = dsn.partition("?")[0] + "?sslmode=disable"
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no encryption"):
+        await asyncpg.connect(plain, password=PASSWORD)
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(dsn, password="wrong")
+
+
+async def test_a_renewed_certificate_counts_without_a_restart_and_connections_live_on(
+    dsn: str, running: Installation
+) -> None:
+    kept = await asyncpg.connect(dsn, password=PASSWORD)
+    before, born = shown(running), await kept.fetchval("SELECT pg_postmaster_start_time()")
+    pod = manifests()["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
+    (beside,) = (one for one in pod["containers"] if one["name"] == "certificate-renewal")
+    renewing = running.ask(beside)
+    try:
+        until = time.monotonic() + FAR_FUTURE
+        while shown(running) == before:
+            assert time.monotonic() < until, "PostgreSQL still shows the old certificate"
+            await kept.execute("SELECT pg_sleep(0.1)")
+        assert await kept.fetchval("SELECT pg_postmaster_start_time()") == born
+        assert renewing.is_alive(), "it goes on: the next one is due before this one ends"
+    finally:
+        renewing.terminate()
+        renewing.join(FAR_FUTURE)
+        await kept.close()
+    assert renewing.exitcode == 0, "a pod that is deleted waits for nothing"
+
+
+def test_without_a_data_plane_the_first_certificate_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.delenv(names.ENV_TLS_NAMES, raising=False)
+    assert certificate_files([str(tmp_path), "--once"]) == 2
+    assert "LEARNLOOP_TLS_NAMES: '' is empty" in capsys.readouterr().err
+    monkeypatch.setenv(names.ENV_TLS_NAMES, "mem-postgres.red.svc")
+    monkeypatch.setenv(names.ENV_DATA_URL, "https://localhost:1")
+    monkeypatch.setenv(names.ENV_TOKEN_FILE, str(tmp_path / "none"))
+    monkeypatch.setattr("learnloop_api.tls.pod_certificate.OwnCertificate.obtain", _at_once)
+    assert certificate_files([str(tmp_path), "--once"]) == 1
+    assert "none: the token cannot be read" in capsys.readouterr().err
+
+
+def _at_once(own: Any, patience: float = 0.0) -> float:
+    return float(own.renew())
