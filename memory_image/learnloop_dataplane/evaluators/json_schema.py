@@ -6,16 +6,13 @@ The validator fetches nothing and matches patterns in linear time, so that neith
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import jsonschema_rs
 import orjson
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools
+from learnloop_dataplane.evaluators.linear_schemas import validator
 
-PATTERN_BYTES = 2**20
-"""Room for a compiled pattern; `(a{1000}){1000}` wants more and is refused."""
-LINEAR = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES, dfa_size_limit=PATTERN_BYTES)
 FENCE = "```"
 
 
@@ -29,7 +26,7 @@ class JsonSchema(EvaluatorType):
         text = spec.json_schema.json_schema if spec.json_schema else ""
         try:
             _validator(text)
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
+        except ValueError as error:
             why = str(error).splitlines()[0][:300]
             raise Invalid(f"not a usable JSON Schema: {why}", field="jsonSchema.schema", value=text) from None
 
@@ -43,7 +40,7 @@ class JsonSchema(EvaluatorType):
                 return Score(0.0, f"the output is no JSON: {str(error)[:200]}")
         try:
             accepts = _validator(spec.json_schema.json_schema if spec.json_schema else "")
-        except (ValueError, jsonschema_rs.ReferencingError):
+        except ValueError:
             return Score(None, "jsonSchema.schema is no usable JSON Schema")
         first = next(iter(accepts.iter_errors(output)), None)
         if first is None:
@@ -62,7 +59,7 @@ def _validator(schema: str) -> Any:
     parsed = orjson.loads(schema)
     if not isinstance(parsed, dict | bool):
         raise ValueError("a schema is an object")
-    return jsonschema_rs.validator_for(parsed, pattern_options=LINEAR, offline=True)
+    return validator(parsed)
 
 
 def _unfenced(text: str) -> str:

@@ -7,12 +7,10 @@ that matches the patterns of JSON schemas (Rust's `regex`), which has no look-ar
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import jsonschema_rs
-
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.evaluators.json_schema import LINEAR
+from learnloop_dataplane.evaluators.linear_schemas import validator
 
 
 class Regex(EvaluatorType):
@@ -52,4 +50,4 @@ def _matcher(pattern: str) -> Any:
     Raises:
         ValueError: it is no pattern.
     """
-    return jsonschema_rs.validator_for({"type": "string", "pattern": pattern}, pattern_options=LINEAR, offline=True)
+    return validator({"type": "string", "pattern": pattern})

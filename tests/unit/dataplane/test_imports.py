@@ -12,7 +12,18 @@ from learnloop_dataplane.config import Config
 create_app(Config.model_validate({values}))
 print(*(name for name in {libraries} if name in sys.modules))
 """
-LIBRARIES = ("alembic", "cryptography", "grpc", "httpx", "jwt", "numpy.random", "onnxruntime", "sqlalchemy", "weaviate")
+LIBRARIES = (
+    "alembic",
+    "cryptography",
+    "grpc",
+    "httpx",
+    "jsonschema_rs",
+    "jwt",
+    "numpy.random",
+    "onnxruntime",
+    "sqlalchemy",
+    "weaviate",
+)
 
 
 def imported(directory: Path, **settings: str) -> set[str]:
