@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_dataplane.api.http.dependencies import IDENTITY_PARAMETERS, identify
 from learnloop_dataplane.api.http.idempotency_keys import PARAMETER, WITHOUT
 from learnloop_dataplane.api.http.json_bodies import JsonBody
 from learnloop_dataplane.api.routes import memories
@@ -38,7 +40,9 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
     says how it refuses."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    routes = list(routes)
     bodies = dict(_bodies(routes))
+    of_callers = {place for route in routes if _asks_who_calls(route.dependant) for place in _places(route)}
     by_hand: tuple[type[BaseModel], ...] = (Trajectory, Calculate, *memories.READ_BY_HAND, *bodies.values(), Refusal)
     # All at once: two models of one name in different modules get names of their own.
     references, found = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
@@ -50,6 +54,8 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
             if body := bodies.get((path, method)):
                 schema = references[body, "validation"]
                 operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+            if (path, method) in of_callers:
+                operation["parameters"] = [*operation.get("parameters", []), *IDENTITY_PARAMETERS]
             if method == "post" and path not in WITHOUT:
                 operation["parameters"] = [*operation.get("parameters", []), PARAMETER]
             operation["responses"].pop("422", None)
@@ -62,8 +68,18 @@ def _bodies(routes: Iterable[APIRoute]) -> Iterator[tuple[tuple[str, str], type[
     for route in routes:
         for dependency in route.dependant.dependencies:
             if isinstance(dependency.call, JsonBody):
-                for method in route.methods or ():
-                    yield (route.path_format, method.lower()), dependency.call.model
+                for place in _places(route):
+                    yield place, dependency.call.model
+
+
+def _asks_who_calls(dependant: Dependant) -> bool:
+    return dependant.call is identify or any(map(_asks_who_calls, dependant.dependencies))
+
+
+def _places(route: APIRoute) -> Iterator[tuple[str, str]]:
+    """Where the document has it: path and method."""
+    for method in route.methods or ():
+        yield route.path_format, method.lower()
 
 
 def _refusals() -> dict[str, Any]:
