@@ -135,6 +135,3 @@ def _migrate(config: Config, *, prepare: bool) -> int:
 
 def _lines(held: SecretStr | None) -> KeyLines | None:
     return KeyLines.parse(held.get_secret_value()) if held else None
-
-
-sys.exit(main(sys.argv[1:]))

@@ -57,6 +57,8 @@ class Product:
         self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
         self._env |= {"BENCH_ABSENT": " ".join(not_in_the_image())}
         self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # The first start keeps its libraries' bytecode, as pip does in the image; uv leaves it to them.
+        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
         self._process: subprocess.Popen[bytes] | None = None
         self.tls: ssl.SSLContext | None = None
         compile_packages()

@@ -2,4 +2,4 @@
 
 from learnloop_api.tuning_switches import Switches
 
-SWITCHES = Switches(frozenset({"garbage-collection", "memory-allocator", "single-write-responses"}))
+SWITCHES = Switches(frozenset({"garbage-collection", "memory-allocator", "single-write-responses", "unused-libraries"}))

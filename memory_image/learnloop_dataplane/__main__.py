@@ -1,0 +1,10 @@
+"""`python -m learnloop_dataplane`: see `command_line`."""
+
+import sys
+
+from learnloop_dataplane.tuning.importing import lightly
+
+with lightly():
+    from learnloop_dataplane.command_line import main
+
+sys.exit(main(sys.argv[1:]))
