@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from learnloop_api.wire.experience import JOINT_TASK
 from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
@@ -67,6 +68,7 @@ class Episode:
         explore: bool,
         revision: str | None,
         metadata: Mapping[str, str] | None,
+        joint_task: str | None = None,
     ) -> None:
         self._loop = loop
         self.task = task
@@ -74,6 +76,10 @@ class Episode:
         self._external = revision
         self._recorded = loop.recorder is not None
         self._metadata = dict(metadata or {})
+        if joint_task is not None:
+            if not joint_task or "<" in joint_task or ">" in joint_task:
+                raise ValueError(f"joint_task: {joint_task!r} is no id; hand on `joint_task` of the episode it helps")
+            self._metadata[JOINT_TASK] = joint_task
         self._segment: Segment | None = None
         self._decision: Decision | None = None
         self._value: float | None = None
@@ -96,6 +102,12 @@ class Episode:
     def episode_id(self) -> str:
         """Id of the part in progress."""
         return self.segment.episode_id
+
+    @property
+    def joint_task(self) -> str:
+        """Id of the task that this episode is part of: hand it to the agents that help, for their own episodes. They
+        then learn from what this episode's `result` credits them with."""
+        return self._metadata.setdefault(JOINT_TASK, uuid.uuid4().hex)
 
     @property
     def trajectory_id(self) -> str:

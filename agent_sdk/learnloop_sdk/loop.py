@@ -118,14 +118,16 @@ class Learnloop:
         revision: str | None = None,
         external: bool = False,
         metadata: Mapping[str, str] | None = None,
+        joint_task: str | None = None,
     ) -> Episode:
         """A new episode, opened by `async with`.
 
         `explore` asks for sampled actions. `external` is for an agent that decides by itself: no policy server is
-        asked, and `revision` names the agent's own version in the trajectory.
+        asked, and `revision` names the agent's own version in the trajectory. `joint_task` is another agent's
+        `Episode.joint_task`, where this episode helps it: its result says what this one earned of it.
         """
         own = (revision or EXTERNAL_REVISION) if external or revision else None
-        return Episode(self, task, explore=explore, revision=own, metadata=metadata)
+        return Episode(self, task, explore=explore, revision=own, metadata=metadata, joint_task=joint_task)
 
     async def publish(self, trajectory: dict[str, Any], steps: Steps) -> None:
         """Redact, check and record one trajectory (wire.Trajectory as plain data, and its steps). Never raises into

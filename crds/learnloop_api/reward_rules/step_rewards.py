@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import LIMIT, Episode, bounded, evaluate
+from learnloop_api.reward_rules.components import LIMIT, Episode, Worth, bounded, evaluate
 from learnloop_api.reward_rules.step_terms import credits, potentials_of
 
 
@@ -20,6 +20,22 @@ class Advance:
 
     share: float
     each: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How an episode's task was shared with other agents.
+
+    Attributes:
+        to_others: of this episode's own worth, what other agents were credited with; None: it was not divided.
+        from_others: what this episode earns of the tasks that it helped others with; None: it helped nobody.
+    """
+
+    to_others: float | None = None
+    from_others: float | None = None
+
+
+ALONE = Shares()
 
 
 def advance(spec: RewardPolicySpec) -> Advance:
@@ -43,14 +59,34 @@ def whole(spec: RewardPolicySpec, episode: Episode) -> float:
         ValueError: a measurement the policy uses is not a finite number.
     """
     worth = evaluate(spec.model_copy(update={"shaping": None}), episode)
-    limits = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
-    return min([worth.raw, *limits])
+    return min([worth.raw, *limits(spec, worth)])
 
 
-def as_played(spec: RewardPolicySpec, episode: Episode, last_observation: Any = None) -> list[float]:
+def limits(spec: RewardPolicySpec, worth: Worth) -> list[float]:
+    """What an episode with these broken constraints is worth at most, whatever else it achieved."""
+    return [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
+
+
+def shared(spec: RewardPolicySpec, episode: Episode, shares: Shares) -> float:
+    """`whole` less what others were credited with, and the part in others' tasks, within the episode's constraints.
+
+    An episode that only helped has no worth of its own: what came of the task is its worth, and that was divided.
+
+    Raises:
+        ValueError: see `whole`.
+    """
+    worth = evaluate(spec.model_copy(update={"shaping": None}), episode)
+    only_helped = shares.to_others is None and shares.from_others is not None
+    own = 0.0 if only_helped else min([worth.raw, *limits(spec, worth)]) - (shares.to_others or 0.0)
+    return bounded(min([own + (shares.from_others or 0.0), *limits(spec, worth)]), LIMIT)
+
+
+def as_played(
+    spec: RewardPolicySpec, episode: Episode, last_observation: Any = None, shares: Shares = ALONE
+) -> list[float]:
     """What each of the steps in `episode.log` earns when nobody knows yet how the episode ends.
 
-    A step is given its `advance`, the last one besides what is missing to `whole`; shaping comes on top.
+    A step is given its `advance`, the last one besides what is missing to `shared`; shaping comes on top.
 
     Raises:
         ValueError: see `whole`.
@@ -59,17 +95,19 @@ def as_played(spec: RewardPolicySpec, episode: Episode, last_observation: Any = 
         return []
     given = advance(spec)
     parts = [given.share * float(step.get("reward") or 0.0) + given.each for step in episode.log]
-    parts[-1] = bounded(parts[-1] + whole(spec, episode) - math.fsum(parts), LIMIT)
+    parts[-1] = bounded(parts[-1] + shared(spec, episode, shares) - math.fsum(parts), LIMIT)
     return _shaped(spec, parts, episode, last_observation)
 
 
-def divided(spec: RewardPolicySpec, episode: Episode, last_observation: Any = None) -> list[float]:
-    """`whole`, divided among the steps in `episode.log` as the policy's credit assignment says; shaping comes on top.
+def divided(
+    spec: RewardPolicySpec, episode: Episode, last_observation: Any = None, shares: Shares = ALONE
+) -> list[float]:
+    """`shared`, divided among the steps in `episode.log` as the policy's credit assignment says; shaping comes on top.
 
     Raises:
         ValueError: see `whole`.
     """
-    return _shaped(spec, credits(spec.credit, whole(spec, episode), episode.log), episode, last_observation)
+    return _shaped(spec, credits(spec.credit, shared(spec, episode, shares), episode.log), episode, last_observation)
 
 
 def _shaped(spec: RewardPolicySpec, parts: list[float], episode: Episode, last_observation: Any) -> list[float]:

@@ -15,6 +15,9 @@ MOST_NAMED = 100
 OPTED_IN = "opted_in"
 """Of a trajectory's metadata, `"true"`: the person it belongs to agreed to learning from it."""
 
+JOINT_TASK = "joint_task"
+"""Of a trajectory's metadata: the id of a task that several agents worked on, the same in the trajectories of all."""
+
 
 class EpisodeSelection(WireModel):
     """Which logged episodes of an agent are read; an episode meets all that is said."""
@@ -42,6 +45,13 @@ class LoggedEpisode(WireModel, extra="ignore"):
     success: bool | None = None
     values: dict[str, JsonValue] = Field(default_factory=dict, description="the outcome's; text where it was redacted")
     scores: dict[str, float] = Field(default_factory=dict, description="of evaluators, by the component's name")
+    credited_to_others: Real | None = Field(
+        default=None,
+        description="of what it is worth, what other agents that took part were credited with; null: not divided",
+    )
+    credited_by_others: Real | None = Field(
+        default=None, description="what it earns of joint tasks that others reported; null: of none"
+    )
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS)
     last_observation: Observation | None = None
 
@@ -63,6 +73,9 @@ class ExperienceRead(WireModel):
         ge=0, le=MOST, description="read; of those, some may have had no step that fits the environment"
     )
     steps: int = Field(ge=0, le=MOST, description="of them, those that were learned from")
+    credited: int = Field(
+        default=0, ge=0, le=MOST, description="episodes whose reward was shared with other agents of a joint task"
+    )
     model_revisions: list[str] = Field(max_length=MOST_NAMED, description="of the policies that acted, sorted")
     trajectory_ids: list[Identifier] = Field(
         default_factory=list, max_length=MOST_NAMED, description="of the newest of them"

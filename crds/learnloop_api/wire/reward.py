@@ -59,8 +59,9 @@ class KeptReward(Reward):
         max_length=1024, description="the trajectory's task; null where the reward is older than this column"
     )
     metadata: dict[str, JsonValue] = Field(
-        description="episode_id, policy_revision, and `credit`: how the reward was divided among the steps, kept "
-        "when they are gone (method, steps, last, largest, largest_step)"
+        description="episode_id, policy_revision, `worth`: what learners are given of it, before normalisation and "
+        "bounds, and `credit`: how the reward was divided among the steps, kept when they are gone (method, steps, "
+        "last, largest, largest_step)"
     )
 
 

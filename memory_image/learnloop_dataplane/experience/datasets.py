@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
+from learnloop_api.wire.experience import JOINT_TASK, OPTED_IN, EpisodeSelection
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database
@@ -24,13 +24,29 @@ Place = tuple[int, str | None]
 _NEWEST = 2**63 - 1
 _ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
 _MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
+# What others' tasks credit this episode's agent with, and among how many of its episodes that is divided. A name that
+# redaction has put a mark into may be that of many tasks.
+_JOINT = f"""
+SELECT sum(c.learned_credit) AS credit, (SELECT count(*) FROM trajectories own WHERE own.namespace = t.namespace
+    AND own.labels ->> '{JOINT_TASK}' = t.labels ->> '{JOINT_TASK}' AND own.agent_id = t.agent_id
+    AND own.status <> 'withdrawn') AS episodes
+FROM trajectories o JOIN task_credits c ON c.namespace = o.namespace AND c.trajectory_id = o.trajectory_id
+    AND c.agent_id = t.agent_id
+WHERE o.namespace = t.namespace AND o.labels ->> '{JOINT_TASK}' = t.labels ->> '{JOINT_TASK}'
+    AND o.agent_id <> t.agent_id AND t.labels ->> '{JOINT_TASK}' ~ '^[^<>]+$'
+"""
 _PAGE = f"""
 SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.success,
     t.outcome_values::text AS outcome_values, s.steps::text AS log, s.last_observation::text AS last_observation,
     (SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
         WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $13
-            AND c.reward_policy_revision = $14)::text AS scores
+            AND c.reward_policy_revision = $14)::text AS scores,
+    (SELECT max(c.learned_reward) - coalesce(sum(c.learned_credit) FILTER (WHERE c.agent_id = t.agent_id), 0)
+        FROM task_credits c
+        WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id) AS credited_to_others,
+    joint.credit / joint.episodes AS credited_by_others
 FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
+LEFT JOIN LATERAL ({_JOINT}) joint ON t.status <> 'withdrawn'
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
     AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
     AND ($7::text[] IS NULL OR t.task = ANY($7)) AND ($8::text[] IS NULL OR t.policy_revision = ANY($8))
@@ -132,6 +148,7 @@ def _gone(row: Mapping[str, Any], erased: Sequence[Any]) -> bool:
 def _episode(row: Mapping[str, Any]) -> bytes:
     told = {name: row[name] for name in ("trajectory_id", "policy_revision", "status", "episode_return", "success")}
     values, log, last = (row[name] for name in ("outcome_values", "log", "last_observation"))
-    scores = row.get("scores") or "{}"  # the warehouse keeps none
+    scores = row.get("scores") or "{}"  # the warehouse keeps none, and no credits
+    told |= {name: row.get(name) for name in ("credited_to_others", "credited_by_others")}
     parts = [(part or "{}").encode() for part in (values, scores)] + [log.encode(), (last or "null").encode()]
     return b'%b,"values":%b,"scores":%b,"steps":%b,"last_observation":%b}' % (to_json(told)[:-1], *parts)

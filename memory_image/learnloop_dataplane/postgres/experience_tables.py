@@ -107,6 +107,12 @@ class TrajectoryRow(SQLModel, table=True):
             "seq",
             postgresql_where=text("NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb"),
         ),
+        Index(
+            "ix_trajectories_joint",
+            "namespace",
+            text("(labels ->> 'joint_task')"),
+            postgresql_where=text("(labels ->> 'joint_task') IS NOT NULL"),
+        ),
     )
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)

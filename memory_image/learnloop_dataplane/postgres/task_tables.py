@@ -54,7 +54,11 @@ class TaskScore(SQLModel, table=True):
 
 
 class TaskCredit(SQLModel, table=True):
-    """One agent's part of the reward of a task that several agents worked on."""
+    """One agent's part of the reward of a task that several agents worked on.
+
+    `learned_reward` and `learned_credit` are what learners are given of it: before normalisation and bounds, without
+    shaping, within the constraints.
+    """
 
     __tablename__ = "task_credits"
     __table_args__ = (
@@ -72,3 +76,5 @@ class TaskCredit(SQLModel, table=True):
     team: str = _column(Text)
     task_type: str = _column(Text)
     created_at: datetime = _time(default="now()")
+    learned_reward: float | None = _column(Double, null=True)
+    learned_credit: float | None = _column(Double, null=True)

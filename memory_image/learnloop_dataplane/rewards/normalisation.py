@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import Worth, bounded
+from learnloop_api.reward_rules.step_rewards import limits
 
 RANK_WINDOW = 500
 
@@ -78,11 +79,15 @@ def settle(spec: RewardPolicySpec, worth: Worth, running: Running) -> tuple[floa
     Constraints come after the bounds: nothing an episode achieved makes up for one it broke.
     """
     running = running.add(worth.raw, ranks=spec.normalisation.method == "rank")
-    reward = normalise(worth.raw, running, spec.normalisation)
+    return min([scaled(spec, worth.raw, running), *limits(spec, worth)]), running
+
+
+def scaled(spec: RewardPolicySpec, raw: float, running: Running) -> float:
+    """A raw reward as stored ones are: on the agent's scale, within the bounds."""
+    reward = normalise(raw, running, spec.normalisation)
     if spec.bounds is not None:
         reward = min(spec.bounds.maximum, max(spec.bounds.minimum, reward))
-    limits = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
-    return min([reward, *limits]), running
+    return reward
 
 
 def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_api.reward_rules.step_rewards import whole
 from learnloop_api.reward_rules.step_terms import division
 from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
@@ -117,9 +118,10 @@ def compute(policy: Policy, running: Running, rows: Sequence[Any]) -> tuple[Colu
 
 
 def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
-    """What a reward says of its episode when that is forgotten, as JSON: which one it was, and how the reward was
-    divided among its steps."""
+    """What a reward says of its episode when that is forgotten, as JSON: which one it was, what it is worth to
+    learners, and how the reward was divided among its steps."""
     told = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
+    told["worth"] = whole(policy.spec, episode)
     told["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
     return orjson.dumps(told).decode()
 

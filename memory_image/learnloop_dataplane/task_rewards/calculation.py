@@ -21,7 +21,7 @@ from learnloop_dataplane.rewards.normalisation import Running, confidence, settl
 from learnloop_dataplane.rewards.policy_terms import policy_terms
 from learnloop_dataplane.rewards.reward_tables import Policy
 from learnloop_dataplane.task_rewards.earlier_episodes import history_of
-from learnloop_dataplane.task_rewards.team_credits import TeamCredits, described
+from learnloop_dataplane.task_rewards.team_credits import Scale, TeamCredits, described
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
@@ -90,7 +90,7 @@ class Calculator:
         episode = Episode(result.episode_return, result.success, result.count, result.values, result.log, scores=known)
         worth = evaluate(spec, episode)
         reward, running = settle(spec, worth, running)
-        division = await self._credits.among(namespace, spec.team_credit, reward, result, task_id or "")
+        division = await self._credits.among(namespace, Scale(spec, running), reward, result, task_id or "")
         parts = described(division) if division else []
         own = next((part["credit_assigned"] for part in parts if part["agent"] == agent), None)
         return {

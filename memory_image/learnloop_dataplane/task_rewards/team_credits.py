@@ -1,6 +1,7 @@
 """Divides the rewards of tasks among the agents that took part, and tells what an agent was credited with."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -10,11 +11,14 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.task_result import TaskResult
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.agent_credit import Coalition, Division, divide
+from learnloop_dataplane.rewards.normalisation import Running, scaled
+from learnloop_dataplane.rewards.reward_tables import Policy, statistics
 
 BATCH = 100
 EARLIER_TASKS = 1000
 _UNDIVIDED = """
-SELECT r.trajectory_id, r.task_type, r.result, t.agent_id, h.raw_reward, h.reward, p.spec
+SELECT r.trajectory_id, r.task_type, r.result, t.agent_id, h.raw_reward, h.reward, p.spec, h.reward_policy,
+    h.reward_policy_revision, coalesce((h.metadata ->> 'worth')::float8, h.raw_reward) AS worth
 FROM task_results r
 JOIN trajectories t ON t.namespace = r.namespace AND t.trajectory_id = r.trajectory_id AND t.reward IS NOT NULL
 JOIN reward_history h ON h.namespace = r.namespace AND h.trajectory_id = r.trajectory_id
@@ -25,20 +29,21 @@ WHERE r.namespace = $1 AND NOT r.credited ORDER BY r.trajectory_id LIMIT $2 FOR 
 """
 # A team is known by its members' names in order, with a space between: no name has one.
 _EARLIER = """
-SELECT team, avg(shaped_reward) AS reward FROM (
-    SELECT DISTINCT ON (created_at, trajectory_id) team, shaped_reward FROM task_credits
+SELECT team, avg(shaped_reward) AS shaped, avg(learned_reward) AS learned FROM (
+    SELECT DISTINCT ON (created_at, trajectory_id) team, shaped_reward,
+        coalesce(learned_reward, raw_reward) AS learned_reward FROM task_credits
     WHERE namespace = $1 AND agent_id = ANY($2::text[]) AND task_type = $3 AND trajectory_id <> $4
     ORDER BY created_at DESC, trajectory_id LIMIT $5) earlier
 GROUP BY team
 """
 _KEEP = """
 INSERT INTO task_credits (namespace, trajectory_id, agent_id, raw_reward, shaped_reward, credit_assigned, error, method,
-    team, task_type)
-SELECT $1, $2, c.agent, $3, $4, c.credit, c.error, $5, $6, $7
-FROM unnest($8::text[], $9::float8[], $10::float8[]) AS c(agent, credit, error)
+    team, task_type, learned_reward, learned_credit)
+SELECT $1, $2, c.agent, $3, $4, c.credit, c.error, $5, $6, $7, $8, c.learned
+FROM unnest($9::text[], $10::float8[], $11::float8[], $12::float8[]) AS c(agent, credit, error, learned)
 ON CONFLICT (namespace, trajectory_id, agent_id) DO UPDATE SET raw_reward = excluded.raw_reward,
     shaped_reward = excluded.shaped_reward, credit_assigned = excluded.credit_assigned, error = excluded.error,
-    method = excluded.method
+    method = excluded.method, learned_reward = excluded.learned_reward, learned_credit = excluded.learned_credit
 """
 _OWN = """
 UPDATE reward_history SET credit_assigned = $3, metadata = metadata || jsonb_build_object('agents', $4::jsonb)
@@ -46,12 +51,12 @@ WHERE namespace = $1 AND trajectory_id = $2
 """
 _DONE = "UPDATE task_results SET credited = true WHERE namespace = $1 AND trajectory_id = $2"
 _OF_TASK = """
-SELECT agent_id AS agent, raw_reward, shaped_reward, credit_assigned, error, method FROM task_credits
+SELECT agent_id AS agent, raw_reward, shaped_reward, credit_assigned, error, method, learned_credit FROM task_credits
 WHERE namespace = $1 AND trajectory_id = $2 ORDER BY agent_id
 """
 _OF_AGENT = """
 SELECT trajectory_id, agent_id AS agent, task_type, raw_reward, shaped_reward, credit_assigned, error, method,
-    created_at
+    learned_credit, created_at
 FROM task_credits WHERE namespace = $1 AND agent_id = $2 AND (created_at, trajectory_id) < ($4, $5)
 ORDER BY created_at DESC, trajectory_id DESC LIMIT $3
 """
@@ -90,41 +95,76 @@ class TeamCredits:
             return [dict(row) for row in await connection.fetch(_OF_AGENT, namespace, agent, limit, *before)]
 
     async def among(
-        self, namespace: str, rule: TeamCredit, reward: float, result: TaskResult, seed: str
+        self, namespace: str, scale: "Scale", reward: float, result: TaskResult, seed: str
     ) -> Division | None:
         """How a reward that is not stored would be divided; None for a task of one agent."""
         if not result.agents:
             return None
         async with self._db.tenant(namespace) as connection:
-            return await _division(connection, namespace, rule, reward, result, seed)
+            earlier = await _earlier(connection, namespace, scale.spec.team_credit, result, seed)
+        return _by_stored(scale, reward, result, earlier, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """On what scale an agent's stored rewards are: the policy, and the statistics it normalises by."""
+
+    spec: RewardPolicySpec
+    running: Running
+
+    def of(self, raw: float) -> float:
+        """A raw reward as it would be stored."""
+        return scaled(self.spec, raw, self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What smaller teams got in earlier tasks of the same type: as stored, and as learners are given it."""
+
+    stored: dict[Coalition, float]
+    learned: dict[Coalition, float]
 
 
 async def _divide(connection: Any, namespace: str, row: Any) -> None:
     identity, result = row["trajectory_id"], TaskResult.model_validate_json(row["result"])
     if result.agents:
-        rule = RewardPolicySpec.model_validate_json(row["spec"]).team_credit
-        found = await _division(connection, namespace, rule, row["reward"], result, identity)
+        spec = RewardPolicySpec.model_validate_json(row["spec"])
+        policy = Policy(row["reward_policy"], row["reward_policy_revision"], spec)
+        scale = Scale(spec, await statistics(connection, namespace, row["agent_id"], policy))
+        earlier = await _earlier(connection, namespace, spec.team_credit, result, identity)
+        found = _by_stored(scale, row["reward"], result, earlier, identity)
+        members = result.participants()
+        known = earlier.learned | told(result, members)
+        learned = divide(spec.team_credit, row["worth"], list(members), known, identity)
         parts = found.parts
         columns = [[part.agent for part in parts], [part.credit for part in parts], [part.error for part in parts]]
-        team = " ".join(sorted(result.participants()))
+        columns.append([part.credit for part in learned.parts])
+        team = " ".join(sorted(members))
         worth = (row["raw_reward"], row["reward"])
-        await connection.execute(_KEEP, namespace, identity, *worth, found.method, team, row["task_type"], *columns)
+        how = (found.method, team, row["task_type"], row["worth"])
+        await connection.execute(_KEEP, namespace, identity, *worth, *how, *columns)
         own = next((part.credit for part in parts if part.agent == row["agent_id"]), 0.0)
         await connection.execute(_OWN, namespace, identity, own, orjson.dumps(described(found)).decode())
     await connection.execute(_DONE, namespace, identity)
 
 
-async def _division(
-    connection: Any, namespace: str, rule: TeamCredit, reward: float, result: TaskResult, seed: str
-) -> Division:
+async def _earlier(connection: Any, namespace: str, rule: TeamCredit, result: TaskResult, seed: str) -> Earlier:
+    if rule.method == "equal" or not rule.history:
+        return Earlier({}, {})
+    asked = (list(result.participants()), result.task_type, seed, EARLIER_TASKS)
+    rows = await connection.fetch(_EARLIER, namespace, *asked)
+    teams = [frozenset[str](row["team"].split()) for row in rows]
+    stored = {team: row["shaped"] for team, row in zip(teams, rows, strict=True)}
+    return Earlier(stored, {team: row["learned"] for team, row in zip(teams, rows, strict=True)})
+
+
+def _by_stored(scale: Scale, reward: float, result: TaskResult, earlier: Earlier, seed: str) -> Division:
+    """Of a reward as it is stored. What the result says of smaller teams is raw, and so is the 0 of nobody: both are
+    put on the same scale first."""
     members = result.participants()
-    known: dict[Coalition, float] = {}
-    if rule.method != "equal" and rule.history:
-        asked = (list(members), result.task_type, seed, EARLIER_TASKS)
-        rows = await connection.fetch(_EARLIER, namespace, *asked)
-        known = {frozenset(row["team"].split()): row["reward"] for row in rows}
-    known |= told(result, members)
-    return divide(rule, reward, list(members), known, seed)
+    said = {frozenset[str](): 0.0} | told(result, members)
+    known = earlier.stored | {team: scale.of(value) for team, value in said.items()}
+    return divide(scale.spec.team_credit, reward, list(members), known, seed)
 
 
 def told(result: TaskResult, members: Mapping[str, float | None]) -> dict[Coalition, float]:

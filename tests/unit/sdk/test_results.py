@@ -43,3 +43,24 @@ async def test_what_json_has_not_is_refused_where_it_is_said() -> None:
     for wrong in (float("nan"), {1, 2}, object()):
         with pytest.raises(TypeError):
             await recorded(wrong)
+
+
+async def test_an_agent_that_helps_names_the_task_it_helped_in() -> None:
+    server = DataPlane()
+    lead, helper = Learnloop("lead", data_url=server.url), Learnloop("helper", data_url=server.url)
+    async with lead.episode("t", external=True) as task, lead.episode("t", external=True) as alone:
+        async with helper.episode("part", external=True, joint_task=task.joint_task) as help_:
+            help_.record("a", 0.0, True, observation="x")
+        for episode in (task, alone):
+            episode.record("a", 0.0, True, observation="x")
+        assert task.joint_task == help_.joint_task
+    for loop in (lead, helper):
+        assert await loop.flush(60) == 0
+        await loop.close()
+    server.shutdown()
+    found = [Trajectory.model_validate_json(body) for body in server.bodies()]
+    named = {one.trajectory_id: one.metadata.get("joint_task") for one in found}
+    assert sorted(named.values(), key=str) == sorted([task.joint_task, task.joint_task, None], key=str)
+    wrong = "joint_task: '<EMAIL>'"
+    with pytest.raises(ValueError, match=wrong):
+        helper.episode("part", external=True, joint_task="<EMAIL>")

@@ -33,7 +33,7 @@ from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import logged
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.reward_rules import StepRewards, step_rewards
+from learnloop_trainer.training_run.reward_rules import StepRewards, credited, step_rewards
 
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
@@ -214,7 +214,7 @@ def _memory(
         episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
         rewards = step_rewards(policy, played=True)
         recording = fitting(episodes, environment, parameters.max_recorded_steps, rewards)
-        note = told(episodes, recording, store, agent, selection)
+        note = told(episodes, recording, store, agent, selection, credited(episodes, policy))
     except StoreUnavailable as error:
         why = f"no logged experience, the run learns from its own steps alone: {error}"
         say(why)
@@ -264,7 +264,7 @@ def load(
         learned, proving = parted(episodes, order.logged_share)
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
-    return recording, told(episodes, recording, store, name, selection), proof
+    return recording, told(episodes, recording, store, name, selection, credited(episodes, policy)), proof
 
 
 def parted(episodes: Iterable[LoggedEpisode], share: float) -> tuple[list[LoggedEpisode], list[LoggedEpisode]]:
@@ -312,8 +312,9 @@ def told(
     store: Store,
     agent: str | None = None,
     selection: EpisodeSelection | None = None,
+    shared: int = 0,
 ) -> ExperienceRead:
-    """Which episodes were read; the list of all their ids is durable when this returns."""
+    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return."""
     ids = [episode.trajectory_id for episode in episodes]
     body = "".join(f"{one}\n" for one in ids).encode()
     return ExperienceRead(
@@ -322,6 +323,7 @@ def told(
         read_at=datetime.now(UTC),
         episodes=len(ids),
         steps=0 if recording is None else len(recording.reward),
+        credited=shared,
         model_revisions=sorted({episode.policy_revision for episode in episodes})[:MOST_NAMED],
         trajectory_ids=ids[:MOST_NAMED],
         ids_uri=store.put_artifact(body) if ids else None,

@@ -22,7 +22,7 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.logged_experience import chosen, read_file
-from learnloop_trainer.training_run.reward_rules import policy_in_force, step_rewards
+from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, step_rewards
 
 MOST_PREFERENCES = 100_000
 
@@ -46,10 +46,12 @@ def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperien
     finished = [episode for episode in logged if episode.status == "completed"]
     if len(finished) < len(logged):
         say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
-    rewards = step_rewards(policy_in_force(order, store), played=False)
+    policy = policy_in_force(order, store)
+    rewards = step_rewards(policy, played=False)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
     found = episodes_of(rewarded, parameters.max_staleness, chat.digest)
-    read.note = _told(logged, found, store, agent.name if agent and not parameters.recording else None, selection)
+    name = agent.name if agent and not parameters.recording else None
+    read.note = _told(logged, found, store, name, selection, credited(finished, policy))
     return found
 
 
@@ -63,6 +65,7 @@ def _told(
     store: Store,
     agent: str | None,
     selection: EpisodeSelection | None,
+    shared: int,
 ) -> ExperienceRead:
     ids = [episode.trajectory_id for episode in logged]
     body = "".join(f"{one}\n" for one in ids).encode()
@@ -72,6 +75,7 @@ def _told(
         read_at=datetime.now(UTC),
         episodes=len(ids),
         steps=sum(int(episode.values.get("turns", 1)) for episode in found),
+        credited=shared,
         model_revisions=sorted({episode.policy_revision for episode in logged})[:MOST_NAMED],
         trajectory_ids=ids[:MOST_NAMED],
         ids_uri=store.put_artifact(body) if ids else None,

@@ -1,10 +1,10 @@
 """By which rewards a run learns: the environment's, or what a RewardPolicy makes of the same steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode
-from learnloop_api.reward_rules.step_rewards import as_played, divided
+from learnloop_api.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_api.wire.experience import LoggedEpisode
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store import Store
@@ -47,6 +47,14 @@ def step_rewards(policy: RewardPolicySpec | None, *, played: bool) -> StepReward
         ]
         values = {name: value for name, value in episode.values.items() if isinstance(value, int | float)}
         whole = Episode(episode.episode_return, episode.success, len(log), values, log, scores=episode.scores)
-        return rule(policy, whole, episode.last_observation)
+        shares = Shares(episode.credited_to_others, episode.credited_by_others)
+        return rule(policy, whole, episode.last_observation, shares)
 
     return rewarded
+
+
+def credited(episodes: Iterable[LoggedEpisode], policy: RewardPolicySpec | None) -> int:
+    """How many of the episodes are rewarded by a part of a reward that several agents share."""
+    if policy is None:
+        return 0
+    return sum((one.credited_to_others, one.credited_by_others) != (None, None) for one in episodes)
