@@ -42,6 +42,7 @@ from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, head_outputs, register
+from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.observation_normalisation import Normaliser
@@ -115,22 +116,25 @@ def corrected_advantages(
     ratio: Floats,
     parameters: PpoParameters,
     ratio_max: float,
-) -> tuple[Floats, Floats]:
-    """Advantages and value targets of steps that another policy took; shapes [horizon, environments].
+) -> tuple[Floats, Floats, Floats]:
+    """Advantages, value targets and weights of steps that another policy took; shapes [horizon, environments].
 
     V-trace (Espeholt et al., 2018, arXiv 1802.01561, equation 1), with lambda in its trace: rho_t = min(ratio_max,
     ratio_t), c_t = lambda min(1, ratio_t); ratio = pi(a|s) / mu(a|s). Where both policies are the same, the targets and
-    the advantages are those of GAE(lambda).
+    the advantages are those of GAE(lambda), and the weights rho_t are 1.
+
+    A weight is no part of its advantage. E_mu[rho grad log pi (A - b)] is the same for every b, so that the mean may be
+    taken off A; taken off rho A it leaves b E_mu[grad log pi], which is zero for steps of pi alone.
     """
     rho, trace = np.minimum(ratio, np.float32(ratio_max)), np.minimum(ratio, np.float32(1))
     delta = rollout.reward + parameters.discount * successor_value * ~rollout.terminated - value
     goes_on = np.float32(parameters.discount * parameters.gae_lambda) * ~(rollout.terminated | rollout.truncated)
     advantage, correction, running = np.empty_like(delta), np.empty_like(delta), np.zeros_like(delta[0])
     for t in range(len(delta) - 1, -1, -1):
-        advantage[t] = rho[t] * (delta[t] + goes_on[t] * running)
+        advantage[t] = delta[t] + goes_on[t] * running
         running = rho[t] * delta[t] + goes_on[t] * trace[t] * running
         correction[t] = running
-    return advantage, value + correction
+    return advantage, value + correction, rho
 
 
 def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: Batch, parameters: PpoParameters) -> torch.Tensor:
@@ -190,6 +194,16 @@ class Gradients:
         return gain.mul_(active).neg_()
 
 
+def moments(advantage: torch.Tensor, weight: torch.Tensor | None, group: Group) -> tuple[float, float]:
+    """Collective: mean and deviation of the samples of all ranks, each counted by its weight (None: all alike)."""
+    numbers = advantage.double()
+    weights = torch.ones_like(numbers) if weight is None else weight.double()
+    weighted = numbers * weights
+    count, total, squares = group.sum([float(weights.sum()), float(weighted.sum()), float((weighted * numbers).sum())])
+    mean = total / max(count, 1e-12)
+    return mean, max(squares / max(count, 1e-12) - mean * mean, 0.0) ** 0.5
+
+
 def prepare(
     network: Network,
     head: Head,
@@ -218,6 +232,7 @@ def prepare(
     values = value.cpu().numpy().reshape(shape).T
     next_values = next_value.cpu().numpy().reshape(shape).T
     log_prob = head.log_prob(network.leaves, outputs, action)
+    weight: torch.Tensor | None = None
     if behaviour is None:
         advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
         target = advantage + value
@@ -225,13 +240,11 @@ def prepare(
         change = log_prob.cpu().numpy().reshape(shape).T - behaviour
         ratio = np.exp(np.clip(change, -MOST_CHANGE, MOST_CHANGE))
         found = corrected_advantages(rollout, values, next_values, ratio, parameters, ratio_max)
-        advantage, target = (flat(array) for array in found)
-    count, total, squares = occasion.group.sum(
-        [float(len(advantage)), float(advantage.double().sum()), float(advantage.double().square().sum())]
-    )
-    mean = total / count
-    deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+        advantage, target, weight = (flat(array) for array in found)
+    mean, deviation = moments(advantage, weight, occasion.group)
     advantage = (advantage - mean) / (deviation + 1e-8)
+    if weight is not None:
+        advantage *= weight
     return Batch(observation, action, log_prob, advantage, target)
 
 

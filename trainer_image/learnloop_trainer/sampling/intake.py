@@ -1,7 +1,10 @@
 """Where fragments wait for the learner: a bounded queue that knows how old each of them is, and the newest policy.
 
-The queue holds little, so that samplers which are faster than the learner wait, and play with a policy that is hardly
-older than they could have.
+Samplers that are faster than the learner wait before they play, not after: what they play then is by the newest policy.
+A fragment begins only where the rows that are played, wait and are learned from fill no more than two updates, or one
+and every environment there is. So steps are about one version old when the learner takes them, however fast they
+come. Fu et al. (2025), arXiv 2505.24298, bound staleness by what is under way in the same manner. A replay buffer does
+not care how old its steps are: there the queue alone holds back whoever is too fast.
 """
 
 import threading
@@ -45,6 +48,7 @@ class Intake:
         self._waiting: deque[tuple[int, Steps, int]] = deque()  # version, fragment, its environment
         self._policy = Policy(0, 0, {})
         self._over = False
+        self._members = self._playing = self._learning = 0  # environments here; rows begun and not sent; rows taken
         self._samplers = self._most_samplers = 0
         self._dropped = self._refused = 0
         self._staleness, self._used = 0, 0  # summed over rows, and how many
@@ -65,6 +69,8 @@ class Intake:
         copies = {name: array.copy() for name, array in arrays.items()}
         with self._changed:
             self._policy = Policy(self._policy.version + 1, step, copies)
+            self._learning = 0
+            self._changed.notify_all()
 
     def finish(self) -> None:
         """Samplers may go."""
@@ -72,11 +78,40 @@ class Intake:
             self._over = True
             self._changed.notify_all()
 
-    def joined(self, change: int) -> None:
-        """Samplers came (1) or went (-1)."""
+    def joined(self, environments: int) -> None:
+        """A sampler came, and plays by the policy it was greeted with."""
         with self._changed:
-            self._samplers += change
+            self._samplers += 1
+            self._members += environments
+            self._playing += environments
             self._most_samplers = max(self._most_samplers, self._samplers)
+
+    def left(self, environments: int, *, playing: bool) -> None:
+        """A sampler went; `playing`: what it had begun will never come."""
+        with self._changed:
+            self._samplers -= 1
+            self._members -= environments
+            self._playing -= environments * playing
+            self._changed.notify_all()
+
+    def begin(self, environments: int, patience: float) -> bool:
+        """A sampler begins a fragment; waits while enough is under way. False: it was so for `patience` seconds."""
+        end = time.monotonic() + patience
+        with self._changed:
+            while self.shape.corrected and self._under_way() >= self._most_under_way() and not self._over:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            self._playing += environments
+        return True
+
+    def _under_way(self) -> int:
+        return len(self._waiting) + self._playing + self._learning
+
+    def _most_under_way(self) -> int:
+        """At least the rows of an update: nobody waits for samplers that wait themselves."""
+        return min(self.rows + max(self.rows, self._members), self.rows * (1 + self._most_staleness))
 
     def refused(self) -> None:
         """A message was no good."""
@@ -84,14 +119,18 @@ class Intake:
             self._refused += 1
 
     def offer(self, version: int, steps: Steps, patience: float) -> bool:
-        """Put a fragment in the queue; waits while that is full. False: nobody took it within `patience` seconds."""
+        """Put a fragment that was begun in the queue. False: the queue was full for `patience` seconds.
+
+        Full it is for a replay buffer alone: elsewhere no more are begun than it may hold.
+        """
         count, end = steps.reward.shape[1], time.monotonic() + patience
         with self._changed:
-            while len(self._waiting) >= self.rows and not self._over:
+            while not self.shape.corrected and len(self._waiting) >= self.rows and not self._over:
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(left)
+            self._playing -= count
             self._waiting.extend((version, steps, index) for index in range(count))
             self._drop_stale()
             self._changed.notify_all()
@@ -101,6 +140,7 @@ class Intake:
         """`rows` rows that are not too old; None: there are not as many within `patience` seconds. They stay."""
         end = time.monotonic() + patience
         with self._changed:
+            self._learning = 0  # what was taken before is learned from, even where nothing was published since
             self._drop_stale()
             while len(self._waiting) < self.rows:
                 left = end - time.monotonic()
@@ -108,6 +148,7 @@ class Intake:
                     return None
                 self._changed.wait(left)
             taken = [self._waiting.popleft() for _ in range(self.rows)]
+            self._learning = self.rows
             ages = [self._policy.version - version for version, _, _ in taken]
             self._staleness, self._used = self._staleness + sum(ages), self._used + len(ages)
             self._newest_staleness = sum(ages) / len(ages)

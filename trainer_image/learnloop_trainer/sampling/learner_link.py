@@ -27,12 +27,15 @@ class Link:
     rewards: str  # the spec of the RewardPolicy as JSON; "" without one
 
     def exchange(self, steps: Steps, version: int) -> Policy:
-        """Send a fragment that this version took; returns the newest policy."""
+        """Send a fragment that this version took; returns the newest policy once another fragment may begin."""
+        arrays = steps.arrays()
         while True:
             known = self.policy.version
-            self.channel.send(steps.arrays(), {"version": str(version), "known": str(known)})
+            self.channel.send(arrays, {"version": str(version), "known": str(known)})
             answer = self.channel.receive(MOST_POLICY, ANSWER_SECONDS)
-            if "again" not in answer.words:
+            if "wait" in answer.words:
+                arrays = {}  # the learner has it; enough is under way
+            elif "again" not in answer.words:
                 break
         if answer.arrays:
             self.policy = _policy(answer)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.sampling.fragment import Refused
@@ -17,8 +18,15 @@ from learnloop_trainer.sampling.intake import Intake
 MOST_CONNECTIONS = 512
 MOST_STRANGERS = 32  # that have not greeted yet
 IDLE_SECONDS = 3600.0  # a fragment of a slow environment takes its time; dead peers are found by the keep-alive
-FULL_SECONDS = 5.0  # how long a full queue holds an answer back
+FULL_SECONDS = 5.0  # how long an answer is held back while enough is under way
 BLOCKS = 1 << 40  # of numbers for environments
+
+
+@dataclass(slots=True)
+class Seat:
+    """What one sampler is at: it plays from the moment it is greeted."""
+
+    playing: bool = True
 
 
 class LearnerPort:
@@ -102,30 +110,38 @@ class LearnerPort:
         policy = self._intake.policy
         greeting = {"first": str(first), "version": str(policy.version), "step": str(policy.step)}
         channel.send(policy.arrays, self._told | greeting)
-        self._intake.joined(1)
+        self._intake.joined(self._environments)
+        seat = Seat()
         try:
             # One that speaks after the end is told so: a connection that just broke is one to try again.
-            while self._answer(channel, channel.receive(self._most, IDLE_SECONDS)):
+            while self._answer(channel, channel.receive(self._most, IDLE_SECONDS), seat):
                 pass
         finally:
-            self._intake.joined(-1)
+            self._intake.left(self._environments, playing=seat.playing)
 
-    def _answer(self, channel: Channel, message: Message) -> bool:
+    def _answer(self, channel: Channel, message: Message, seat: "Seat") -> bool:
         """Whether there is more to be said."""
         if self._intake.over:
             channel.send({}, {"over": "1"})
             return False
         version = _number(message.words, "version", self._intake.policy.version)
         known = _number(message.words, "known", self._intake.policy.version)
+        if bool(message.arrays) != seat.playing:
+            raise Refused("a fragment came that nobody had begun" if message.arrays else "a fragment is still awaited")
         if message.arrays:
             steps = self._intake.shape.checked(message.arrays, self._environments)
             if not self._intake.offer(version, steps, FULL_SECONDS):
                 channel.send({}, {"again": "1"})
                 return True
+            seat.playing = False
+        seat.playing = self._intake.begin(self._environments, FULL_SECONDS)
         policy = self._intake.policy
         if self._intake.over:
             channel.send({}, {"over": "1"})
             return False
+        if not seat.playing:
+            channel.send({}, {"wait": "1"})
+            return True
         if policy.version == known:
             channel.send({}, {"version": str(policy.version)})
         else:

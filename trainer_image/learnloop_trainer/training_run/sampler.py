@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from learnloop_api import names
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -17,7 +16,6 @@ from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.sampling.fragment import Refused
 from learnloop_trainer.sampling.frames import Closed, ProtocolError
-from learnloop_trainer.sampling.intake import Policy
 from learnloop_trainer.sampling.learner_link import Link, Over, connect
 from learnloop_trainer.sampling.learners import shape_of
 from learnloop_trainer.sampling.players import PLAYERS, Table
@@ -25,8 +23,6 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.sampling_service import identity, read_key
 from learnloop_trainer.training_run.session import training_world
 
-FRESH_SECONDS = 0.05
-"""How long a sampler waits for the answer to a fragment before it goes on with the policy it has."""
 LONGEST_PAUSE = 10.0
 PATIENCE = 600.0
 """Seconds that a sampler looks for its learner."""
@@ -65,27 +61,22 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _play(order: Order, link: Link) -> None:
-    """Play and send at the same time: one fragment is under way while the next one is played."""
+    """Play a fragment, send it, and begin the next when the learner says so, by its newest policy.
+
+    Nothing is played while a fragment travels: a step by a policy that is a version older costs more than the moment.
+    """
     assert order.spec.samplers is not None
     members = range(link.first, link.first + order.spec.samplers.environments)
     rewards = RewardPolicySpec.model_validate_json(link.rewards) if link.rewards else None
     environment = training_world(order, members, rewards)
-    sent: Future[Policy] | None = None
-    with ThreadPoolExecutor(1, thread_name_prefix="post") as post:
-        try:
-            shape, policy = shape_of(order, environment), link.policy
-            table = Table(environment, PLAYERS[order.spec.algorithm](order, environment), shape)
-            say(f"playing {len(members)} environments for the learner, from version {policy.version} of its policy")
-            while True:
-                steps = table.play(policy)
-                if sent is not None:
-                    sent.result()  # a learner that is slower than its samplers holds them back here
-                sent = post.submit(link.exchange, steps, policy.version)
-                wait([sent], FRESH_SECONDS)
-                policy = sent.result() if sent.done() else link.policy
-        finally:
-            link.close()  # frees the thread from a connection that it waits for
-            environment.close()
+    try:
+        shape, policy = shape_of(order, environment), link.policy
+        table = Table(environment, PLAYERS[order.spec.algorithm](order, environment), shape)
+        say(f"playing {len(members)} environments for the learner, from version {policy.version} of its policy")
+        while True:
+            policy = link.exchange(table.play(policy), policy.version)
+    finally:
+        environment.close()
 
 
 def _address(environ: Mapping[str, str]) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """The queue between samplers and learner: short, fair to the learner, and without what is too old."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,8 +48,8 @@ def test_a_fragment_of_odd_size_never_blocks_a_learner_that_still_needs_it() -> 
     assert intake.take(0.0) is not None
 
 
-def test_a_full_queue_holds_samplers_back_until_the_learner_has_taken() -> None:
-    intake = Intake(SHAPE, rows=1, most_staleness=4)
+def test_a_full_queue_of_a_replay_buffer_holds_samplers_back_until_the_learner_has_taken() -> None:
+    intake = Intake(replace(SHAPE, corrected=False), rows=1, most_staleness=1024)
     published(intake, 1)
     assert intake.offer(1, fragment(), 0.0)
     assert not intake.offer(1, fragment(), 0.01)
@@ -56,6 +57,57 @@ def test_a_full_queue_holds_samplers_back_until_the_learner_has_taken() -> None:
     taken.start()
     assert intake.offer(1, fragment(), 30.0)
     taken.join()
+
+
+def test_nobody_begins_a_fragment_that_would_be_two_versions_old_when_its_turn_comes() -> None:
+    intake = Intake(SHAPE, rows=2, most_staleness=4)
+    published(intake, 1)
+    for _ in range(2):
+        intake.joined(1)
+    for _ in range(2):
+        intake.offer(1, fragment(), 0.0)
+        assert intake.begin(1, 0.0)
+    assert intake.take(0.0) is not None
+    intake.offer(1, fragment(), 0.0)
+    assert not intake.begin(1, 0.01), "two are learned from, one waits and one is played"
+    later = threading.Timer(0.05, published, (intake, 1))
+    later.start()
+    assert intake.begin(1, 30.0)
+    later.join()
+
+
+def test_what_a_lost_sampler_had_begun_is_begun_by_another() -> None:
+    intake = Intake(SHAPE, rows=1, most_staleness=4)
+    published(intake, 1)
+    intake.joined(1)
+    intake.offer(1, fragment(), 0.0)
+    assert intake.begin(1, 0.0)
+    assert not intake.begin(1, 0.01)
+    intake.left(1, playing=True)
+    assert intake.begin(1, 0.0)
+
+
+def test_without_any_staleness_samplers_play_in_step_with_the_learner() -> None:
+    intake = Intake(SHAPE, rows=1, most_staleness=0)
+    published(intake, 1)
+    intake.joined(1)
+    intake.offer(1, fragment(), 0.0)
+    assert not intake.begin(1, 0.01)
+    assert intake.take(0.0) is not None
+    assert not intake.begin(1, 0.01)
+    published(intake, 1)
+    assert intake.begin(1, 0.0)
+
+
+def test_every_sampler_plays_though_an_update_takes_fewer_rows_than_there_are_environments() -> None:
+    intake = Intake(SHAPE, rows=1, most_staleness=4)
+    published(intake, 1)
+    for _ in range(4):
+        intake.joined(1)
+        intake.offer(1, fragment(), 0.0)
+        assert intake.begin(1, 0.0)
+        assert intake.take(0.0) is not None
+        published(intake, 1)
 
 
 def test_what_is_too_old_is_dropped_and_counted_when_it_comes_and_when_it_has_waited() -> None:

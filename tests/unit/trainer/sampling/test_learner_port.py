@@ -2,9 +2,10 @@
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -35,8 +36,13 @@ class Learner:
         """A sampler of the run is still served."""
         link = self.link()
         link.exchange(SHAPE.room(1), link.policy.version)
-        assert self.intake.take(10.0) is not None
+        self.learns()
         link.close()
+
+    def learns(self) -> None:
+        """One update."""
+        assert self.intake.take(10.0) is not None
+        self.intake.publish(self.intake.policy.arrays, self.intake.policy.step)
 
 
 @pytest.fixture
@@ -68,6 +74,44 @@ def test_a_sampler_gets_the_policy_sends_steps_and_gets_the_next_policy(learner:
     learner.intake.publish({"policy.0.weight": np.zeros((1, 2), np.float32)}, 12)
     assert link.exchange(SHAPE.room(1), 1).version == 2
     assert link.policy.arrays["policy.0.weight"].tolist() == [[0.0, 0.0]]
+
+
+def test_steps_are_about_one_version_old_however_much_faster_samplers_are_than_the_learner(learner: Learner) -> None:
+    def plays(link: Link) -> None:
+        with suppress(Over, Closed):
+            while True:
+                link.exchange(SHAPE.room(1), link.policy.version)
+
+    players = [threading.Thread(target=plays, args=(learner.link(),), daemon=True) for _ in range(4)]
+    learner.intake.rows = 4
+    for player in players:
+        player.start()
+    for _ in range(20):
+        assert learner.intake.take(30.0) is not None
+        time.sleep(0.02)
+        learner.intake.publish(learner.intake.policy.arrays, learner.intake.policy.step)
+    learner.port.close()
+    for player in players:
+        player.join()
+    assert learner.intake.told().mean_staleness <= 1.0
+    assert learner.intake.told().dropped_steps == 0
+
+
+def test_a_sampler_that_asks_while_it_plays_or_plays_before_it_may_is_refused(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop_trainer.sampling.learner_port.FULL_SECONDS", 0.05)
+    link = learner.link()
+    link.channel.send({}, {"version": "1", "known": "1"})
+    assert "still awaited" in link.channel.receive(1 << 20, 10.0).words["refused"]
+    waiting = learner.link()
+    waiting.exchange(SHAPE.room(1), 1)
+    learner.intake.take(10.0)
+    learner.intake.joined(1)
+    waiting.channel.send(SHAPE.room(1).arrays(), {"version": "1", "known": "1"})
+    assert "wait" in waiting.channel.receive(1 << 20, 10.0).words
+    waiting.channel.send(SHAPE.room(1).arrays(), {"version": "1", "known": "1"})
+    assert "nobody had begun" in waiting.channel.receive(1 << 20, 10.0).words["refused"]
 
 
 def test_two_samplers_play_other_environments(learner: Learner) -> None:
