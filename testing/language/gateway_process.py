@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ class GatewayProcess:
         base: folder of the base model.
         port: it listens on.
         server: LEARNLOOP_UPSTREAM, as an object.
+        tls: whom a client of it trusts, where it has a certificate; None: it speaks plain HTTP.
     """
 
     def __init__(
@@ -38,10 +40,12 @@ class GatewayProcess:
         routing: Path,
         data_url: str = "",
         fallback: dict[str, Any] | None = None,
+        tls: ssl.SSLContext | None = None,
         **env: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}"
+        self._verify: ssl.SSLContext | bool = tls or True
         model = {"base": {"uri": "file:///base", "sha256": BASE}}
         self._env = {
             "PATH": os.environ["PATH"],
@@ -78,7 +82,7 @@ class GatewayProcess:
         while time.monotonic() < until:
             assert self.process.poll() is None, self.log
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=2.0).status_code == 200:
+                if httpx.get(f"{self.url}/readyz", timeout=2.0, verify=self._verify).status_code == 200:
                     return self
             except httpx.HTTPError:
                 pass

@@ -1,5 +1,6 @@
 """A data plane that remembers what was posted to it and answers as a test says."""
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,9 +11,13 @@ class DataPlane(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128  # a batch comes on connections of its own: the kernel turns away what does not fit
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: what it shows callers, as `localhost`; None: it speaks plain HTTP."""
         super().__init__(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+            self.url = f"https://localhost:{self.server_address[1]}"
         self.posts: list[tuple[str, bytes, dict[str, str]]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()

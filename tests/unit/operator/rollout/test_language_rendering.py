@@ -75,6 +75,19 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
     assert ports == [8080, 8081], "the model server's is another: they share the pod's address"
 
 
+def test_by_tls_the_gateway_serves_its_callers_and_the_model_server_its_own_pod_alone() -> None:
+    plain = speaking()
+    seen = replace(plain, defaults=replace(plain.defaults, tls=True, data_url="https://data:8080"))
+    gateway, server = pod(seen)["containers"]
+    env = environment(gateway)
+    wanted = set(env["LEARNLOOP_TLS_NAMES"].split(","))
+    assert {f"{seen.name}.{seen.namespace}.svc", f"{seen.name}.{seen.namespace}.svc.cluster.local"} < wanted
+    assert env["LEARNLOOP_DATA_URL"].startswith("https://")
+    assert "/var/run/secrets/learnloop.dev" in {item["mountPath"] for item in gateway["volumeMounts"]}, "the bundle"
+    assert {gateway[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "readinessProbe")} == {"HTTPS"}
+    assert "--host=127.0.0.1" in server["args"], "what is plain stays inside the pod"
+
+
 def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:
     server = {
         "quantization": "fp8",

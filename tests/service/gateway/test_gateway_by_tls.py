@@ -1,0 +1,188 @@
+"""Gateways of two arms by TLS: callers, the other arm and the data plane, each leg verified by authority and name."""
+
+import json
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from learnloop_api.tls.certificates import Pair, make_leaf
+from learnloop_api.wire.certificates import CertificateRequest, IssuedPair
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_gateway.forwarding_to_arms import Forwarding, Unreachable
+from testing.certificates import LIFE, authority, folder
+from testing.language.gateway_process import GatewayProcess, write_routing
+from testing.language.scripted_server import ScriptedServer
+from testing.language.tiny_chat_folder import write_folder
+from testing.servers.policy_servers import CANARY, STABLE
+from testing.servers.ports import held_port
+from testing.servers.recording_server import DataPlane
+
+CERTIFICATES = "/api/v1/certificates"
+SPEAKING = {"model": "cart", "messages": [{"role": "user", "content": "hi"}]}
+ENDING = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
+
+
+def issued(by: Pair) -> tuple[int, bytes]:
+    """What the data plane answers who asks for a certificate. The pod's name is this machine's."""
+    pair = make_leaf(by, ["localhost"], datetime.now(UTC), LIFE)
+    said = IssuedPair(certificate=pair.certificate, key=pair.key, renew_after_seconds=3600)
+    return 200, said.model_dump_json().encode()
+
+
+class World:
+    """The data plane, two arms' gateways, and a model server behind each."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        write_folder(root / "base")
+        ours = authority("ours")
+        self.hub = folder(root / "hub", ours)
+        shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        shown.load_cert_chain(self.hub.certificate, self.hub.key)
+        self.data = DataPlane(tls=shown)
+        stack.callback(self.data.shutdown)
+        self.data.answers[CERTIFICATES] = issued(ours)
+        self.verify = ssl.create_default_context(cafile=str(self.hub.bundle))
+        self.root, self.token = root, root / "token"
+        self.token.write_text("a token")
+        self.servers = {arm: stack.enter_context(ScriptedServer(root / "base")) for arm in (STABLE, CANARY)}
+        self.ports = {arm: stack.enter_context(held_port()) for arm in (STABLE, CANARY)}
+        urls = {arm: f"https://localhost:{port}" for arm, port in self.ports.items()}
+        self.routing = write_routing(
+            root, (STABLE, "stable", 50, urls[STABLE]), (CANARY, "canary", 50, urls[CANARY]), generation=1
+        )
+        self.gateways = {
+            arm: self.gateway(
+                arm,
+                self.ports[arm],
+                arm,
+                LEARNLOOP_TLS_CA=str(self.hub.bundle),
+                LEARNLOOP_TLS_NAMES=f"cart.default.svc,cart-{arm}.default.svc",
+            )
+            for arm in (STABLE, CANARY)
+        }
+        with ThreadPoolExecutor() as both:
+            for started in both.map(GatewayProcess.start, self.gateways.values()):
+                stack.callback(started.kill)
+
+    def gateway(self, name: str, port: int, arm: str, **tls: str) -> GatewayProcess:
+        """One arm's gateway, with a folder of its own."""
+        return GatewayProcess(
+            self.root / name,
+            self.root / "base",
+            port,
+            arm,
+            {"kind": "vllm", "url": self.servers[arm].url, "model": "base"},
+            routing=self.routing,
+            data_url=self.data.url,
+            tls=self.verify,
+            LEARNLOOP_TOKEN_FILE=str(self.token),
+            **tls,
+        )
+
+    def recorded(self) -> set[str]:
+        """Arms of the conversations that the data plane got."""
+        got = [Trajectory.model_validate_json(body) for body in self.data.bodies()]
+        return {str(one.policy_revision) for one in got}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(tmp_path_factory.mktemp("gateway-tls"), stack)
+
+
+def talk(client: httpx.Client, url: str, conversations: int = 24) -> set[str]:
+    """Whole conversations; the arms that answered."""
+    answered: set[str] = set()
+    for _ in range(conversations):
+        said = client.post(f"{url}/v1/chat/completions", json=SPEAKING)
+        assert said.status_code == 200, said.text
+        answered.add(said.headers["x-learnloop-revision"])
+        ended = client.post(f"{url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
+        assert ended.status_code == 200, ended.text
+        if len(answered) == 2:
+            break
+    return answered
+
+
+def until(true: Any, client: httpx.Client, url: str) -> None:
+    for _ in range(600):
+        if true():
+            return
+        client.get(f"{url}/readyz")  # a request takes its time, which is all the pause that is needed
+    raise AssertionError("it did not become true in time")
+
+
+def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_byte(world: World) -> None:
+    url = world.gateways[STABLE].url
+    with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
+        assert talk(client, url) == {STABLE, CANARY}
+        until(lambda: world.recorded() == {STABLE, CANARY}, client, url)
+    asked = [body for path, body, _ in world.data.posts if path == CERTIFICATES]
+    assert {name for body in asked for name in CertificateRequest.model_validate_json(body).names} == {
+        "cart.default.svc",
+        *(f"cart-{arm}.default.svc" for arm in (STABLE, CANARY)),
+    }
+
+
+def test_plain_http_and_a_client_that_trusts_another_authority_get_no_answer(world: World, tmp_path: Path) -> None:
+    url = world.gateways[STABLE].url
+    with httpx.Client(trust_env=False, timeout=30) as plain, pytest.raises(httpx.HTTPError):
+        plain.get(url.replace("https", "http") + "/readyz")
+    elsewhere = folder(tmp_path, authority("stranger"))
+    stranger = ssl.create_default_context(cafile=str(elsewhere.bundle))
+    with (
+        httpx.Client(verify=stranger, trust_env=False, timeout=30) as client,
+        pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        client.get(f"{url}/readyz")
+
+
+def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane_or_the_other_arm(
+    world: World,
+) -> None:
+    strange = folder(world.root / "strange-tls", authority("stranger"))
+    before = len(world.data.posts)
+    asked = len(world.servers[CANARY].requests)
+    with held_port() as port:
+        gateway = world.gateway(
+            "strange",
+            port,
+            STABLE,
+            LEARNLOOP_TLS_CA=str(strange.bundle),
+            LEARNLOOP_TLS_CERTIFICATE=str(world.hub.certificate),
+            LEARNLOOP_TLS_KEY=str(world.hub.key),
+        )
+        gateway.start()
+        with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
+            for _ in range(12):
+                said = client.post(f"{gateway.url}/v1/chat/completions", json=SPEAKING)
+                assert said.status_code == 200, said.text
+                assert said.headers["x-learnloop-revision"] == STABLE, "its own arm: the other one is not reached"
+                client.post(f"{gateway.url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
+            until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log, client, gateway.url)
+        gateway.kill()
+    assert len(world.data.posts) == before
+    assert len(world.servers[CANARY].requests) == asked
+
+
+async def test_a_request_is_handed_to_no_other_arm_that_another_authority_vouches_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = folder(world.root / "strange-arm", authority("stranger"))
+    monkeypatch.setenv("LEARNLOOP_TLS_CA", str(strange.bundle))
+    forwarding, asked = Forwarding(10.0, 30.0), len(world.servers[CANARY].requests)
+    body = json.dumps(SPEAKING).encode()
+    out: Any = SimpleNamespace(started=False, headers={})
+    with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        await forwarding.forward(world.gateways[CANARY].url, "/v1/chat/completions", {}, body, out)
+    await forwarding.close()
+    assert len(world.servers[CANARY].requests) == asked
