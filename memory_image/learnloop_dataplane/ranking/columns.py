@@ -198,7 +198,8 @@ class Columns:
             most[distance:] += linked[-1]
             most[:-distance] += linked[-1]
         most[most == 0] = 1.0
-        return Links(order, tuple(linked), most)
+        first = np.flatnonzero(np.concatenate([[True], (threads[1:] != threads[:-1]) | (threads[1:] == 0)]))
+        return Links(order, tuple(linked), most, first)
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,22 @@ class Links:
         linked: for each distance of REACH what the i-th and the one so far behind it count for each other, float64
             [n - distance]; 0 where they are not of one session.
         most: the sum of what all around it count for each, float64 [n]; 1 where there are none.
+        first: where each session begins, intp [sessions]; a memory of none is a session of one.
     """
 
     order: Rows
     linked: tuple[Floats, ...]
     most: Floats
+    first: Rows
+
+    def best(self, ordered: Floats) -> Floats:
+        """For each memory the highest value within its session, float64 [n].
+
+        Args:
+            ordered: a value of each memory, float64 [n]; both are in `order`.
+        """
+        highest: Floats = np.maximum.reduceat(ordered, self.first)
+        return np.repeat(highest, np.diff(self.first, append=len(ordered)))
 
 
 def once(values: NDArray[Element]) -> NDArray[Element]:

@@ -22,7 +22,7 @@ from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
 _N = len(SIGNALS)
-SIGNALS_VERSION = 2  # raised when the signals, or the static weights, come to mean something else
+SIGNALS_VERSION = 3  # raised when the signals, or the static weights, come to mean something else
 _LOWER = np.tril_indices(_N)
 _PRIOR = np.eye(_N) * SETTINGS.prior_deviation**2
 _GUESS = np.eye(_N + 1) * SETTINGS.prior_expectation_variance

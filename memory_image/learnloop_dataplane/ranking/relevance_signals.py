@@ -17,13 +17,14 @@ from learnloop_dataplane.ranking.word_postings import Rows
 
 SIGNALS = ("vector", "lexical", "context", *STANDING)
 MOST_WORDS = 64  # of a question
+SESSION = 0.9  # what the best of a session counts for each memory of it, beside its neighbours
 BLOCK = 16  # scores whose highest stands for them while the best are looked for
 # A cosine's z-score comes times its embedder's trust. These, BM25's constants and the reach of the context were picked
 # by leaving out one conversation after the other of five; docs on recall say how.
 STATIC: Mapping[str, float] = {
     "vector": 1.0,
     "lexical": 1.0,
-    "context": 0.75,
+    "context": 1.4,
     "recency": 0.25,
     "importance": 0.25,
     "utility": 0.5,
@@ -109,7 +110,7 @@ def signals(
     vector = z_scores(cosines)
     vector *= trust
     lexical = z_scores(bm25(found, query, population), zeros=max(size - len(found), 0))
-    context = z_scores(neighbours(found, vector + lexical)) if found.links is not None else None
+    context = _context(found, vector + lexical) if found.links is not None else None
     return Signals(found, vector, lexical, context)
 
 
@@ -151,6 +152,25 @@ def telling(frequency: NDArray[Any]) -> Rows:
     rarity = np.where(frequency > 0, frequency, np.inf)
     rows: Rows = np.sort(np.argsort(rarity, kind="stable")[:MOST_WORDS])
     return rows
+
+
+def _context(found: Columns, score: Floats) -> Floats:
+    """z-scores of what stands around each memory: its neighbours, and the best of its session."""
+    context = z_scores(neighbours(found, score))
+    context += SESSION * z_scores(session_best(found, score))
+    return z_scores(context)
+
+
+def session_best(found: Columns, score: Floats) -> Floats:
+    """For each memory the highest score within its session, float64 [n]; its own where it is of none.
+
+    Many turns share a question's words by chance; the session that has the best of them is more often the right one.
+    """
+    if found.links is None:
+        return score
+    context = np.empty(len(found))
+    context[found.links.order] = found.links.best(score[found.links.order])
+    return context
 
 
 def neighbours(found: Columns, score: Floats) -> Floats:

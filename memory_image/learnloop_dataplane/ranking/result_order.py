@@ -18,6 +18,7 @@ from learnloop_dataplane.ranking.exploration import explore
 from learnloop_dataplane.ranking.learned_ranker import Ranker
 from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, Population, best, signals, weight_vector
+from learnloop_dataplane.ranking.session_spread import spread
 from learnloop_dataplane.ranking.word_postings import Rows
 
 ScopeOfRecall = Literal["agent", "group", "namespace"]
@@ -80,7 +81,7 @@ class Ranked:
     Attributes:
         ids: of the at most k that are shown.
         packed: of all of them, at most k + 20, 16 bytes each.
-        scores: float64 [n].
+        scores: float64 [n], less what others of a memory's session take off.
         z: their signals, float64 [n, 6].
         chances: with which probability each was to be among the k that are shown.
     """
@@ -136,18 +137,23 @@ def rank(
     ranker, weights = _weights(ask, learned)
     scores = found.scores(weights)
     order: Rows = best(scores, columns.ids, ask.k + NEAR)
+    scores = scores[order]
+    # Who asks with weights of their own wants to see these alone.
+    if ask.weights is None and columns.links is not None:
+        places, scores = spread(scores, columns.threads[order])
+        order = order[places]
     z = found.of(order)
     # Only an agent that gets feedback explores, and never a question about the past or about other weights.
     if learned is not None and ask.at is None and ask.weights is None:
-        places, explored = explore(z, ask.k, learned, _RANDOM)
-        order, z, chances = order[places], z[places], tuple(explored)
+        shown_in, explored = explore(z, ask.k, learned, _RANDOM)
+        order, scores, z, chances = order[shown_in], scores[shown_in], z[shown_in], tuple(explored)
     else:
         chances = (1.0,) * min(ask.k, len(order)) + (0.0,) * max(len(order) - ask.k, 0)
     searched = population.size if population else len(columns)
     packed = columns.ids[order].tobytes()
     shown = min(ask.k, len(order))
     ids: list[UUID] = [PackedUUID(packed[start : start + 16]) for start in range(0, 16 * shown, 16)]
-    return Ranked(plan, ranker, searched, ids, packed, scores[order], z, chances)
+    return Ranked(plan, ranker, searched, ids, packed, scores, z, chances)
 
 
 def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
