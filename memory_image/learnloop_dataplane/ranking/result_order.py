@@ -47,7 +47,11 @@ class Ask:
 
 @dataclass  # there are ten in each answer: frozen ones take thrice as long to make, those with slots to encode
 class Hit:
-    """One recalled memory with the z-score of each signal and their weighted sum; `content` is JSON already."""
+    """One recalled memory with the z-score of each signal; `content` is JSON already.
+
+    Attributes:
+        score: their weighted sum, less what others of its session take off.
+    """
 
     id: UUID
     memory_type: str
