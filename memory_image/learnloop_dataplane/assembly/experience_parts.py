@@ -26,6 +26,7 @@ from learnloop_dataplane.task_rewards.evaluation_rounds import EvaluationRounds
 from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
+from learnloop_dataplane.warehouse.shipping_rounds import ShippingRounds
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
@@ -82,14 +83,17 @@ class ExperienceParts:
         self._evaluation_rounds = EvaluationRounds(db.namespaces, self._evaluate)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
-        self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
+        self._shipping: ShippingRounds | None = None
+        if shared.warehouse is not None:
+            shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused)
+            self._shipping = ShippingRounds(db.namespaces, shipper.run)
 
     def start(self) -> None:
         """Begins the background work that is not done where something arrives."""
         # Beside the other work: a judge may take a minute.
         again = self._shared.background.repeat
         again(self._evaluation_rounds.begin, "evaluations", pause=EVALUATION_SECONDS)
-        if self._shipper is not None:
+        if self._shipping is not None:
             self._shared.background.repeat(self._ship, "warehouse", pause=SHIP_SECONDS)
 
     def steps(self) -> list[Step]:
@@ -113,10 +117,9 @@ class ExperienceParts:
 
     async def _ship(self) -> None:
         """Beside the other work, so that a warehouse that does not answer delays nothing else."""
-        assert self._shipper is not None
+        assert self._shipping is not None
         try:
-            for namespace in await self._shared.db.namespaces():
-                await self._shipper.run(namespace)
+            await self._shipping.run()
         except Unavailable:
             self._shared.metrics.warehouse_failures.inc()
             raise

@@ -13,6 +13,7 @@ from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 BATCH = 1000  # of 16 kB each: 16 MB in hand
+ERASURES = 20  # of one turn: each one rewrites what it deletes from
 # Somebody's insert of before the erasure may still arrive after a time-out; no statement lives longer than this.
 AGAIN_SECONDS = 60
 
@@ -36,7 +37,7 @@ ORDER BY t.seq LIMIT $2 FOR UPDATE OF t SKIP LOCKED
 _SHIPPED = "UPDATE trajectories SET warehoused = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _ERASURES = """
 SELECT id, attribute, value, asked_at, asked_at < now() - make_interval(secs => $2) AS last FROM warehouse_erasures
-WHERE namespace = $1 AND (tried_at IS NULL OR asked_at < now() - make_interval(secs => $2)) ORDER BY id LIMIT 100
+WHERE namespace = $1 AND (tried_at IS NULL OR asked_at < now() - make_interval(secs => $2)) ORDER BY id LIMIT $3
 """
 _TRIED = "UPDATE warehouse_erasures SET tried_at = now() WHERE namespace = $1 AND id = $2"
 _ERASED = "DELETE FROM warehouse_erasures WHERE namespace = $1 AND id = $2"
@@ -63,19 +64,15 @@ class Shipper:
         self._shipped = shipped
         self._patience = unrewarded_seconds
 
-    async def run(self, namespace: str) -> int:
-        """Returns how many episodes went.
+    async def run(self, namespace: str) -> bool:
+        """One turn: a batch, and what is due of erasures. Returns whether more may wait.
 
         Raises:
             Unavailable: PostgreSQL or the warehouse; what was not acknowledged is sent again.
         """
-        total = 0
-        while count := await self._batch(namespace):
-            total += count
-            if count < BATCH:
-                break
-        await self._erase(namespace)
-        return total
+        shipped = await self._batch(namespace)
+        erased = await self._erase(namespace)
+        return shipped == BATCH or erased == ERASURES
 
     async def _batch(self, namespace: str) -> int:
         async with self._db.tenant(namespace) as connection:
@@ -87,13 +84,14 @@ class Shipper:
         self._shipped(namespace, len(rows))
         return len(rows)
 
-    async def _erase(self, namespace: str) -> None:
+    async def _erase(self, namespace: str) -> int:
         async with self._db.tenant(namespace) as connection:
-            due = await connection.fetch(_ERASURES, namespace, AGAIN_SECONDS)
+            due = await connection.fetch(_ERASURES, namespace, AGAIN_SECONDS, ERASURES)
         for item in due:
             await self._warehouse.erase(namespace, item["attribute"], item["value"], item["asked_at"])
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_ERASED if item["last"] else _TRIED, namespace, item["id"])
+        return len(due)
 
 
 async def send(insert: Callable[[Sequence[Any]], Awaitable[None]], rows: Sequence[Any]) -> None:

@@ -203,6 +203,37 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
         await eventually(counted)
 
 
+async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_little(
+    dsn: str, tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop_dataplane.warehouse.episode_shipper.BATCH", 2)
+    went: list[str] = []
+    insert = ClickHouse.insert
+
+    async def told(warehouse: ClickHouse, rows: Any) -> None:
+        went.extend(row[0] for row in rows)
+        await insert(warehouse, rows)
+
+    monkeypatch.setattr(ClickHouse, "insert", told)
+    async with running(**settings(dsn, tmp_path)) as api:
+        for namespace, count in (("turns-busy", 9), ("turns-calm", 1)):
+            await registered(api, "one", namespace)
+            for number in range(count):
+                await stored(api, f"t-{number}", "one", namespace)
+
+        async def rewarded() -> bool:
+            stats = await api.call("GET", "/api/v1/agents/one/stats", namespace="turns-busy")
+            calm = await api.call("GET", "/api/v1/agents/one/stats", namespace="turns-calm")
+            return bool(stats["rewarded"] == 9 and calm["rewarded"] == 1)
+
+        await eventually(rewarded)
+    async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
+        await eventually(lambda: in_warehouse(api, "turns-busy", "t-8"))
+        await eventually(lambda: in_warehouse(api, "turns-calm", "t-0"))
+    mine = [namespace for namespace in went if namespace.startswith("turns-")]
+    assert mine.index("turns-calm") <= 2, mine
+
+
 async def test_whoever_opts_out_leaves_the_warehouse_too(dsn: str, tmp_path: Path, engine: str) -> None:
     async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
         await registered(api, "guide", "people")
