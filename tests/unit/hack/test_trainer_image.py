@@ -27,6 +27,7 @@ def run(tmp_path: Path, accelerator: str, **environment: str) -> tuple[subproces
     for name in ("python", "python3"):
         fakes.program(name, PYTHON)
     fakes.program("apt-get")
+    fakes.program("readlink", 'echo "${BLAS:-/usr/lib/openblas-openmp/libblas.so.3}"')
     pip = fakes.program("pip")
     text = re.sub(r"\\\n", " ", DOCKERFILE.read_text(encoding="utf-8"))
     commands = re.findall(r"^RUN (case .*)$", text, re.MULTILINE)
@@ -50,6 +51,16 @@ def test_each_accelerator_installs_the_lock_that_leaves_out_what_it_has(
     (install,) = [call for call in calls if call.startswith("pip install")]
     assert install.endswith(f"--require-hashes --requirement /requirements/{lock}.txt")
     assert any(call.startswith("apt-get install") for call in calls) == (accelerator == "cpu")
+
+
+def test_an_image_for_cpus_multiplies_matrices_by_openblas_or_is_not_built(tmp_path: Path) -> None:
+    done, calls = run(tmp_path / "one", "cpu")
+    assert done.returncode == 0
+    (install,) = [call for call in calls if call.startswith("apt-get install")]
+    assert "libopenblas0-openmp" in install
+    done, calls = run(tmp_path / "two", "cpu", BLAS="/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.12.1")
+    assert done.returncode != 0
+    assert not [call for call in calls if call.startswith("pip")]
 
 
 def test_pytorch_for_rocm_is_the_base_images_wherever_it_lies(tmp_path: Path) -> None:
