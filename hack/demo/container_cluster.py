@@ -10,7 +10,7 @@ from toolkit.commands import run
 from toolkit.work_groups import cleaning_up
 
 NAME = "learnloop"
-TRAINING_OPERATOR = "github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.8.1"
+TRAINING_OPERATOR = "github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.4"
 
 
 def ensure(tool: str, narrator: Narrator) -> str:

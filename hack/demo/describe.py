@@ -8,7 +8,8 @@ from demo.settings import SYSTEM_NAMESPACE
 CHARACTERS = 12000
 WANTED = (
     ("get", "pods", "-A", "-o", "wide"),
-    ("get", "la,tjob,mdep,rp,memsvc,pytorchjobs", "-A", "-o", "yaml"),
+    ("get", "la,tjob,mdep,rp,memsvc", "-A", "-o", "yaml"),
+    ("get", "pytorchjobs", "-A", "-o", "yaml"),
     ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-operator", "--tail=80"),
     ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-data", "--tail=40"),
     ("get", "events", "-A", "--sort-by=.lastTimestamp"),

@@ -43,8 +43,8 @@ def watch_it_learn(api: Api, settings: Settings, narrator: Narrator) -> Learned:
     name = until("a training trigger", lambda: newest_job(api, settings), 240)
     last = api.custom(settings.namespace, "learningagents", settings.agent) or {}
     narrator.say(f"trigger: {_get(last, 'status', 'lastTraining', 'trigger') or 'fired'} → TrainingJob {name}")
-    workers = until("a PyTorchJob", lambda: _workers(api, settings, name), 60)
-    narrator.say(f"PyTorchJob {name}: 1 master + {workers} workers")
+    backend, workers = until("a gang", lambda: _gang(api, settings, name), 60)
+    narrator.say(f"{backend} {name}: 1 master + {workers} workers")
     job = until("a proven model", lambda: finished(api, settings, narrator, name), 600)
     evaluation = job["status"]["evaluation"]
     narrator.say(
@@ -89,10 +89,11 @@ def newest_job(api: Api, settings: Settings) -> str | None:
     return str(name) if name else None
 
 
-def _workers(api: Api, settings: Settings, name: str) -> int | None:
-    job = api.get(f"/apis/kubeflow.org/v1/namespaces/{settings.namespace}/pytorchjobs/{name}")
-    replicas = _get(job or {}, "spec", "pytorchReplicaSpecs", "Worker", "replicas")
-    return None if replicas is None else int(replicas)
+def _gang(api: Api, settings: Settings, name: str) -> tuple[str, int] | None:
+    """What runs the ranks, and how many there are beside the first one."""
+    job = api.custom(settings.namespace, "trainingjobs", name)
+    backend = _get(job or {}, "status", "backend")
+    return (str(backend), int(_get(job or {}, "spec", "workers") or 0)) if backend else None
 
 
 def finished(api: Api, settings: Settings, narrator: Narrator, name: str) -> Json | None:

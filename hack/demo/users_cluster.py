@@ -7,6 +7,8 @@ from demo.running import run_shown, tool
 from demo.settings import ROOT, Settings
 from toolkit.commands import ask, run
 
+GANGS = ("pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io")
+"""Definitions of the kinds that run several ranks; one is enough."""
 # Image name → Dockerfile and the chart's value it belongs to.
 PRODUCT = {
     "operator": ("operator/Dockerfile", "operator"),
@@ -20,15 +22,16 @@ def reach(context: str) -> tuple[list[str], list[str]]:
     """kubectl and helm for the context.
 
     Raises:
-        StoryFailedError: the cluster does not answer or has no training operator, which only its owner may install.
+        StoryFailedError: the cluster does not answer, or has nothing that runs gangs, which only its owner may install.
     """
     kubectl = [tool("kubectl"), "--context", context]
     helm = [tool("helm"), "--kube-context", context]
-    found = ask([*kubectl, "get", "crd", "pytorchjobs.kubeflow.org", "-o", "name"])
-    if found.code:
+    found = ask([*kubectl, "get", "crd", *GANGS, "--ignore-not-found", "-o", "name"])
+    if found.code or not found.out.strip():
         raise StoryFailedError(
-            f"context {context!r}: {found.err.strip() or 'no PyTorchJob CRD'}. Training needs the Kubeflow "
-            "training operator v1; install it (its overlay manifests/overlays/standalone) and run this again. "
+            f"context {context!r}: {found.err.strip() or 'none of the kinds ' + ', '.join(GANGS) + ' is there'}. The "
+            "training of the demo has two ranks: install the Kubeflow training operator v1 (its overlay "
+            "manifests/overlays/standalone), Kubeflow Trainer v2 or JobSet, and run this again. "
             "This demo installs nothing outside its own namespaces and CRDs."
         )
     return kubectl, helm
