@@ -29,7 +29,7 @@ IDENTITIES = (Identity(DNS, "learnloop-local-dns"), Identity(PROVISIONER, "learn
 BUSYBOX = ("busybox-static", "bin/busybox")
 SHELL = ("bash-static", "bin/bash-static")
 INIT_IMAGE = "localhost/learnloop/pytorch-init:local"
-TRAINING_OPERATOR_IMAGE = "localhost/learnloop/training-operator:v1.8.1"
+TRAINING_OPERATOR_IMAGE = "localhost/learnloop/training-operator:v1.9.4"
 # Where the training operator looks for a template of the init container when no flag says otherwise.
 INIT_TEMPLATE = "etc/config/initContainer.yaml"
 _INIT_CONTAINER = SOURCES / "manifests" / "init-container.yaml"
@@ -56,13 +56,12 @@ OVERLAY = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [manifests/overlays/standalone]
-images:
-- name: kubeflow/training-operator
-  newName: {name}
-  newTag: {tag}
 patches:
 - target: {{kind: Deployment, name: training-operator}}
   patch: |
+    - op: replace
+      path: /spec/template/spec/containers/0/image
+      value: {image}
     - op: add
       path: /spec/template/spec/containers/0/args
       value: ["--pytorch-init-container-image={init_image}"]
@@ -166,8 +165,7 @@ class Addons:
         """How to render its manifests into a file, and a digest of all that they are rendered from."""
         folder = self.state.config / "training-operator"
         source = go_build.module_folder(go_build.TRAINING_OPERATOR, TRAINING_OPERATOR_MODULE)
-        name, _, tag = TRAINING_OPERATOR_IMAGE.rpartition(":")
-        overlay = OVERLAY.format(name=name, tag=tag, init_image=INIT_IMAGE)
+        overlay = OVERLAY.format(image=TRAINING_OPERATOR_IMAGE, init_image=INIT_IMAGE)
 
         def render() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
