@@ -32,10 +32,12 @@ class Module:
     linker_flags: str = ""
     go: str = ""
     """The oldest Go that builds it; "": any that builds the others."""
+    sources: Path = SOURCES
+    """The folder that has a folder of the module's name: tests and benches have their own."""
 
     @property
     def source(self) -> Path:
-        return SOURCES / self.name
+        return self.sources / self.name
 
     def cache(self) -> Path:
         """The folder of this very version's programs."""

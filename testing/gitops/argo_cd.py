@@ -25,22 +25,12 @@ from toolkit import debian_packages
 
 VERSION = "v3.6.1"
 PACKAGE = "github.com/argoproj/argo-cd/v3"
-SOURCE = Path(__file__).with_name("argocd")
 NAMESPACE = "argocd"
 GROUP = {"group": "argoproj.io", "version": "v1alpha1", "namespace": NAMESPACE, "plural": "applications"}
 TICK = 0.1
 
 
-@dataclass(frozen=True)
-class Tool(go_build.Module):
-    """A go.mod of the tests' own: nothing of the product is built from it."""
-
-    @property
-    def source(self) -> Path:
-        return SOURCE
-
-
-ARGO_CD = Tool("argocd", {"cmd": f"{PACKAGE}/cmd"}, go="1.27.3")
+ARGO_CD = go_build.Module("argocd", {"cmd": f"{PACKAGE}/cmd"}, go="1.27.3", sources=Path(__file__).parent)
 
 
 def program() -> Path:

@@ -38,6 +38,8 @@ SHOWN = {
 }
 ALSO = {"agent": "2026-01-26", "rollout": "25 % of new episodes from now on"}
 ROLLOUTS = 500
+CUT = """() => [...document.querySelectorAll(".scroll")]
+  .filter((item) => item.scrollWidth > item.clientWidth + 1).map((item) => item.getAttribute("aria-label"))"""
 WATCH = """() => {
   window.seen = {};
   new MutationObserver(() => {
@@ -58,8 +60,9 @@ def test_every_page_draws_without_a_complaint_and_axe_finds_nothing_serious(look
         assert looked.page.locator("h1").count() == 1, name
         assert "[object" not in looked.page.inner_text("main"), name
         assert serious_findings(looked.page) == [], name
+        assert looked.page.evaluate(CUT) == [], f"{name}: tables that a desktop's window cuts off"
         if folder:
-            looked.page.screenshot(path=Path(folder) / f"{name}-{scheme}.png")
+            looked.page.screenshot(path=Path(folder) / f"{name}-{scheme}.png", full_page=True)
     assert looked.complaints == []
 
 
@@ -86,6 +89,17 @@ def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
     looked.go(PAGES["rollout"])
     looked.page.get_by_text(evil).first.wait_for()
     assert looked.page.locator("main img").count() == 0
+    assert looked.complaints == []
+
+
+def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look: Any) -> None:
+    looked = look()
+    looked.go("demo/agents/%E0%A4%A")
+    looked.page.get_by_text("No agent of this name in demo").wait_for()
+    looked.go(PAGES["run"])
+    looked.page.get_by_text("A run of walker.").wait_for()
+    assert looked.page.title() == "walker-5 · learnloop"
+    assert looked.page.locator("#of a").inner_text() == "decisions in demo"
     assert looked.complaints == []
 
 

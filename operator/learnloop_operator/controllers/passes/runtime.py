@@ -171,15 +171,16 @@ class Runtime:
 
     async def one_pass(self, key: ObjectKey) -> None:
         """Gather, decide, apply; errors end in a later retry, never in an exception."""
+        # Around all of it: the lines of a pass that failed say what they are about, too.
+        with about(object=f"{key.kind} {key.namespace}/{key.name}"):
+            await self._counted_pass(key)
+
+    async def _counted_pass(self, key: ObjectKey) -> None:
         started = time.monotonic()
         result = "error"
         try:
             standing = self.queue.standing(key)
-            subject = f"{key.kind} {key.namespace}/{key.name}"
-            with (
-                about(object=subject),
-                on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first),
-            ):
+            with on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first):
                 async with asyncio.timeout(PASS_SECONDS):
                     result = await self._attempt(key)
             self._failures.pop(key, None)

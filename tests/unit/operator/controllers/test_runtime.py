@@ -1,12 +1,16 @@
 """Passes that go wrong, what is said of them, and what they must leave alone."""
 
 import asyncio
+import io
+import json
+import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from learnloop_api.telemetry.json_logs import set_up
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
@@ -405,4 +409,32 @@ async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_s
     cache.put(TRAINING_JOB, event(8, 2, 2)["object"])
     await handle(event(8, 2, 2))
     assert made.queue._queued == {A: False}
+    made.queue.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), Unavailable("the API server is away"), TimeoutError()])
+async def test_lines_of_a_pass_that_failed_say_object_revision_and_trace(error: Exception) -> None:
+    class Failing(Scripted):
+        async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
+            metadata = {"name": name, "namespace": namespace, "uid": "u"}
+            return BaseSnapshot(now=NOW, object={"metadata": metadata, "status": {"canary": {"revision": "3f9a2c81"}}})
+
+        def decide(self, snapshot: BaseSnapshot) -> Plan:
+            raise error
+
+    root = logging.getLogger()
+    before, level, text = list(root.handlers), root.level, io.StringIO()
+    set_up("INFO", "json", "", text)
+    try:
+        made = runtime(Failing({}))
+        await made.one_pass(A)
+        logging.getLogger("after").warning("of nothing")
+    finally:
+        root.handlers, root.level = before, level
+    *told, last = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert told
+    for line in told:
+        assert (line["object"], line["revision"]) == ("TrainingJob ns/a", "3f9a2c81")
+        assert len(line["trace_id"]) == 32
+    assert set(last) == {"at", "level", "logger", "message"}
     made.queue.close()

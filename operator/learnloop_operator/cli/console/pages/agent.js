@@ -1,7 +1,7 @@
 // One agent: the picture of its loop, and the tabs to everything else of it.
 import { lines, shares } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
-import { agentOf, clock, figure, interval, named, percent, runOf, since, status, why } from "./format.js";
+import { agentOf, clock, figure, interval, named, percent, runOf, share, since, status, why } from "./format.js";
 import { episode } from "./episode.js";
 import { buttons } from "./orders.js";
 import { memories } from "./memories.js";
@@ -34,7 +34,7 @@ function loop(redraw, namespace, name, found) {
       card("succeed", percent(now.successRate)),
       card("episodes", now.trajectories, now.rewarded === undefined ? "" : `${now.rewarded} rewarded, ${now.rewardedSinceTraining ?? 0} since the last run`),
       card("runs", now.trainings ?? 0, now.lastTraining ? `${now.lastTraining.name}: ${now.lastTraining.phase || "new"}` : ""),
-      card("canary's weight", now.weight || "–", now.servingRevision ? `stable ${now.servingRevision}` : "")),
+      card("canary's weight", share(now.weight) || "–", now.servingRevision ? `stable ${now.servingRevision}` : "")),
     found.spec?.training ? buttons(["train"], namespace, name, why(found)) : null,
     h("h2", null, "The loop"),
     missing(history, "Rewards") || picture(history.value.rewards, marks(namespace, rollouts)),
@@ -119,7 +119,7 @@ function runs(redraw, namespace, name) {
   mine.sort((a, b) => (status(b).startedAt || "~").localeCompare(status(a).startedAt || "~"));
   return table("Runs, newest first", [
     ["Run", (item) => link(named(item), namespace, "runs", named(item)), "name"], ["Phase", (item) => badge(status(item).phase)],
-    ["Algorithm", (item) => item.spec.algorithm], ["Done", (item) => status(item).progress || "", "figure"],
+    ["Algorithm", (item) => item.spec.algorithm], ["Done", (item) => share(status(item).progress), "figure"],
     ["Took", (item) => since(status(item).startedAt, status(item).finishedAt), "figure"],
     ["Held out", (item) => interval(status(item).evaluation), "figure"], ["Before", (item) => interval(status(item).baseline), "figure"], ["Why", why, "why"],
   ], mine, "No run yet.");

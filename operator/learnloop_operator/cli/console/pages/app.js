@@ -14,7 +14,12 @@ const main = document.getElementById("main");
 let drawn = 0, waiting = false, place = "";
 
 function route() {
-  return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent).filter(Boolean);
+  return location.hash.replace(/^#\/?/, "").split("/").map(decoded).filter(Boolean);
+}
+
+// An address that somebody cut short is an unknown name, and no page that stands still.
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
 }
 
 function draw() {
@@ -31,7 +36,7 @@ function draw() {
   }
   keepFocus(() => main.replaceChildren(...[].concat(made).flat(Infinity).filter(Boolean)));
   const title = main.querySelector("h1");
-  document.title = `${title ? title.textContent : ""} · learnloop`;
+  document.title = `${title ? title.firstChild.textContent : ""} · learnloop`;
   if (!performance.getEntriesByName("first-drawn").length) performance.mark("first-drawn");
   if (place !== location.hash) {
     place = location.hash;
@@ -58,11 +63,14 @@ function keepFocus(work) {
 
 function crumbs(namespace, kind, name, more) {
   const parts = [link("all")];
-  if (namespace) parts.push(h("span", null, namespace), link("decisions", namespace, "decisions"));
-  if (kind && kind !== "decisions") parts.push(h("span", null, kind));
+  if (namespace) parts.push(h("span", null, namespace));
+  if (kind) parts.push(h("span", kind === "decisions" ? { "aria-current": "page" } : null, kind));
   if (name) parts.push(more.length ? link(name, namespace, kind, name) : h("span", { "aria-current": "page" }, name));
   more.forEach((item) => parts.push(h("span", null, item)));
   document.getElementById("crumbs").replaceChildren(...parts);
+  const of = document.getElementById("of");
+  of.hidden = !namespace || kind === "decisions";
+  of.replaceChildren(namespace ? link(`decisions in ${namespace}`, namespace, "decisions") : "");
 }
 
 export function redraw() {

@@ -16,6 +16,9 @@ export const interval = (item) =>
   item ? `${figure(item.mean)} [${figure(item.ciLow ?? item.low)}, ${figure(item.ciHigh ?? item.high)}]` : "";
 export const percent = (value) => (value === undefined || value === null ? "" : `${Math.round(100 * value)} %`);
 
+// "25%", as a status has it, is written as all other shares are.
+export const share = (text) => (text ? String(text).replace(/(\d)%$/, "$1 %") : "");
+
 export function clock(text) {
   if (!text) return "";
   const at = new Date(text);

@@ -1,6 +1,6 @@
 // All namespaces at a glance: what moves first, then every agent and rollout.
 import { badge, card, h, link, table } from "./dom.js";
-import { figure, named, since, spaced, status, why } from "./format.js";
+import { figure, named, share, since, spaced, status, why } from "./format.js";
 import { every, store } from "./store.js";
 
 // Rows are made anew every half a minute, for their durations.
@@ -22,7 +22,7 @@ export function overview(redraw) {
     h("h1", null, "All namespaces"),
     h("div", { class: "cards" },
       card("agents", agents.length, `in ${spaces.size} namespace${spaces.size === 1 ? "" : "s"}`),
-      card("canaries under way", moving.length, `of ${rollouts.length} rollouts`),
+      card("canaries under way", moving.length, `of ${rollouts.length} rollout${rollouts.length === 1 ? "" : "s"}`),
       card("wait for a person", paused.length),
       card("taken back", back.length),
       card("runs under way", busy.length, `of ${jobs.length}`)),
@@ -36,7 +36,7 @@ export function overview(redraw) {
       ["Phase", (item) => badge(status(item).phase)],
       ["Return", (item) => figure(status(item).recentReturn), "figure"],
       ["At first", (item) => figure(status(item).baselineReturn), "figure"],
-      ["Canary", (item) => status(item).weight || "", "figure"],
+      ["Canary", (item) => share(status(item).weight), "figure"],
       ["Runs", (item) => status(item).trainings ?? "", "figure"],
       ["Why", why, "why"],
     ], sorted(agents.filter(fits)), "No agent in what you may read.", state.agents),
@@ -54,7 +54,7 @@ export function overview(redraw) {
       ["Namespace", (item) => spaced(item)],
       ["Run", (item) => link(named(item), spaced(item), "runs", named(item)), "name"],
       ["Phase", (item) => badge(status(item).phase)],
-      ["Done", (item) => status(item).progress || "", "figure"],
+      ["Done", (item) => share(status(item).progress), "figure"],
       ["Left", (item) => status(item).eta || "", "figure"],
       ["Why", why, "why"],
     ], sorted(busy.filter(fits))) : null,

@@ -1,7 +1,7 @@
 // One training run: how far, its curves, its proof on held-out episodes, and its gates.
 import { lines } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
-import { clock, figure, interval, percent, since, status, text, why } from "./format.js";
+import { clock, figure, interval, percent, share, since, status, text, why } from "./format.js";
 import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
@@ -19,14 +19,14 @@ export function run(redraw, namespace, name) {
   const points = curve("trainingjobs", namespace, name);
   return [
     h("h1", null, name, badge(now.phase)),
+    agent ? h("p", { class: "quiet" }, "A run of ", link(agent, namespace, "agents", agent), ".") : null,
     h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(found)),
     h("div", { class: "cards" },
-      card("done", now.progress || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
+      card("done", share(now.progress) || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
       card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize || 1} ranks` : ""),
       card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
-      card("algorithm", found.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`),
-      agent ? card("agent", link(agent, namespace, "agents", agent)) : null),
+      card("algorithm", found.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
     now.turn?.place ? h("p", null, `Place ${now.turn.place} of ${now.turn.waiting} in the queue; about ${now.turn.eta || "unknown"} left.`) : null,
     h("h2", null, "Curves"),
     whileTraining(report.value?.manifest?.while_training),
@@ -36,7 +36,7 @@ export function run(redraw, namespace, name) {
       series.length > 1 ? lines({ said: `${label} over steps`, time: false, height: 150, series: [{ name: "", points: series }] }) : null))),
     report.error ? h("p", { class: "quiet" }, `The learner's own figures cannot be read: ${report.error}`) : null,
     h("h2", null, "Gates"),
-    table("Gates", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
+    table("Each gate", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
     now.suite ? table("Evaluation suite", [["Dimension", (item) => item.dimension], ["IQM", (item) => figure(item.iqm), "figure"], ["Improvement", (item) => percent(item.improvement), "figure"], ["Figures", (item) => item.message, "why"]], now.suite.dimensions || []) : null,
     proof(report.value?.manifest),
     h("h2", null, "Where it comes from"),
