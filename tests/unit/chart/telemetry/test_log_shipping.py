@@ -51,11 +51,16 @@ def test_the_collector_reads_the_releases_own_pods_and_sends_to_that_address(ren
     assert set(pipeline["receivers"]) == set(collector["receivers"])
     assert set(pipeline["exporters"]) == set(collector["exporters"])
     assert set(pipeline["processors"]) == set(collector["processors"])
+    [storage] = collector["extensions"]
+    assert collector["service"]["extensions"] == [storage]
+    assert collector["receivers"]["filelog/learnloop"]["storage"] == storage, "what was sent is not sent again"
 
 
 def test_the_three_labels_and_nothing_else_become_attributes_of_the_resource(render: Render) -> None:
     moved = {step["to"]: step["from"] for step in operators(render) if step["type"] == "move"}
-    assert moved == {f"resource.{name}": f"attributes.{name}" for name in LABELS}
+    labels = {to: come for to, come in moved.items() if to.startswith("resource.")}
+    assert labels == {f"resource.{name}": f"attributes.{name}" for name in LABELS}
+    assert files(render)["loki.yaml"]["limits_config"]["discover_service_name"] == []
 
 
 def test_a_line_of_the_audit_names_all_three_itself(render: Render) -> None:

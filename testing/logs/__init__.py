@@ -1,0 +1,1 @@
+"""Loki and an OpenTelemetry collector as processes, built from their Go modules."""

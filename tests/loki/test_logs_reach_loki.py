@@ -1,0 +1,202 @@
+"""The operator's and the data plane's own lines, by the chart's own configurations, into a real Loki and out again."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api.telemetry import json_logs
+from learnloop_dataplane.audit import standard_output
+from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
+from learnloop_operator.adapters import audit_log
+from learnloop_operator.adapters.kube.errors import Unavailable
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.controllers.passes.runtime import Runtime
+from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.traces.ids import of_object
+from testing.logs.collector import collecting
+from testing.logs.loki_server import Line, Loki, loki, until_true
+from testing.logs.node_logs import NodeLogs
+
+WALKER = {
+    "metadata": {"name": "walker", "namespace": "team-a", "uid": "7c0b"},
+    "status": {"rolloutStartedAt": "2026-01-31T12:00:00Z", "canary": {"revision": "3f9a2c81"}},
+}
+TRACE = of_object("ModelDeployment", WALKER)
+SECONDS = 60.0
+EVERYTHING = '{app=~".+"}'
+OPERATOR, DATA = "learnloop-system_learnloop-operator-7d9f", "learnloop-system_learnloop-data-5b8c"
+LONG = "x" * 40_000
+MANY = {f"figure-{number}": number for number in range(300)}
+
+
+class Failing:
+    """A controller whose passes fail after they have seen the object."""
+
+    kind = MODEL_DEPLOYMENT
+
+    async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
+        return BaseSnapshot(now=datetime.now(UTC), object=WALKER)
+
+    def decide(self, snapshot: BaseSnapshot) -> Plan:
+        raise Unavailable("the API server is away")
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        return ()
+
+
+class Leading:
+    """Always."""
+
+    def guard(self) -> None:
+        return
+
+
+async def operator_lines() -> tuple[list[str], list[str]]:
+    """What the operator writes on standard error and on standard output: a failed pass, and a person's decision."""
+    root, audit = logging.getLogger(), logging.getLogger("learnloop.audit")
+    before, level, said, decided = list(root.handlers), root.level, io.StringIO(), io.StringIO()
+    json_logs.set_up("INFO", "json", "", said)
+    handler = logging.StreamHandler(decided)
+    audit.addHandler(handler)
+    audit.propagate, audit.level = False, logging.INFO
+    metrics = OperatorMetrics()
+    try:
+        runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)  # type: ignore[arg-type]
+        await runtime.one_pass(ObjectKey(MODEL_DEPLOYMENT.kind, "team-a", "walker"))
+        runtime.queue.close()
+        entry = {"kind": "ModelDeployment", "namespace": "team-a", "name": "walker", "verb": "pause", "by": "anna"}
+        audit_log.AuditLog(metrics.decisions).record({**entry, "outcome": "obeyed", "message": "holds at step 2"})
+    finally:
+        root.handlers, root.level = before, level
+        audit.removeHandler(handler)
+        audit.propagate = True
+    return said.getvalue().splitlines(), decided.getvalue().splitlines()
+
+
+def chain() -> list[Sealed]:
+    """What the data plane seals, the last one with many details."""
+    told: list[tuple[str, str, dict[str, Any]]] = [
+        ("model.deployed", "model-deployment/walker", {"revision": "3f9a2c81"}),
+        ("model.taken_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),
+        ("training.ended", "training-job/walker-7", {"gates": ["minReturn", "parity"], "figures": MANY}),
+    ]
+    sealed: list[Sealed] = []
+    for number, (action, subject, detail) in enumerate(told, start=1):
+        entry = Entry("team-a", number, datetime.now(UTC), "sa", action, subject, "done", detail)
+        sealed.append(seal(sealed[-1].hash if sealed else GENESIS, entry))
+    return sealed
+
+
+@dataclass
+class Shipped:
+    """A Loki that has everything; and what is needed to send it again."""
+
+    loki: Loki
+    collector: dict[str, Any]
+    node: NodeLogs
+    folder: Path
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> NodeLogs:
+    return NodeLogs(tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture(scope="module")
+def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:
+    said, decided = asyncio.run(operator_lines())
+    node.write(OPERATOR, "operator", *said)
+    node.write(OPERATOR, "operator", *decided, stream="stdout")
+    node.write(DATA, "data", *standard_output.lines(chain()).splitlines(), stream="stdout")
+    node.write(DATA, "data", json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like")
+    node.write("learnloop-system_learnloop-postgres-0", "postgres", "LOG:  checkpoint complete")
+    node.write("team-a_learnloop-operator-evil", "operator", json.dumps({"app": "operator", "message": "forged"}))
+    folder = tmp_path_factory.mktemp("loki")
+    with loki(shipping()["loki.yaml"], folder) as server:
+        collector = shipping(endpoint=f"{server.url}/otlp")["collector.yaml"]
+        found = Shipped(server, collector, node, folder, said)
+        with collecting(collector, node.folder, folder):
+            wanted = len(said) + len(decided) + 3 + 2 + 1
+
+            def there() -> bool:
+                return len(server.found(EVERYTHING)) >= wanted
+
+            until_true(there, SECONDS, lambda: f"{server.found(EVERYTHING)}\n{log_of(folder)}")
+        yield found
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "collector.log").read_text()[-3000:]
+
+
+def one(found: list[Line]) -> Line:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_line_of_the_operator_is_found_by_trace_object_and_revision(shipped: Shipped) -> None:
+    for asked in (
+        f'trace_id="{TRACE}"',
+        'object="ModelDeployment team-a/walker"',
+        'revision="3f9a2c81" | level="warning"',
+    ):
+        line = one(shipped.loki.found(f'{{app="operator", stream="log"}} | {asked}'))
+        assert line.text in shipped.said, "the line itself is as it was written"
+        assert line.labels["namespace"] == "learnloop-system"
+        assert "the API server is away" in line.text
+
+
+def test_a_take_back_and_a_persons_decision_are_found_as_audit(shipped: Shipped) -> None:
+    taken = one(shipped.loki.found('{stream="audit", namespace="team-a"} | action="model.taken_back"'))
+    assert json.loads(taken.text)["detail"]["reason"] == "ReturnWorse"
+    assert taken.labels["revision"] == "3f9a2c81", "found as the operator's lines of that model are"
+    assert taken.labels["app"] == "learnloop-data"
+    decided = one(shipped.loki.found('{stream="audit", app="learnloop-operator"} | verb="pause"'))
+    assert (decided.labels["by"], decided.labels["outcome"]) == ("anna", "obeyed")
+
+
+def test_a_record_with_hundreds_of_details_arrives_too(shipped: Shipped) -> None:
+    line = one(shipped.loki.found('{stream="audit"} | action="training.ended"'))
+    assert json.loads(line.text)["detail"]["figures"] == MANY
+
+
+def test_long_lines_arrive_whole_and_lines_that_are_no_json_as_they_are(shipped: Shipped) -> None:
+    texts = [line.text for line in shipped.loki.found('{app="data"}')]
+    assert {json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like"} == set(texts)
+    assert one(shipped.loki.found('{app="postgres"}')).text == "LOG:  checkpoint complete"
+
+
+def test_streams_are_told_apart_by_three_labels_alone(shipped: Shipped) -> None:
+    assert shipped.loki.label_names() == {"app", "stream", "namespace"}
+
+
+def test_nothing_of_another_namespace_is_sent_under_the_releases_name(shipped: Shipped) -> None:
+    assert "forged" not in str(shipped.loki.found(EVERYTHING))
+
+
+def test_lines_are_kept_for_thirty_days_and_then_deleted(shipped: Shipped) -> None:
+    running = shipped.loki.configuration()
+    assert running["limits_config"]["retention_period"] in ("30d", "720h", "720h0m0s")
+    assert running["compactor"]["retention_enabled"] is True
+    assert running["compactor"]["delete_request_store"] == "filesystem"
+
+
+def test_a_collector_that_begins_anew_doubles_nothing(shipped: Shipped) -> None:
+    before = len(shipped.loki.found(EVERYTHING))
+    with collecting(shipped.collector, shipped.node.folder, shipped.folder):
+        shipped.node.write(OPERATOR, "operator", json.dumps({"level": "info", "message": "the last one"}))
+        newest = '{app="operator"} |= "the last one"'
+        until_true(lambda: bool(shipped.loki.found(newest)), SECONDS, lambda: log_of(shipped.folder))
+    assert len(shipped.loki.found(EVERYTHING)) == before + 1
