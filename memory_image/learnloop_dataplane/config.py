@@ -18,6 +18,7 @@ from learnloop_dataplane.quota_limits import Quotas
 from learnloop_dataplane.successive_logins import with_password
 from learnloop_dataplane.text.analysis import LANGUAGES
 from learnloop_dataplane.tuning.switches import SWITCHES
+from learnloop_dataplane.warehouse_addresses import Addresses
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 PREFIX = "LEARNLOOP_"
@@ -39,7 +40,6 @@ SECRETS = (
     "warehouse",
     "weaviate_key",
 )
-WAREHOUSE = "clickhouse://"
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -138,7 +138,15 @@ class Config(BaseModel):
     )
     retention_days: int = Field(default=30, ge=1, le=3650)
     warehouse: SecretStr | None = Field(
-        default=None, description="clickhouse://user:password@host:8123/database; absent: PostgreSQL is all there is"
+        default=None,
+        description="clickhouse://user:password@host:8123/database, more host:port with commas where they are one "
+        "cluster; absent: PostgreSQL is all there is",
+    )
+    warehouse_cluster: str | None = Field(
+        default=None,
+        pattern=r"^([A-Za-z0-9_.-]{1,64}|\{[A-Za-z0-9_]{1,64}\})$",
+        description="name of the warehouse's cluster in its servers' remote_servers, or a macro like {cluster}; "
+        "absent: one server, which replicates nothing",
     )
     warehouse_days: int = Field(default=365, ge=1, le=3650, description="how long the warehouse keeps episodes")
     artifact_retention_days: int = Field(
@@ -336,9 +344,23 @@ class Config(BaseModel):
             _lines(config.admin_password, "ADMIN_PASSWORD")
         if bool(config.tls_signer_certificate) != bool(config.tls_signer_key):
             raise ConfigError(f"{PREFIX}TLS_SIGNER_CERTIFICATE and {PREFIX}TLS_SIGNER_KEY: set both, or neither")
-        if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
-            raise ConfigError(f"{PREFIX}WAREHOUSE does not start with {WAREHOUSE}; give the URL of the warehouse")
+        if config.warehouse:
+            _check_warehouse(config.warehouse, config.warehouse_cluster)
+        elif config.warehouse_cluster:
+            raise ConfigError(f"{PREFIX}WAREHOUSE_CLUSTER: takes {PREFIX}WAREHOUSE; set it")
         return config
+
+
+def _check_warehouse(url: SecretStr, cluster: str | None) -> None:
+    try:
+        servers = Addresses.parse(url.get_secret_value()).servers
+    except ValueError as error:
+        raise ConfigError(f"{PREFIX}WAREHOUSE {error}") from None
+    if len(servers) > 1 and cluster is None:
+        raise ConfigError(
+            f"{PREFIX}WAREHOUSE names {len(servers)} servers, and each would have other episodes than the next; "
+            f"set {PREFIX}WAREHOUSE_CLUSTER to the name of their cluster, or name one"
+        )
 
 
 def _completed(dsn: SecretStr, passwords: SecretStr, name: str) -> SecretStr:

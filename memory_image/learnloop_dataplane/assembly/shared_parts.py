@@ -76,7 +76,9 @@ class SharedParts:
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
-        self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
+        self.warehouse = (
+            ClickHouse(warehouse, days=config.warehouse_days, cluster=config.warehouse_cluster) if warehouse else None
+        )
 
     def arrived(self, namespace: str) -> None:
         """New work may be waiting in this namespace."""

@@ -1,8 +1,7 @@
-"""Episodes in ClickHouse: one table, written in batches, read newest first.
+"""Episodes in ClickHouse: one table, written in batches, read newest first. `schema` says how it is made.
 
-ClickHouse has no unique keys. `ReplacingMergeTree(version)` keeps, of rows with the same sorting key, the one with the
-highest version, and `FINAL` reads as if that had happened already: a batch sent twice, or an episode sent again with
-its corrected reward, is one episode. API: https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
+Where there are several servers, they are replicas and shards of one cluster, and any of them will do: the one that
+answered last is asked first, and the next one where it does not.
 """
 
 import asyncio
@@ -13,79 +12,14 @@ from typing import Any, TypeVar
 
 from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.warehouse.schema import COLUMNS, PART, TABLE, cluster_statements, mark, statements
+from learnloop_dataplane.warehouse_addresses import Addresses
 
 log = logging.getLogger(__name__)
 for _library in ("urllib3.connectionpool", "clickhouse_connect"):  # what they warn of is raised too, and told here once
     logging.getLogger(_library).setLevel(logging.ERROR)
 T = TypeVar("T")
 
-TABLE = "learnloop_trajectories"
-COLUMNS = (
-    "namespace",
-    "trajectory_id",
-    "seq",
-    "agent_id",
-    "task",
-    "episode_id",
-    "model_deployment",
-    "policy_revision",
-    "started_at",
-    "ended_at",
-    "received_at",
-    "steps",
-    "status",
-    "episode_return",
-    "success",
-    "outcome_values",
-    "retrieval_ids",
-    "labels",
-    "user_hash",
-    "reward",
-    "reward_policy_revision",
-    "components",
-    "log",
-    "last_observation",
-    "version",
-)
-# The order of the key is that of the reads: one agent's episodes by time. `received_at` never changes, so it may be
-# part of what tells two episodes apart. Partitions by month: each one costs open files and merges of its own.
-_CREATE = f"""
-CREATE TABLE IF NOT EXISTS {TABLE} (
-    namespace LowCardinality(String),
-    trajectory_id String,
-    seq UInt64,
-    agent_id LowCardinality(String),
-    task String,
-    episode_id String,
-    model_deployment LowCardinality(Nullable(String)),
-    policy_revision LowCardinality(String),
-    started_at DateTime64(6, 'UTC'),
-    ended_at DateTime64(6, 'UTC'),
-    received_at DateTime64(6, 'UTC'),
-    steps UInt32,
-    status LowCardinality(String),
-    episode_return Float64,
-    success Nullable(Bool),
-    outcome_values String CODEC(ZSTD(3)),
-    retrieval_ids String CODEC(ZSTD(3)),
-    labels String CODEC(ZSTD(3)),
-    user_hash String,
-    reward Nullable(Float64),
-    reward_policy_revision LowCardinality(Nullable(String)),
-    components String CODEC(ZSTD(3)),
-    log String CODEC(ZSTD(3)),
-    last_observation String CODEC(ZSTD(3)),
-    version UInt64
-) ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMM(received_at)
-ORDER BY (namespace, agent_id, received_at, trajectory_id)
-"""
-# Tables from before this column; what lies in them has none. JSON as `log`, empty where it is not known.
-_ADD = f"ALTER TABLE {TABLE} ADD COLUMN IF NOT EXISTS last_observation String CODEC(ZSTD(3)) AFTER log"
-# ClickHouse answers an insert when the page cache has it. PostgreSQL forgets what was answered, so a server whose
-# machine loses power must not: with these it answers when the disk has the data and the directory that names it.
-_DURABLY = f"ALTER TABLE {TABLE} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"
-_KEEP = f"ALTER TABLE {TABLE} MODIFY TTL toDateTime(received_at) + toIntervalDay({{days:UInt32}})"
 _PAGE = f"""
 SELECT {{columns}} FROM {TABLE} FINAL
 WHERE namespace = {{namespace:String}} {{whose}} {{only}}
@@ -96,28 +30,39 @@ ORDER BY received_at DESC, trajectory_id DESC LIMIT {{size:UInt32}}
 _NAMES = f"""
 SELECT seq, trajectory_id FROM {TABLE} FINAL WHERE namespace = {{namespace:String}} AND seq IN {{numbers:Array(UInt64)}}
 """
-_ERASE = f"DELETE FROM {TABLE} WHERE namespace = {{namespace:String}} AND {{column}} = {{value:String}}"
+_ERASE = "DELETE FROM {table} WHERE namespace = {namespace:String} AND {column} = {value:String}"
+_MADE = """
+SELECT count() = 1 FROM system.tables
+WHERE database = currentDatabase() AND name = {part:String} AND comment = {mark:String}
+"""
 ERASABLE = ("user_hash", "agent_id", "trajectory_id")
 
 
 class ClickHouse:
-    """One server, one statement at a time: what is written here waits for nobody.
+    """One server or cluster, one statement at a time: what is written here waits for nobody.
 
     Args:
-        dsn: `clickhouse://user:password@host:8123/database`, `?secure=true` for TLS.
+        dsn: `clickhouse://user:password@host:8123/database`, `?secure=true` for TLS, several `host:port` with commas
+            where they are one cluster.
         days: how long an episode is kept.
         timeout: seconds a statement may take.
+        cluster: its name in the servers' `remote_servers`, or a macro of theirs like `{cluster}`; None: one server.
+
+    Raises:
+        ValueError: `dsn` is none.
     """
 
-    def __init__(self, dsn: str, *, days: int, timeout: float = 10.0) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, *, days: int, timeout: float = 10.0, cluster: str | None = None) -> None:
+        self._addresses = Addresses.parse(dsn)
         self._days = days
         self._timeout = timeout
-        self._client: Any = None
+        self._cluster = cluster
+        self._clients: dict[int, Any] = {}
+        self._turn = 0  # of self._addresses.servers: who answered last
         self._one = asyncio.Lock()
 
     async def insert(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Writes rows of `COLUMNS`; returns when the server has them durably.
+        """Writes rows of `COLUMNS`; returns when the server, and most replicas of a cluster, have them durably.
 
         Raises:
             Unavailable: some or none may have been written; send the same rows again.
@@ -172,7 +117,7 @@ class ClickHouse:
     async def erase(self, namespace: str, column: str, value: str, until: datetime | None = None) -> None:
         """Deletes every episode of a user, of an agent, or one by id, received until then (None: ever).
 
-        Returns when no query finds it any more.
+        Returns when no query finds it any more: in a cluster, when every replica has deleted it.
 
         Raises:
             Unavailable: ask again.
@@ -180,7 +125,9 @@ class ClickHouse:
         """
         if column not in ERASABLE:
             raise ValueError(f"column={column}: one of {', '.join(ERASABLE)}")
-        statement = _ERASE.replace("{column}", column)
+        # What a cluster's table shows lies elsewhere: rows are deleted where they are.
+        where = TABLE if self._cluster is None else f"{PART} ON CLUSTER '{self._cluster}'"
+        statement = _ERASE.replace("{table}", where).replace("{column}", column)
         given: dict[str, Any] = {"namespace": namespace, "value": value}
         if until is not None:
             statement += " AND received_at <= {until:DateTime64(6, 'UTC')}"
@@ -188,43 +135,88 @@ class ClickHouse:
         await self._run(lambda client: client.command(statement, parameters=given))
 
     async def close(self) -> None:
-        """Gives the connection back."""
+        """Gives the connections back."""
         async with self._one:
-            if self._client is not None:
-                await asyncio.to_thread(self._client.close)
-                self._client = None
+            for client in self._clients.values():
+                await asyncio.to_thread(client.close)
+            self._clients.clear()
 
     async def _run(self, work: Callable[[Any], T]) -> T:
+        patience = (self._timeout + 5) * len(self._addresses.servers)
         async with self._one:
             try:
-                return await asyncio.wait_for(asyncio.to_thread(self._connected, work), self._timeout + 5)
+                return await asyncio.wait_for(asyncio.to_thread(self._somewhere, work), patience)
             except TimeoutError as error:
                 raise Unavailable("ClickHouse") from error
 
-    def _connected(self, work: Callable[[Any], T]) -> T:
+    def _somewhere(self, work: Callable[[Any], T]) -> T:
+        """At the server that answered last, or at the next one that does: all that is done here may be done twice."""
         # Imported here: a quarter of a second and 40 MB that only those with a warehouse pay.
-        import clickhouse_connect
         from clickhouse_connect.driver.exceptions import Error
 
-        try:
-            if self._client is None:
-                client = clickhouse_connect.get_client(
-                    dsn=self._dsn,
-                    connect_timeout=5,
-                    send_receive_timeout=self._timeout,
-                    autogenerate_session_id=False,
-                    settings={"max_execution_time": int(self._timeout)},
-                    client_name="learnloop",
-                )
-                client.command(_CREATE)
-                client.command(_ADD)
-                client.command(_DURABLY)
-                client.command(_KEEP.replace("{days:UInt32}", str(self._days)))
-                self._client = client
-            return work(self._client)
-        except (Error, OSError) as error:
-            log.warning("ClickHouse: %s", str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
-            raise Unavailable("ClickHouse") from error
+        servers, first = self._addresses.servers, self._turn
+        why: Exception | None = None
+        for number in range(len(servers)):
+            turn = (first + number) % len(servers)
+            try:
+                found = work(self._client(turn))
+            except (Error, OSError) as error:
+                text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+                log.warning("ClickHouse at %s:%d: %s", *servers[turn], text)
+                why = error
+            else:
+                self._turn = turn
+                return found
+        raise Unavailable("ClickHouse") from why
+
+    def _client(self, turn: int) -> Any:
+        """Connected with this server; its tables are there."""
+        import clickhouse_connect
+
+        if turn not in self._clients:
+            host, port = self._addresses.servers[turn]
+            client = clickhouse_connect.get_client(
+                host=host,
+                port=port,
+                connect_timeout=5,
+                send_receive_timeout=self._timeout,
+                autogenerate_session_id=False,
+                settings=self._settings(),
+                client_name="learnloop",
+                **self._addresses.login,
+            )
+            try:
+                self._make(client)
+            except BaseException:
+                client.close()
+                raise
+            self._clients[turn] = client
+        return self._clients[turn]
+
+    def _settings(self) -> dict[str, Any]:
+        seconds = max(1, int(self._timeout))
+        alone: dict[str, Any] = {"max_execution_time": seconds}
+        if self._cluster is None:
+            return alone
+        # An insert is answered when the shards have it and not when it waits in a queue, and when most of a shard's
+        # replicas do: PostgreSQL forgets what was answered, and any one server may be lost after that.
+        return alone | {
+            "distributed_foreground_insert": 1,
+            "insert_quorum": "auto",
+            "insert_quorum_timeout": 1000 * seconds,
+            "distributed_ddl_task_timeout": seconds,
+        }
+
+    def _make(self, client: Any) -> None:
+        """In a cluster only where it was not done yet: it takes every server, and one that is away must not matter."""
+        if self._cluster is None:
+            needed = statements(self._days)
+        elif int(client.command(_MADE, parameters={"part": PART, "mark": mark(self._days)})):
+            needed = []
+        else:
+            needed = cluster_statements(self._days, self._cluster, str(client.command("SELECT currentDatabase()")))
+        for statement in needed:
+            client.command(statement)
 
 
 def _conditions(only: EpisodeSelection) -> tuple[list[str], dict[str, Any]]:

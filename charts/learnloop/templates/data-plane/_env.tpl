@@ -73,6 +73,11 @@
 - name: LEARNLOOP_WAREHOUSE
   valueFrom: {secretKeyRef: {name: {{ .urlSecret.name }}, key: {{ .urlSecret.key }}}}
 - {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
+{{- with .cluster }}
+- {name: LEARNLOOP_WAREHOUSE_CLUSTER, value: {{ . | quote }}}
+{{- end }}
+{{- else if .cluster }}
+{{- fail "dataPlane.warehouse.cluster: takes urlSecret.name, the Secret with the URL of the cluster; set it" }}
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_LANGUAGE, value: {{ $options.language | quote }}}
