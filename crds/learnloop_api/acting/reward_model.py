@@ -68,6 +68,10 @@ class RewardModel:
             self.centre, self.context = float(self.facts[CENTRE]), int(self.facts[CONTEXT])
         except (KeyError, ValueError, TypeError) as error:
             raise NoRewardModel(f"its metadata lack framing, centre or context length ({error})") from None
+        if not math.isfinite(self.centre):
+            raise NoRewardModel(f"its centre {self.centre} is not a finite number")
+        if self.context < 1:
+            raise NoRewardModel(f"its context length {self.context} is less than one token")
         self._tokeniser: Any = None
 
     def raw(self, ids: Sequence[int]) -> float:
@@ -82,7 +86,10 @@ class RewardModel:
         except Exception as error:  # onnxruntime's own errors have no common class
             _no_memory(error)
             raise NoRewardModel(f"it cannot be run ({' '.join(str(error).split())[:200]})") from None
-        value = float(np.asarray(score).reshape(-1)[0])
+        try:
+            value = float(np.asarray(score).reshape(-1)[0])
+        except (IndexError, TypeError, ValueError):  # empty, a list or a word: the file says what it likes
+            raise NoRewardModel("its score is no number") from None
         if not math.isfinite(value):
             raise NoRewardModel("its score is not a finite number")
         return value
@@ -100,7 +107,10 @@ class RewardModel:
             except Exception as error:  # tokenizers raises Exception itself
                 raise NoRewardModel(f"its tokeniser cannot be read ({str(error)[:200]})") from None
         texts = f"{self.before}{question}{self.between}", f"{answer}{self.after}"
-        return [int(word) for text in texts for word in self._tokeniser.encode(text, add_special_tokens=False).ids]
+        try:
+            return [int(word) for text in texts for word in self._tokeniser.encode(text, add_special_tokens=False).ids]
+        except Exception as error:  # tokenizers raises Exception itself
+            raise NoRewardModel(f"its tokeniser cannot be used ({str(error)[:200]})") from None
 
     def score(self, question: str, answer: str) -> float:
         """Probability that people prefer this answer to a middling one of those that were learned from, 0 to 1.

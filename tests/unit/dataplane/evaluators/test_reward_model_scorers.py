@@ -310,6 +310,46 @@ async def test_a_model_that_asks_for_too_much_memory_is_refused_it(scorers: Scor
     assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
 
 
+def saying(kind: int, shape: list[int]) -> bytes:
+    """A reward model whose score has this type and shape, and no number in it."""
+    model = onnx.load_from_string(reward_model())
+    empty = helper.make_tensor("nothing", kind, shape, [b"much"] * int(np.prod(shape)))
+    del model.graph.node[:]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([empty])
+    model.graph.node.extend([helper.make_node("Identity", ["nothing"], ["score"])])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("score", kind, shape))
+    body: bytes = model.SerializeToString()
+    return body
+
+
+BROKEN_TOKENISER = json.loads(Tokenizer(models.WordLevel({"Q": 2**31 - 1}, unk_token="[?]")).to_str())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (saying(TensorProto.FLOAT, [0]), "its score is no number"),
+        (saying(TensorProto.STRING, [1]), "its score is no number"),
+        (reward_model(**{"learnloop.centre": "nan"}), "centre"),
+        (reward_model(**{"learnloop.centre": "1e999"}), "centre"),
+        (reward_model(**{"learnloop.context_length": "0"}), "context length"),
+        (reward_model(**{"learnloop.tokeniser": json.dumps(BROKEN_TOKENISER)}), "its tokeniser"),
+    ],
+    ids=["no score", "a word", "no centre", "an endless centre", "no context", "no unknown word"],
+)
+def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, said: str) -> None:
+    with pytest.raises(NoRewardModel, match=said):
+        RewardModel(body).score("q", "good")
+
+
+async def test_a_model_that_can_never_score_is_refused_and_not_asked_for_ever(scorers: Scorers, store: Store) -> None:
+    store.found["here", DIGEST] = saying(TensorProto.FLOAT, [0])
+    with pytest.raises(Refused, match="its score is no number"):
+        await scorers.score("here", DIGEST, "q", "good")
+    assert process_of(scorers).returncode is None, "the process lives on"
+
+
 async def test_the_kernel_kills_a_scorer_before_the_data_plane(scorers: Scorers) -> None:
     await scorers.score("here", DIGEST, "q", "good")
     [(scorer, pid)] = [(one, one.process.pid) for one in scorers._alive.values()]
