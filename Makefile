@@ -135,8 +135,8 @@ bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual
 bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
 	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))
 
-bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once; PARTITIONS=1: beside much history
-	@$(PYTHON) -m bench.pipeline$(if $(PARTITIONS),.partitions)
+bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once; TLS=1: by TLS, too; PARTITIONS=1: beside much history
+	@$(PYTHON) -m bench.pipeline$(if $(PARTITIONS),.partitions,$(if $(TLS), --tls))
 
 bench-gateway: $(VENV)/.ready ## what a gateway adds to the answers of a language model, streams included
 	@$(PYTHON) -m bench.gateway

@@ -23,12 +23,10 @@ from bench.memory import load
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, say
 from bench.memory.speed import retrievals
+from bench.tls_beside_plain import ROUNDS, Rounds, compared, short
 from testing.certificates import authority, folder
 from testing.servers.data_plane_process import Product, postgres
 
-ROUNDS = 3
-MOST = 1.15
-"""What TLS may cost of each, as a ratio."""
 HANDSHAKES = 50
 
 
@@ -37,7 +35,7 @@ async def beside(product: Product, agents: Sequence[Agent], seconds: float) -> d
     with tempfile.TemporaryDirectory() as name:
         files = folder(Path(name), authority())
         context = ssl.create_default_context(cafile=str(files.bundle))
-        rounds: dict[str, list[dict[str, float]]] = {"plain": [], "tls": []}
+        rounds: Rounds = {"plain": [], "tls": []}
         for _ in range(ROUNDS):
             for way in rounds:
                 client = context if way == "tls" else None
@@ -51,11 +49,6 @@ async def beside(product: Product, agents: Sequence[Agent], seconds: float) -> d
     product.tls = None
     product.start()
     return compared(rounds) | {"tls_handshake_p50_ms": round(1000 * median(taken), 3)}
-
-
-def short(environment: dict[str, str]) -> dict[str, str]:
-    """The variables as `Product` names its settings."""
-    return {name.removeprefix("LEARNLOOP_"): value for name, value in environment.items()}
 
 
 async def _round(
@@ -85,18 +78,6 @@ async def _handshake(port: int, tls: ssl.SSLContext) -> float:
     took = time.perf_counter() - started
     connection.close()
     return took
-
-
-def compared(rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Both ways' medians, and `tls_over_plain_…`: above 1 is worse, of rates too."""
-    figures: dict[str, Any] = {}
-    for name in rounds["plain"][0]:
-        plain, tls = (median(one[name] for one in rounds[way]) for way in ("plain", "tls"))
-        figures |= {f"plain_{name}": round(plain, 3), f"tls_{name}": round(tls, 3)}
-        ratio = plain / tls if name.endswith("rps") else tls / plain
-        figures[f"tls_over_plain_{name}"] = round(ratio, 3)
-    worst = max(value for name, value in figures.items() if name.startswith("tls_over_plain_") and "p99" not in name)
-    return figures | {"tls_over_plain_worst": worst, "tls_within_bar": worst <= MOST, "tls_bar": MOST}
 
 
 async def alone(seconds: float, count: int) -> dict[str, Any]:

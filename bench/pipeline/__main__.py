@@ -1,11 +1,12 @@
 """`make bench-pipeline`: what the data plane promises about experience, measured; the last line is one JSON object.
 
-    python -m bench.pipeline [--quick] [--only latency,chaos,…] [--minutes 30]
+    python -m bench.pipeline [--quick] [--only latency,chaos,…] [--minutes 30] [--tls]
 
 Each part is a process of its own (`python -m bench.pipeline.<part>`), so that none inherits another's caches. Together
 they take about twenty minutes on two quiet cores and are cut off after `--minutes`. When those so far were so slow that
 the time would not do for all, the next part becomes a short one where it only measures speeds (`ADAPTING`) and is named
 in `shortened`: its figures are rougher; how many trajectories, secrets and statements there are stays as it is.
+--tls, which is `TLS=1` of make, adds the part `encrypted`: the ways in over TLS beside the same without.
 --quick makes everything smaller, its figures rougher, and misses the goals that are a size. A part that fails (it has
 no figures, ends with another code than 0, or says `"met": false`) is named in `failed`, and the other parts run. Goals
 without a figure are missed.
@@ -46,6 +47,9 @@ PARTS = {
     "tenancy": Part([], ["--statements", "20000", "--requests", "500"], 150, 20),
     "chaos": Part([], ["6000"], 400, 60),
 }
+ENCRYPTED = "encrypted"
+WISHED = {ENCRYPTED: Part([], ["10"], 260, 130)}
+"""What runs where it is asked for alone, last of all."""
 ADAPTING = {"latency", "overhead", "dry_run"}
 MINUTES = 30.0
 TELL_SECONDS = 30.0
@@ -110,7 +114,10 @@ def eta(coming: list[str], over: list[str], spent: float, *, short: Set[str] = f
         spent: seconds that `over` took together.
         short: those that are, or were, run with the arguments of --quick.
     """
-    usual = {part: PARTS[part].quick_seconds if part in short else PARTS[part].seconds for part in (*coming, *over)}
+    all_parts = PARTS | WISHED
+    usual = {
+        part: all_parts[part].quick_seconds if part in short else all_parts[part].seconds for part in (*coming, *over)
+    }
     slower = spent / sum(usual[part] for part in over) if over else 1.0
     return slower * sum(usual[part] for part in coming)
 
@@ -150,11 +157,15 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="smaller, rougher, four minutes")
     parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
+    parser.add_argument("--tls", action="store_true", help="the ways in over TLS, too, beside the same without")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which the part in progress is the last")
     options = parser.parse_args()
+    all_parts = PARTS | WISHED
     chosen = options.only.split(",")
-    if unknown := set(chosen) - set(PARTS):
-        parser.error(f"--only {','.join(sorted(unknown))}: one of {', '.join(PARTS)}")
+    if unknown := set(chosen) - set(all_parts):
+        parser.error(f"--only {','.join(sorted(unknown))}: one of {', '.join(all_parts)}")
+    if options.tls and ENCRYPTED not in chosen:
+        chosen.append(ENCRYPTED)
     started = time.monotonic()
     found: dict[str, dict[str, Any]] = {}
     short: Set[str] = frozenset(chosen if options.quick else ())
@@ -164,7 +175,7 @@ def main() -> int:
         short = shorter(chosen[place:], chosen[:place], spent, rest, short)
         left = eta(chosen[place:], chosen[:place], spent, short=short)
         tell(f"part {place + 1} of {len(chosen)}; about {left / 60:.0f} min left")
-        arguments = PARTS[part].quick if part in short else PARTS[part].arguments
+        arguments = all_parts[part].quick if part in short else all_parts[part].arguments
         found[part] = run(part, arguments, rest) if rest > 0 else {"error": "no time was left"}
     shortened = [part for part in chosen if part in short]
     result = summary(found, quick=options.quick, seconds=time.monotonic() - started, shortened=shortened)

@@ -12,6 +12,7 @@ from bench.pipeline.__main__ import ADAPTING, PARTS, eta, run, shorter, summary
 from bench.pipeline.conformance import holds as document_holds
 from bench.pipeline.conformance import operations, summed
 from bench.pipeline.redaction import holds
+from bench.tls_beside_plain import compared
 
 
 def test_a_part_that_fails_is_named_and_misses_its_goals() -> None:
@@ -144,3 +145,18 @@ def test_intruders_make_as_many_statements_as_they_are_asked_for(statements: int
     assert sum(count for _, count in turns) == statements
     assert all(count == 1 for template, count in turns if template in tenancy.WRITES)
     assert sum(tenancy.shares(statements)) == statements
+
+
+def test_tls_is_judged_by_the_worst_ratio_and_a_slower_rate_is_worse_too() -> None:
+    plain = {"p50_ms": 2.0, "p99_ms": 4.0, "clients16_rps": 1000.0}
+    tls = {"p50_ms": 2.1, "p99_ms": 40.0, "clients16_rps": 800.0}
+    found = compared({"plain": [plain] * 3, "tls": [tls] * 3})
+    assert (found["tls_over_plain_p50_ms"], found["tls_over_plain_clients16_rps"]) == (1.05, 1.25)
+    assert found["tls_over_plain_worst"] == 1.25, "the p99 is told and not judged"
+    assert not found["tls_within_bar"]
+
+
+def test_the_bar_of_tls_is_a_goal_where_it_was_asked_for() -> None:
+    result = summary({"encrypted": {"tls_over_plain_worst": 1.3}}, quick=False, seconds=1)
+    assert result["goals_missed"] == ["tls_over_plain_worst"]
+    assert "tls_over_plain_worst" not in summary({"latency": {}}, quick=False, seconds=1)["bars"]
