@@ -96,7 +96,7 @@ bench-failover: $(VENV)/.ready ## how long nobody leads when the leader ends, is
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, beside a polled t-test
 	@$(PYTHON) -m bench.statistics
 
-bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger and Argo Rollouts; root, 30 minutes
+bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger and Argo Rollouts; TLS=1: by TLS, too; root, 30 minutes
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
 bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour

@@ -1,10 +1,13 @@
 """Breach to weight 0, learnloop, Argo Rollouts and Flagger: progress on standard output, one JSON object last.
 
-GATEWAY=1 python -m bench.rollback [CONCURRENT [ROUNDS [PEER_ROUNDS]]]
+[TLS=1] python -m bench.rollback [CONCURRENT [ROUNDS [PEER_ROUNDS]]]
 
 By default 60 breaches of ours (3 ModelDeployments at a time, 20 each), as many of Argo Rollouts' (3 Rollouts), and 21
 of Flagger's (3 Canaries at a time, 7 each). Ours and Argo Rollouts are asked every second; Flagger takes ten at least.
 `breaches`, `argo_breaches` and `peer_breaches` are the sizes of the samples; a p99 of fewer than 100 is their greatest.
+
+TLS=1: then the installation changes to `tls.mode: self-signed`, and ours go through as many breaches again. A Gateway
+speaks plain HTTP to policy servers either way; the operator asks the data plane and Prometheus by TLS.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, enter, run
+from bench.tls_beside_plain import MOST
 from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
 from cluster.addons.gateway import CONTOUR_IMAGE
 from demo import install
@@ -42,12 +46,14 @@ SERVING = "localhost/learnloop/serving:dev"
 GOALS = {"ours_p50_s": 3.0, "ours_p99_s": 10.0}
 
 
-async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int) -> dict[str, Any]:
-    """All sides, one after the other: the machine is not big enough for two at a time."""
+async def measure(
+    kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int, found: list[Breach]
+) -> dict[str, Any]:
+    """All sides, one after the other: the machine is not big enough for two at a time. `found` gets ours."""
     kube = KubeClient(kubeconfig.find())
     world = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
-    found, theirs, argos = list[Breach](), list[Breach](), list[Breach]()
+    theirs, argos = list[Breach](), list[Breach]()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
@@ -77,6 +83,22 @@ async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds:
         "argo_calm_before_breach_up_to_s": argo.CALM_SECONDS,
         "argo_interval_s": argo.INTERVAL,
     }
+
+
+async def encrypted(kubectl: list[str], concurrent: int, rounds: int, plain: list[Breach]) -> dict[str, Any]:
+    """Ours where the parts speak TLS, and how many times as long they take as `plain` took."""
+    kube, found = KubeClient(kubeconfig.find()), list[Breach]()
+    world = await enter(kubectl, kube, brittle("brittle by TLS"), tls=True)
+    weights = Weights(kube, NAMESPACE)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        watching = asyncio.create_task(weights.run())
+        try:
+            await _ours(world, weights, session, concurrent, rounds, found)
+        finally:
+            watching.cancel()
+            run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
+            await kube.close()
+    return {**summary("tls", found), "tls_breaches": len(found), **ratio(found, plain, "tls_over_plain_")}
 
 
 async def _ours(
@@ -139,8 +161,14 @@ def main(arguments: list[str]) -> int:
     values = (*(settings.values or (install.LOCAL_VALUES,)), Path(__file__).with_name("values.yaml"))
     kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
     began = time.monotonic()
-    figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds))
-    missed = [f"{name} at most {most}: {figures[name]}" for name, most in GOALS.items() if figures[name] > most]
+    plain, goals = list[Breach](), dict(GOALS)
+    figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds, plain))
+    if os.environ.get("TLS") == "1":
+        values = (*values, Path(__file__).with_name("values-tls.yaml"))
+        kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
+        figures |= asyncio.run(encrypted(kubectl, asked.concurrent, asked.rounds, plain))
+        goals |= {"tls_over_plain_ratio": MOST}
+    missed = [f"{name} at most {most}: {figures[name]}" for name, most in goals.items() if figures[name] > most]
     figures |= {
         "goals_missed": missed,
         "seconds": round(time.monotonic() - began, 1),

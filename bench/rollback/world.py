@@ -1,7 +1,9 @@
 """The cluster of the bench: learnloop by its chart, a gateway, and what both sides need of it."""
 
+import base64
 import hashlib
 import json
+import ssl
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from demo.settings import SYSTEM_NAMESPACE
+from learnloop_api import names
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import SERVICE
 
@@ -41,8 +44,12 @@ def run(command: list[str], stdin: str | None = None) -> str:
     return done.stdout
 
 
-async def enter(kubectl: list[str], kube: KubeClient, model: bytes) -> World:
-    """A fresh namespace and the model in the data plane, pushed with a token of that namespace."""
+async def enter(kubectl: list[str], kube: KubeClient, model: bytes, *, tls: bool = False) -> World:
+    """A fresh namespace and the model in the data plane, pushed with a token of that namespace.
+
+    Args:
+        tls: learnloop's parts speak TLS; then Prometheus, too, which `World.prometheus` does not say.
+    """
     run([*kubectl, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=120s"])
     run([*kubectl, "create", "namespace", NAMESPACE])
     gateway = await _address(kube, "gateway", "gateway", 80)
@@ -51,11 +58,21 @@ async def enter(kubectl: list[str], kube: KubeClient, model: bytes) -> World:
     token = run([*kubectl, "create", "token", "default", "-n", NAMESPACE, "--audience=learnloop"]).strip()
     digest = hashlib.sha256(model).hexdigest()
     headers = {"Authorization": f"Bearer {token}", "x-learnloop-sha256": digest}
-    async with aiohttp.request("PUT", f"{data}/api/v1/artifacts", data=model, headers=headers) as answer:
+    # It is reached by its address; its certificate says the name by which Prometheus knows whatever it scrapes.
+    trusted: dict[str, Any] = {"ssl": authorities(kubectl), "server_hostname": names.WORKLOADS_DOMAIN} if tls else {}
+    url = f"{data.replace('http', 'https') if tls else data}/api/v1/artifacts"
+    async with aiohttp.request("PUT", url, data=model, headers=headers, **trusted) as answer:
         said = await answer.json()
         if answer.status >= 300:
             raise RuntimeError(f"the data plane did not take the model: {said}")
     return World(kubectl, kube, gateway, prometheus, {"uri": said["uri"], "sha256": digest})
+
+
+def authorities(kubectl: list[str]) -> ssl.SSLContext:
+    """Whom the installation's own parts are vouched for by."""
+    place = [*kubectl, "get", "secret", "-n", SYSTEM_NAMESPACE, "learnloop-tls-data"]
+    coded = run([*place, "-o", f"jsonpath={{.data.{names.CA_KEY.replace('.', chr(92) + '.')}}}"])
+    return ssl.create_default_context(cadata=base64.b64decode(coded).decode())
 
 
 async def _address(kube: KubeClient, namespace: str, service: str, port: int) -> str:
