@@ -74,7 +74,7 @@ e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; B
 argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd
 
-loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again; builds both first, ten minutes
+loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again, and traces; builds both, ten minutes
 	pytest tests/loki
 
 audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
