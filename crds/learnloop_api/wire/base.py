@@ -50,6 +50,13 @@ MOST = 2**53 - 1
 LARGEST = 3.4e38
 """The largest number of an episode: it fits float32, in which policies compute, and its square fits float64."""
 
+
+def _storable(value: str) -> str:
+    return value.replace("\x00", "\ufffd")
+
+
+Sentence = Annotated[str, AfterValidator(_storable)]
+"""Words of anybody's. NUL, which PostgreSQL has in no text, becomes a replacement character: the event is told."""
 Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 LogProb = Annotated[float, Field(ge=-LARGEST, le=10_000)]

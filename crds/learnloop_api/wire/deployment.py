@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.rollouts.decision import Verb
-from learnloop_api.wire.base import MOST, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.gates import GateVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
 
@@ -56,8 +56,10 @@ class ModelDeployed(WireModel):
     validation: Validation | None = Field(
         default=None, description="filled in by the data plane, where it has the proof of this artifact"
     )
-    reason: str = Field(default="", max_length=1024, description="taken_back: one CamelCase word why")
-    verdict: str = Field(default="", max_length=1024, description="the rollout's sentence about it, with its evidence")
+    reason: Sentence = Field(default="", max_length=1024, description="taken_back: one CamelCase word why")
+    verdict: Sentence = Field(
+        default="", max_length=1024, description="the rollout's sentence about it, with its evidence"
+    )
     gates: list[GateVerdict] = Field(
         default_factory=list, max_length=12, description="what stood between it and its first episode; empty: nothing"
     )
@@ -82,7 +84,7 @@ class AwaitedApproval(WireModel):
     since: Timestamp = Field(description="when everything but the approval was there")
     until: Timestamp | None = Field(default=None, description="what is said in `otherwise` happens then; null: never")
     otherwise: Literal["hold", "take_back"] = Field(default="hold", description="what happens without an answer")
-    message: str = Field(default="", max_length=1024, description="the rollout's sentence")
+    message: Sentence = Field(default="", max_length=1024, description="the rollout's sentence")
 
 
 class ApprovalReference(WireModel):
@@ -102,4 +104,4 @@ class RolloutDecision(WireModel):
     verified: bool = Field(description="the API server checked that name; else it is a claim")
     at: Timestamp = Field(description="when the operator answered")
     outcome: Literal["obeyed", "ignored", "refused"]
-    message: str = Field(max_length=1024, description="what was done, or why not")
+    message: Sentence = Field(max_length=1024, description="what was done, or why not")

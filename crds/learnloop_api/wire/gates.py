@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from learnloop_api.wire.base import MOST, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
 
 REPORT_FILE = "/report/report.json"
 MOST_REPORT_BYTES = 1_048_576
@@ -124,7 +124,7 @@ class GateVerdict(WireModel):
     bound: float | None = Field(default=None, description="upper confidence bound")
     limit: float | None = Field(default=None, description="the highest bound that passes")
     report_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    message: str = Field(default="", max_length=1024)
+    message: Sentence = Field(default="", max_length=1024)
 
 
 class JudgedGates(WireModel):
@@ -136,4 +136,4 @@ class JudgedGates(WireModel):
     passed: bool
     verdicts: list[GateVerdict] = Field(max_length=12)
     approved_by: str | None = Field(default=None, max_length=1024)
-    message: str = Field(default="", max_length=1024)
+    message: Sentence = Field(default="", max_length=1024)

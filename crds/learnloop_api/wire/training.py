@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
-from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof, RewardModelProof
 from learnloop_api.wire.training_figures import LONGEST_NAME, NAME_PATTERN, known
@@ -65,7 +65,7 @@ class DimensionResult(WireModel):
     """One dimension of the evaluation suite: returns under several conditions, the strata of its bootstrap."""
 
     dimension: Dimension
-    message: str = Field(default="", max_length=1024, description="why it was not measured; empty when it was")
+    message: Sentence = Field(default="", max_length=1024, description="why it was not measured; empty when it was")
     conditions: list[str] = Field(default_factory=list, max_length=64)
     episodes: int = Field(default=0, ge=0, le=MOST, description="of each of the two policies, all conditions together")
     iqm: Interval | None = Field(default=None, description="interquartile mean return over all conditions")
@@ -109,7 +109,9 @@ class RunProgress(WireModel):
         description="of the first rank's newest episodes, oldest first, since the difficulty last changed; anomalies "
         "are looked for in them",
     )
-    message: str = Field(default="", max_length=1024, description="one sentence for a human; names the fix when failed")
+    message: Sentence = Field(
+        default="", max_length=1024, description="one sentence for a human; names the fix when failed"
+    )
     at: Timestamp
 
 
@@ -156,7 +158,7 @@ class OffPolicy(WireModel):
     verdict: bool = Field(
         description="whether the interval may be believed and says something; without, no gate passes"
     )
-    message: str = Field(default="", max_length=1024, description="why there is no verdict")
+    message: Sentence = Field(default="", max_length=1024, description="why there is no verdict")
     model: float | None = Field(default=None, description="the model's own word, corrected by nothing")
     corrected_steps: int = Field(default=0, ge=0, le=MOST, description="steps of an episode that weights correct")
     longest: int = Field(default=0, ge=0, le=MOST, description="steps of the longest episode")

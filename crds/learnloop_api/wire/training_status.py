@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from learnloop_api.wire.base import MOST, Sha256, WireModel
+from learnloop_api.wire.base import MOST, Sentence, Sha256, WireModel
 from learnloop_api.wire.training import Heartbeat, Interval, ReturnEstimate, RunProgress
 
 
@@ -20,14 +20,14 @@ class GateVerdict(WireModel):
 
     name: str = Field(max_length=1024)
     passed: bool
-    message: str = Field(max_length=1024, description="the numbers compared")
+    message: Sentence = Field(max_length=1024, description="the numbers compared")
 
 
 class RunError(WireModel):
     """Why a run failed."""
 
-    reason: str = Field(max_length=1024, description="one CamelCase word, as in the TrainingJob's Ready condition")
-    message: str = Field(max_length=1024, description="one sentence, with the fix where somebody can mend it")
+    reason: Sentence = Field(max_length=1024, description="one CamelCase word, as in the TrainingJob's Ready condition")
+    message: Sentence = Field(max_length=1024, description="one sentence, with the fix where somebody can mend it")
 
 
 class TrainingStatus(RunProgress):

@@ -159,6 +159,32 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
         await eventually(recorded)
 
 
+async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_told(
+    migrated: Callable[[str], str], tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    values = receivers(tmp_path, recorder)
+    told = json.loads(values["notifications"])
+    told["receivers"][0]["events"] = ["approval.waiting", "training.failed"]
+    values |= {"notifications": json.dumps(told)}
+    evil = "said \x00 \x1b[2J \u202e \\u0000 {} %s"
+    async with running(**settings(migrated(f"evil_{getpid()}"), tmp_path, **values)) as api:
+        error = {"reason": "GatesFailed", "message": evil}
+        failed = {**STATUS, "job": "walker-7", "job_uid": "u", "status": "failed", "phase": "failed", "error": error}
+        await api.call("PUT", "/api/v1/training/runs/walker-7/status", json=failed)
+        asked = {"revision": "3f9a2c81", "step": 2, "since": "2026-01-31T12:00:00Z", "message": evil}
+        for name in ("walker", "runner"):
+            path = f"/api/v1/models/{name}/awaited-approval"
+            await api.call("PUT", path, 204, json={**asked, "model_deployment": name})
+        await api.call("DELETE", "/api/v1/models/other/awaited-approval", 204)
+
+        async def all_told() -> bool:
+            return {json.loads(body)["subject"] for body in recorder.bodies("/ops")} >= {"walker", "runner", "walker-7"}
+
+        await eventually(all_told)
+        assert (await api.call("GET", "/api/v1/audit/records"))["records"]
+
+
 async def test_a_report_is_sent_once_whichever_process_writes_it(
     migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
