@@ -151,7 +151,11 @@ def test_a_teams_run_ends_with_one_policy_that_any_agent_can_ask(
         ("ppo", "TwoStep-v1", "has a team of agents, ppo trains one; set algorithm to qmix"),
         ("qmix", "CartPole-v1", "has one agent, qmix trains teams"),
         ("qmix", "Relay-v1", "has continuous actions, qmix needs discrete ones; set algorithm to maddpg"),
-        ("maddpg", "TwoStep-v1", "has discrete actions, maddpg needs continuous ones; set algorithm to qmix"),
+        (
+            "maddpg",
+            "TwoStep-v1",
+            "has discrete actions, maddpg needs continuous or hybrid ones; set algorithm to ind",
+        ),
     ],
 )
 def test_team_algorithms_and_environments_that_do_not_fit_are_refused(

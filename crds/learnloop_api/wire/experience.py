@@ -84,7 +84,11 @@ class ExperienceRead(WireModel):
         default=None, max_length=2048, description="the list of all ids, one a line, newest first; null: none"
     )
     ids_sha256: Sha256 | None = Field(default=None, description="digest of that list")
-    message: str = Field(default="", max_length=1024, description="why nothing was read; empty where something was")
+    message: str = Field(
+        default="",
+        max_length=1024,
+        description="why nothing was read, or why nothing of it fits; empty where something is learned from",
+    )
 
 
 class ExploredAction(WireModel):

@@ -7,25 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.algorithms import Learner
+from learnloop_trainer.algorithms.traits import Traits
 from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, remembered
 
 Weights = Mapping[str, NDArray[Any]]
 COPIES = ("target", "target:", "meta")  # what algorithms call a flat copy of the exported network in their state
 
 
-def warm(learner: Learner, weights: Weights) -> list[str]:
+def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
     """Put `weights` (arrays by name, e.g. policy.0.weight [in, out]) in the place of the learner's own.
 
     Targets follow; the optimizer, counters, replay and every other perceptron stay as they are. Of a head for
-    continuous actions an export has the means only: the deviations beside them stay. Returns the names taken over;
-    raises ValueError, naming both shapes, when one does not fit.
+    continuous actions an export has the means only: where `traits` say that deviations are beside them, these stay.
+    Returns the names taken over; raises ValueError, naming both shapes, when one does not fit.
     """
     state, shapes = learner.shared(), learner.network.shapes
     prefix = "" if next(iter(shapes)) in state else ":"  # teams name their networks, and this one ""
     taken = [name for name in shapes if name in weights]
     _require_as_many_layers(shapes, weights)
+    beside = traits.deviation is not None and traits.deviation[0] is None
     for name in taken:
-        means = learner.environment.bounds is not None and _last(name, shapes)
+        means = beside and _last(name, shapes)
         state[prefix + name] = _placed(name, np.asarray(state[prefix + name]), np.asarray(weights[name]), means=means)
     flat = np.concatenate([np.asarray(state[prefix + name]).ravel() for name in shapes])
     for name in COPIES:

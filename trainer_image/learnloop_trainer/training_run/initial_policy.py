@@ -1,8 +1,10 @@
 """Training that begins from an exported policy: `spec.initialPolicy`."""
 
+from learnloop_api.acting.metadata import ALGORITHM
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import Learner, find, traits_of
 from learnloop_trainer.algorithms.weight_transfer import Weights, warm
+from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
@@ -54,21 +56,25 @@ def _warmed(order: Order, learner: Learner, store: Store, uri: str, wanted: str 
     body = fetch(uri, store, FIELD, FIX)
     if wanted and digest(body) != wanted:
         raise ConfigError(f"{FIELD}.sha256", wanted, f"is not the digest of {uri}: {digest(body)}", FIX)
-    weights, algorithm = parts(body, uri)
+    weights, facts = parts(body, uri)
+    algorithm = facts.get(ALGORITHM, "")
     found = find(algorithm)
     if found is None or found.network != traits_of(order.spec.algorithm).network:
         raise ConfigError(FIELD, uri, f"was trained by {algorithm or 'nobody knows what'}, whose network differs", FIX)
     try:
-        taken = warm(learner, weights)
+        environment = learner.environment
+        # Arrays of one shape may stand for other things: logits of two choices are no means of two numbers.
+        continuous = environment.bounds is not None
+        OnnxPolicy(body, environment.observations, environment.actions, continuous=continuous)
+        taken = warm(learner, weights, traits_of(order.spec.algorithm))
     except ValueError as error:
         raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
     say(f"begins from {uri}: {len(taken)} arrays of weights")
 
 
-def parts(body: bytes, uri: str) -> tuple[Weights, str]:
-    """The weights of an exported policy by name, and the algorithm that made it; raises ConfigError."""
+def parts(body: bytes, uri: str) -> tuple[Weights, dict[str, str]]:
+    """The weights of an exported policy by name, and what it says of itself; raises ConfigError."""
     try:
-        weights, facts = read(body)
+        return read(body)
     except ValueError as error:
         raise ConfigError(FIELD, uri, str(error), FIX) from None
-    return weights, facts.get("learnloop.algorithm", "")

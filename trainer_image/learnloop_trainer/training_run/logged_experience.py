@@ -4,6 +4,7 @@ A recorded file holds one wire.Trajectory as JSON on each line.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -182,8 +183,9 @@ def recorded(
         own, read.note, read.proof = load(order, store, environment, policy)
     recording = share(own, group)
     if recording is None:
-        fix = "record experience of this environment first, or correct the name"
-        raise ConfigError("spec.data", order.spec.data.world, "has no recorded steps that fit", fix)
+        fix = "record experience of this environment first, or correct the name, the filter or the agent"
+        why = f" ({read.note.message})" if read.note is not None and read.note.message else ""
+        raise ConfigError("spec.data", order.spec.data.world, f"has no recorded steps that fit{why}", fix)
     return recording
 
 
@@ -297,13 +299,19 @@ def chosen(order: Order, now: datetime) -> EpisodeSelection:
     if age is not None:
         found["since"] = now - timedelta(seconds=age)
     try:
-        return EpisodeSelection.model_validate(found)
+        selection = EpisodeSelection.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = to_camel(str(first["loc"][0])) if first["loc"] else ""
         raise ConfigError(
             f"spec.data.filter.{field}", first["input"], f"is refused: {first['msg']}", "correct it"
         ) from None
+    since, until = selection.since, selection.until
+    if since is not None and until is not None and until <= since:
+        problem = f"is not after {since.isoformat()}, from which on episodes are asked for: it selects none"
+        fix = "set until to a later time, or correct since or maxAgeSeconds"
+        raise ConfigError("spec.data.filter.until", until.isoformat(), problem, fix)
+    return selection
 
 
 def told(
@@ -316,6 +324,9 @@ def told(
 ) -> ExperienceRead:
     """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return."""
     ids = [episode.trajectory_id for episode in episodes]
+    why = _amiss(episodes, recording, agent, selection)
+    if why:
+        say(why)
     body = "".join(f"{one}\n" for one in ids).encode()
     return ExperienceRead(
         agent=agent,
@@ -328,4 +339,20 @@ def told(
         trajectory_ids=ids[:MOST_NAMED],
         ids_uri=store.put_artifact(body) if ids else None,
         ids_sha256=digest(body) if ids else None,
+        message=why,
     )
+
+
+def _amiss(
+    episodes: list[LoggedEpisode], recording: Recording | None, agent: str | None, selection: EpisodeSelection | None
+) -> str:
+    """Why there is nothing to learn from; empty where there is something."""
+    if recording is not None:
+        return ""
+    whose = f"the log of {agent}" if agent else "the recorded file"
+    if episodes:
+        return f"no step of the {len(episodes)} episodes in {whose} has the environment's observations and actions"
+    asked = selection.model_dump(mode="json", exclude_defaults=True, by_alias=True) if selection else {}
+    chosen = {to_camel(name): value for name, value in asked.items() if not name.startswith("reward_policy")}
+    told = f" that spec.data.filter selects: {json.dumps(chosen)[:512]}" if chosen else ""
+    return f"there is no episode in {whose}{told}"

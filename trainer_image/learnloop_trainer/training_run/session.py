@@ -6,7 +6,7 @@ from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.action_spaces import FIELD, ActionType
+from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
@@ -15,6 +15,7 @@ from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
+from learnloop_trainer.algorithms.traits import Traits, registered
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
@@ -50,16 +51,19 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         raise ConfigError(
             FIELD, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
         )
-    if environment.bounds is None and ActionType.DISCRETE not in traits.actions:
-        fix = "qmix or independent-dqn" if team else "ppo or dqn"
-        problem = f"has discrete actions, {algorithm} needs continuous ones"
-        raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
-    if environment.bounds is not None and traits.actions == {ActionType.DISCRETE}:
-        problem = f"has continuous actions, {algorithm} needs discrete ones"
-        raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'sac or ppo'}")
-    if environment.bounds is not None and environment.bounds.choices and ActionType.HYBRID not in traits.actions:
-        problem = f"has hybrid actions, a choice and numbers that go with it, which {algorithm} cannot learn"
-        raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'ppo'}")
+    kind = ActionSpace.of(environment).type
+    if kind not in traits.actions:
+        *most, last = sorted(traits.actions)
+        problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
+        alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
+        fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
+        raise ConfigError(FIELD, name, problem, fix)
+
+
+def _for_the_same_use(traits: Traits, other: Traits) -> bool:
+    """Learns as many agents from the same source, and asks no more of an environment than its actions."""
+    special = other.meta_learned or other.chooser is not None
+    return (other.team, other.recorded) == (traits.team, traits.recorded) and not special
 
 
 def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:

@@ -78,7 +78,7 @@ def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
     [
         ("Pendulum-v1", "has continuous actions, toy needs discrete ones"),
         ("TwoStep-v1", "has a team of agents, toy trains one"),
-        ("Courier-v1", "has continuous actions, toy needs discrete ones"),
+        ("Courier-v1", "has hybrid actions, toy needs discrete ones; set algorithm to ppo"),
     ],
 )
 def test_actions_and_teams_that_its_traits_do_not_name_are_refused(

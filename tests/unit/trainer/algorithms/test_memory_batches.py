@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
@@ -198,6 +199,30 @@ def test_with_the_data_plane_away_it_learns_from_its_own_steps_and_every_heartbe
     restore(resumed, order, Alone(), save(away, order, Alone()) or b"")
     log(tmp_path, WORLD[algorithm], 2)
     assert advance(resumed, 1).learner.network.digest() == advance(alone, 1).learner.network.digest()
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_log_that_teaches_nothing_is_told(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
+
+    def told(order: Order) -> str:
+        note = advance(begin(order, Alone(), CPU, store), 1).read.note
+        assert note is not None
+        assert note.message in capsys.readouterr().out
+        return note.message
+
+    assert told(order) == "there is no episode in the log of la"
+    log(tmp_path, WORLD[algorithm], 2)
+    assert told(order) == ""
+    chosen = EpisodeFilter(tasks=["climb"])
+    data = order.spec.data.model_copy(update={"filter": chosen})
+    filtered = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
+    asked = 'the log of la that spec.data.filter selects: {"tasks": ["climb"]}'
+    assert told(filtered) == f"there is no episode in {asked}"
+    log(tmp_path, "KeyDoor-v1", 2)
+    assert told(order) == "no step of the 2 episodes in the log of la has the environment's observations and actions"
 
 
 def test_no_log_is_read_where_the_batch_has_no_room_for_it(make_order: Callable[..., Order], tmp_path: Path) -> None:

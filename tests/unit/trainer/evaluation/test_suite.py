@@ -14,6 +14,7 @@ from learnloop_environments import make
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL
+from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.weight_transfer import warm
@@ -33,6 +34,7 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin
 
 Orders = Callable[..., Order]
+PPO = traits_of("ppo")
 CPU = torch.device("cpu")
 
 
@@ -212,7 +214,7 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
     giver = begin(make_order(algorithm), Alone(), CPU).learner
     taker = begin(make_order(algorithm, seed=1), Alone(), CPU).learner
     assert taker.network.digest() != giver.network.digest()
-    warm(taker, giver.network.arrays())
+    warm(taker, giver.network.arrays(), traits_of(algorithm))
     assert taker.network.digest() == giver.network.digest()
     if algorithm == "dqn":
         assert torch.equal(taker.target, taker.network.vector)  # type: ignore[attr-defined]
@@ -222,7 +224,7 @@ def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order
     data = {"environment": "Navigation-v1"}
     giver = begin(make_order(data=data, seed=5), Alone(), CPU).learner
     taker = begin(make_order(data=data), Alone(), CPU).learner
-    assert set(warm(taker, giver.network.exported())) == set(giver.network.shapes)
+    assert set(warm(taker, giver.network.exported(), PPO)) == set(giver.network.shapes)
     assert taker.network.digest() == giver.network.digest()
 
 
@@ -232,20 +234,20 @@ def test_a_warm_learner_sees_through_the_glasses_of_the_policy_it_begins_from(ma
     giver, taker = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
     for _ in range(3):
         giver.observation, _ = giver.learner.iterate(giver.observation)
-    warm(taker.learner, giver.learner.network.exported())
+    warm(taker.learner, giver.learner.network.exported(), PPO)
     for name, array in giver.learner.network.fixed.items():
         assert taker.learner.network.fixed[name] == pytest.approx(array, rel=1e-4)
     with pytest.raises(ValueError, match="saw normalised observations: set normaliseObservations to true"):
-        warm(begin(make_order(), Alone(), CPU).learner, giver.learner.network.exported())
+        warm(begin(make_order(), Alone(), CPU).learner, giver.learner.network.exported(), PPO)
 
 
 def test_weights_of_another_architecture_are_refused_with_both_shapes(make_order: Orders) -> None:
     learner = begin(make_order(), Alone(), CPU).learner
     narrow = {"policy.0.weight": np.zeros((4, 8), dtype=np.float32), "policy.1.weight": np.zeros((8, 2))}
     with pytest.raises(ValueError, match=r"policy.0.weight has shape \[4, 8\], this network's is \[4, 16\]"):
-        warm(learner, narrow)
+        warm(learner, narrow, PPO)
     with pytest.raises(ValueError, match="policy has 1 layers, this network's has 2"):
-        warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)})
+        warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)}, PPO)
 
 
 SHIELD = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}

@@ -97,6 +97,35 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
         begin(make_order(initialPolicy={"uri": uri}, **changes), Alone(), CPU, store)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "words"),
+    [
+        ("discrete/2", "continuous/-1..1*2", "has choices as actions, the environment numbers"),
+        ("continuous/-1..1*2", "discrete/2", "has numbers as actions, the environment choices"),
+        # Three logits and a mean are as many outputs as two means and two deviations.
+        ("continuous/-1..1*2", "hybrid/3/-1..1", r"shape \[16, 2\], this network's is \[16, 4\]"),
+        ("hybrid/3/-1..1", "continuous/-1..1*4", "4"),
+    ],
+)
+def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(
+    make_order: Orders, tmp_path: Path, given: str, wanted: str, words: str
+) -> None:
+    store, own = DirectoryStore(tmp_path, "small-1"), {"hidden": [16], "batchEpisodes": 1}
+
+    def order(space: str, **changes: Any) -> Order:
+        data = {"spaces": f"uniform://{space}?observations=4", "learningAgentRef": {"name": "la"}}
+        return make_order("vtrace", vtrace=own, data=data, **changes)
+
+    giver = begin(order(given), Alone(), CPU, store).learner
+    bounds = giver.environment.bounds
+    body = graph(giver.network.exported(), "vtrace", {"learnloop.algorithm": "vtrace"}, bounds, None)
+    uri = store.put_artifact(body)
+    with pytest.raises(ConfigError, match=rf"spec.initialPolicy: .*does not fit: .*{words}"):
+        begin(order(wanted, initialPolicy={"uri": uri}), Alone(), CPU, store)
+    again = begin(order(given, initialPolicy={"uri": uri}), Alone(), CPU, store)
+    assert again.begun_from == uri
+
+
 def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orders, tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, "small-1")
     uri, _, _ = exported(make_order(), store)

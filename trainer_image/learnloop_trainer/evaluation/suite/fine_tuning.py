@@ -78,7 +78,7 @@ def _warm(stage: Stage, parameters: Parameters, world: VectorEnvironment, weight
     occasion = Occasion(stage.order.spec.seed, stage.suite.adaptation_steps, parameters.environments, Alone())
     student = learner(parameters, world, occasion, torch.device(stage.device))
     advise(world, student, of_parameters(parameters), stage.order.spec.seed)
-    warm(student, weights)
+    warm(student, weights, of_parameters(parameters))
     return student
 
 
