@@ -31,11 +31,13 @@ FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 ORDER BY m.created_at DESC, m.id DESC LIMIT $3
 """
+# Each memory once, with all the times: of the 5,000 latest showings most are of the same few hundred.
 _SHOWN = """
-SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text, m.content,
+SELECT m.id, m.text, m.content, l.times,
     extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about FROM (
-    SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
-    WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) l
+    SELECT id, array_agg(extract(epoch FROM created_at)::float8) AS times FROM (
+        SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
+        WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) s GROUP BY id) l
 JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id AND m.state = 'active'
 """
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
@@ -129,7 +131,8 @@ def _examined(
 ) -> tuple[list[Superfluous], int, list[Any], list[Episode]]:
     """What may go, how many were not compared, what stays, and the episodes in that."""
     reading = Effort(rest=rest)
-    items, told = [_item(row) for row in reading.over(held)], [_told(row) for row in reading.over(shown)]
+    items = [_item(row) for row in reading.over(held)]
+    told = [each for row in reading.over(shown) for each in _told(row)]
     junk, left = superfluous(items, told, rest)
     gone = {entry.id for entry in junk}
     # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
@@ -180,9 +183,10 @@ def _item(row: Any) -> Item:
     )
 
 
-def _told(row: Any) -> Told:
+def _told(row: Any) -> list[Told]:
+    """One for each time that it was shown."""
     said = details(orjson.loads(row["content"]))
-    return Told(row["at"], row["id"], row["text"], row["ends"], row["about"], said)
+    return [Told(at, row["id"], row["text"], row["ends"], row["about"], said) for at in row["times"]]
 
 
 def _new(rows: list[Any], facts: list[NewMemory]) -> list[NewMemory]:
