@@ -123,8 +123,8 @@ cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that neve
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
-bench-actors: $(VENV)/.ready ## steps a second by the number of samplers, and what they do to returns; eight minutes
-	@$(PYTHON) -m bench.actors $(SEEDS)
+bench-actors: $(VENV)/.ready ## steps a second by the number of samplers, and returns; RLLIB=1: beside RLlib; eight minutes
+	@$(PYTHON) -m bench.actors $(SEEDS) $(if $(RLLIB),--peer "$$(bench/actors/peer_venv $(PYTHON))")
 
 bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat; ten CPU minutes
 	@$(PYTHON) -m bench.algorithms
