@@ -25,6 +25,8 @@ from testing.real_cluster.playing_agents import Door
 
 PATIENCE_SECONDS = 900
 """For one test, without its wait for others."""
+IN_NAMES = {"GATEWAY": ("gateway",), "TRAINER": ("trainjob", "jobset")}
+"""Parts of the cluster, and the parameters of tests that need them. Who makes it sees the names of tests alone."""
 WITH_THE_QUICKSTART = (
     "test_experience_survives",
     "test_faults_in_a_canary",
@@ -108,8 +110,9 @@ def api(settings: Settings, narrator: Narrator, pytestconfig: pytest.Config) -> 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """The process that hands out tests makes the cluster, for its output alone is seen; the others find it made."""
-    if any("[gateway]" in identity for identity in ids):
-        os.environ["GATEWAY"] = "1"
+    for needed, parameters in IN_NAMES.items():
+        if any(f"[{parameter}]" in identity for identity in ids for parameter in parameters):
+            os.environ[needed] = "1"
     _installed(Settings.read(), Narrator(), node.config)
 
 
