@@ -1,4 +1,4 @@
-"""The quickstart's training on each backend of BACKEND, while its operator and one of its ranks are killed."""
+"""The quickstart's training on each backend of BACKEND, whose operator and ranks are killed, drained and resized."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 BACKENDS = tuple(
     pytest.param(name, marks=[pytest.mark.trainer] if name in ("trainjob", "jobset") else [])
-    for name in os.environ.get("BACKEND", "job").split(",")
+    for name in os.environ.get("BACKEND", "job,trainjob").split(",")
 )
-"""A list with commas. By default the one that needs nothing: PyTorchJobs are in every other test."""
+"""A list with commas. By default the one that needs nothing, and Trainer: PyTorchJobs are in every other test."""
 STEPS = 400_000
 """Twice the quickstart's, so that there is time to be killed in."""
 
@@ -78,22 +78,30 @@ def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_rank_that_is_drained_saves_a_checkpoint_and_costs_no_attempt(
+def test_a_gang_that_is_drained_and_resized_goes_on_from_its_checkpoint_and_costs_no_attempt(
     world: World, namespace: str, backend: str
 ) -> None:
     def status() -> Json:
         return world.status(namespace, "trainingjobs", "run")
 
+    def step() -> int:
+        return int(status().get("step") or 0)
+
     world.apply(namespace, quickstart(backend))
-    world.until("progress", lambda: int(status().get("step") or 0) >= 60_000, 240)
+    world.until("progress", lambda: step() >= 60_000, 240)
     pods = world.api.pods(namespace, "learnloop.dev/training-job=run")
     name = pods[0]["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
     world.api.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
     world.until("the disruption on record", lambda: status().get("preemptions") == 1, 60)
+    if backend != "job":
+        world.until("progress of the next gang", lambda: step() >= 120_000, 240)
+        assert status()["worldSize"] == 2
+        world.api.run("patch", "tjob", "run", "-n", namespace, "--type=merge", "-p", '{"spec": {"workers": 0}}')
     ended = world.phase(namespace, "trainingjobs", "run", "Validated", seconds=400)
     assert (ended["attempts"], ended["preemptions"], ended["backend"]) == (1, 1, backend)
+    assert ended["worldSize"] == 1
     assert ended["evaluation"]["mean"] >= 400
     logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
     assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
