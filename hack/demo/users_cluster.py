@@ -30,7 +30,7 @@ def reach(context: str) -> tuple[list[str], list[str]]:
     if found.code or not found.out.strip():
         raise StoryFailedError(
             f"context {context!r}: {found.err.strip() or 'none of the kinds ' + ', '.join(GANGS) + ' is there'}. The "
-            "training of the demo has two ranks: install the Kubeflow training operator v1 (its overlay "
+            "training of the demo has several ranks: install the Kubeflow training operator v1 (its overlay "
             "manifests/overlays/standalone), Kubeflow Trainer v2 or JobSet, and run this again. "
             "This demo installs nothing outside its own namespaces and CRDs."
         )

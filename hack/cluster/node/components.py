@@ -61,6 +61,8 @@ healthzPort: 0
 # kube-proxy brings the chains it needs; the kubelet's own would only be left behind.
 makeIPTablesUtilChains: false
 maxPods: 250
+# How soon a pod sees a Secret that was written after its start; controllers of training wait for their certificates.
+syncFrequency: 10s
 serializeImagePulls: false
 shutdownGracePeriod: 0s
 """
