@@ -214,7 +214,7 @@ def _memory(
     assert isinstance(parameters, RemembersLog)  # no other learner asks
     try:
         episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
-        rewards = step_rewards(policy, played=True)
+        rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
         recording = fitting(episodes, environment, parameters.max_recorded_steps, rewards)
         note = told(episodes, recording, store, agent, selection, credited(episodes, policy))
     except StoreUnavailable as error:
@@ -260,7 +260,8 @@ def load(
     else:
         name, selection = agent.name, chosen(order, datetime.now(UTC))
         episodes = store.episodes(name, selection, limit)
-    rewards, proof = step_rewards(policy, played=False), None
+    rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
+    proof = None
     learned = episodes
     if order.spec.data.environment is None:
         learned, proving = parted(episodes, order.logged_share)

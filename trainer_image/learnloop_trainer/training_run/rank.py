@@ -48,8 +48,15 @@ def already_proven(order: Order, manifest: Manifest | None) -> bool:
     if manifest is None:
         return False
     spec = order.spec
-    wanted = (spec.algorithm, spec.data.world, spec.seed, spec.total_steps)
-    found = (manifest.algorithm, manifest.environment, manifest.seed, manifest.total_steps)
+    wanted: list[object] = [spec.algorithm, spec.data.world, spec.seed, spec.total_steps]
+    found: list[object] = [manifest.algorithm, manifest.environment, manifest.seed, manifest.total_steps]
+    by = order.reward_policy if spec.data.rewards == "policy" else None
+    wanted += [by.name, by.revision] if by is not None else [None, None]
+    found += [manifest.reward_policy, manifest.reward_policy_revision]
+    if manifest.experience is not None and manifest.experience.agent is not None:
+        agent = spec.data.learning_agent_ref
+        wanted.append(agent.name if agent is not None else None)
+        found.append(manifest.experience.agent)
     if wanted != found:
         say(f"a manifest of another run was found under the name {order.job} and will be replaced")
     return wanted == found

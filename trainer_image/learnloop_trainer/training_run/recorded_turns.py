@@ -47,7 +47,7 @@ def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperien
     if len(finished) < len(logged):
         say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
     policy = policy_in_force(order, store)
-    rewards = step_rewards(policy, played=False)
+    rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
     found = episodes_of(rewarded, parameters.max_staleness, chat.digest)
     name = agent.name if agent and not parameters.recording else None

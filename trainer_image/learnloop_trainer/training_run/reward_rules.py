@@ -28,13 +28,14 @@ def policy_in_force(order: Order, store: Store | None) -> RewardPolicySpec | Non
     return store.reward_policy(wanted.name, wanted.revision)
 
 
-def step_rewards(policy: RewardPolicySpec | None, *, played: bool) -> StepRewards:
+def step_rewards(policy: RewardPolicySpec | None, *, played: bool, success_return: float | None = None) -> StepRewards:
     """The reward of each step of a logged episode.
 
     Args:
         policy: by which RewardPolicy; None: the environment's own rewards, as they were recorded.
         played: as the steps of a simulator are rewarded, among which they come; else the whole reward is divided as
             the policy's credit assignment says, which looks at the whole episode.
+        success_return: an episode with at least this return succeeded, where its log does not say; None: nobody says.
     """
     if policy is None:
         return lambda episode: [step.reward for step in episode.steps]
@@ -46,7 +47,10 @@ def step_rewards(policy: RewardPolicySpec | None, *, played: bool) -> StepReward
             for one in episode.steps
         ]
         values = {name: value for name, value in episode.values.items() if isinstance(value, int | float)}
-        whole = Episode(episode.episode_return, episode.success, len(log), values, log, scores=episode.scores)
+        success = episode.success
+        if success is None and success_return is not None:
+            success = episode.episode_return >= success_return
+        whole = Episode(episode.episode_return, success, len(log), values, log, scores=episode.scores)
         shares = Shares(episode.credited_to_others, episode.credited_by_others)
         return rule(policy, whole, episode.last_observation, shares)
 

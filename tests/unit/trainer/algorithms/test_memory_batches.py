@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_api.kinds.base import LocalRef
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
@@ -168,6 +169,20 @@ def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(
     assert resumed.read.note is not None
     assert whole.read.note is not None
     assert resumed.read.note.trajectory_ids == whole.read.note.trajectory_ids
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_checkpoint_with_another_agents_log_is_not_gone_on_from(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str
+) -> None:
+    log(tmp_path, WORLD[algorithm], 2)
+    order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
+    body = save(advance(begin(order, Alone(), CPU, store), 1), order, Alone())
+    assert body is not None
+    data = order.spec.data.model_copy(update={"learning_agent_ref": LocalRef(name="another")})
+    other = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
+    with pytest.raises(ValueError, match="belongs to another specification"):
+        restore(begin(other, Alone(), CPU, store), other, Alone(), body)
 
 
 class Away(DirectoryStore):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode
 from learnloop_api.reward_rules.step_rewards import as_played, divided, whole
+from learnloop_api.wire.experience import LoggedEpisode
+from learnloop_api.wire.trajectory import Step
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
@@ -22,6 +24,7 @@ from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.reward_rules import step_rewards
 from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
@@ -114,6 +117,18 @@ def test_an_episode_that_breaks_a_constraint_is_not_worth_more_than_it_allows() 
     log = [{"observation": [0.0], "action": 0, "reward": 1.0}] * 2
     assert as_played(policy, Episode(2.0, True, 2, {"collisions": 1.0}, log)) == [0.0, -2.0]
     assert as_played(policy, Episode(2.0, True, 2, {"collisions": 0.0}, log)) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("played", [True, False])
+def test_a_logged_episode_succeeds_by_the_return_that_a_played_one_succeeds_by(played: bool) -> None:
+    policy = RewardPolicySpec.model_validate({"components": [{"name": "won", "type": "success", "weight": 1}]})
+    steps = [Step(observation=[0.0], action=0, reward=3.0)]
+
+    def worth(success: bool | None, episode_return: float) -> float:
+        facts = {"trajectory_id": "t", "policy_revision": "r", "episode_return": episode_return, "success": success}
+        return sum(step_rewards(policy, played=played, success_return=3.0)(LoggedEpisode(**facts, steps=steps)))
+
+    assert [worth(None, 3.0), worth(None, 2.0), worth(False, 3.0), worth(True, 2.0)] == [1.0, 0.0, 0.0, 1.0]
 
 
 def by_policy(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str) -> Order:
