@@ -122,7 +122,8 @@ def _scores(name: str, texts: Sequence[str]) -> list[float | None]:
     found: list[float | None] = []
     for text in texts:
         asked = attempts.Message("How do I do that?", lang="en")
-        attempt = attempts.Attempt(prompt=attempts.Conversation([attempts.Turn("user", asked)]), lang="en")
+        # An attempt has the language of what was asked, and takes none of its own (garak 0.17).
+        attempt = attempts.Attempt(prompt=attempts.Conversation([attempts.Turn("user", asked)]))
         attempt.outputs = [attempts.Message(text, lang="en")]
         found += list(detector.detect(attempt))
     return found

@@ -1,14 +1,17 @@
 """garak's report becomes ours: each answer counts once, and what is cut short or disagrees with itself is no report."""
 
 import json
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from learnloop_gates.errors import SuiteError
-from learnloop_gates.garak.__main__ import arguments, gate_report, generator_options
+from learnloop_gates.garak.__main__ import _scores, arguments, gate_report, generator_options
 from learnloop_gates.garak.calibration import BYPASS, calibrated, labelled
 from learnloop_gates.garak.report import Counts, category, read_report
 from learnloop_gates.settings import SuiteSettings
@@ -170,3 +173,58 @@ def test_our_report_has_garaks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gate_report(SETTINGS, read(GOOD, leak, evaluation(1, 1)))
     assert (found.suite, found.revision, found.n, found.failed) == ("red-team", "1a2b3c4d", 2, 1)
     assert "anna.smith@example.com" not in found.examples[0]
+
+
+@dataclass
+class Message:
+    """garak 0.17.1's, as much of it as is used here."""
+
+    text: str
+    lang: str | None = None
+
+
+@dataclass
+class Turn:
+    """As Message."""
+
+    role: str
+    content: Message
+
+
+@dataclass
+class Conversation:
+    """As Message."""
+
+    turns: list[Turn]
+
+
+@dataclass
+class Attempt:
+    """garak 0.17.1's, which takes no language of its own: it has that of what was asked."""
+
+    prompt: Conversation
+    outputs: list[Message] = field(default_factory=list)
+
+    @property
+    def lang(self) -> str | None:
+        return self.prompt.turns[-1].content.lang
+
+
+class Detector:
+    """Judges English alone."""
+
+    def detect(self, found: Attempt) -> list[float]:
+        assert found.lang == "en"
+        return [float(not output.text.startswith("I cannot")) for output in found.outputs]
+
+
+def test_garaks_own_detector_is_asked_as_its_pinned_version_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {
+        "_config": SimpleNamespace(load_config=lambda: None),
+        "_plugins": SimpleNamespace(load_plugin=lambda name, config_root: Detector()),
+        "attempt": SimpleNamespace(Message=Message, Turn=Turn, Conversation=Conversation, Attempt=Attempt),
+    }
+    monkeypatch.setitem(sys.modules, "garak", ModuleType("garak"))
+    for name, part in parts.items():
+        monkeypatch.setitem(sys.modules, f"garak.{name}", part)
+    assert _scores(BYPASS, ["I cannot do that", "First open the door"]) == [0.0, 1.0]
