@@ -21,7 +21,7 @@ from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
-from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, REWARD_MODELS
+from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
@@ -157,6 +157,13 @@ class LearningAgentSpec(Resource):
             f"!has(self.training) || !(self.training.template.algorithm in {list(REWARD_MODELS)})",
             f"{', '.join(REWARD_MODELS)} makes a reward model, which serves nobody: create a TrainingJob for it",
             ".training.template.algorithm",
+        ),
+        Rule(
+            "!has(self.training) || !has(self.training.data.filter)"
+            f" || self.training.template.algorithm in {list(READS_LOG)}",
+            "filter chooses logged episodes, and this algorithm reads none: leave it out, or set algorithm to one of "
+            + ", ".join(READS_LOG),
+            ".training.data.filter",
         ),
     )
 

@@ -14,7 +14,7 @@ from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE, SAMPLED
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE, READS_LOG, SAMPLED
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
 from learnloop_api.kinds.training.logged_data import LoggedData
@@ -300,6 +300,12 @@ class TrainingJobSpec(TrainingTemplate):
             f"has(self.data.environment) || self.algorithm in {list(FROM_LOG)}",
             f"without data.environment nothing is played: name one, or set algorithm to one of {', '.join(FROM_LOG)}",
             ".algorithm",
+        ),
+        Rule(
+            f"!has(self.data.filter) || self.algorithm in {list(READS_LOG)}",
+            "filter chooses logged episodes, and this algorithm reads none: leave it out, or set algorithm to one of "
+            + ", ".join(READS_LOG),
+            ".data.filter",
         ),
         Rule(
             "has(self.data.environment) || !(has(self.curriculum) || has(self.shaping) || has(self.study)"

@@ -261,6 +261,13 @@ REWARD_MODELS = tuple(name for name, parameters in ALGORITHMS.items() if paramet
 FROM_LOG = tuple(name for name, parameters in ALGORITHMS.items() if parameters.from_log)
 """Those that take no step in an environment: they learn where there is none."""
 
+READS_LOG = tuple(
+    name
+    for name, parameters in ALGORITHMS.items()
+    if parameters.from_log or parameters.language or issubclass(parameters, RemembersLog)
+)
+"""Those that can learn from what an agent has logged, alone or beside their own steps."""
+
 SAMPLED = tuple(name for name, parameters in ALGORITHMS.items() if parameters.sampled)
 """Those for which spec.samplers play."""
 

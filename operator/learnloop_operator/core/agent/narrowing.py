@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.learning_agent import Training
 from learnloop_api.kinds.study import SearchDimension
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, block
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG, block
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
@@ -44,7 +44,9 @@ def narrowed(training: Training, request: TrainingRequest | None) -> Narrowed:
     _hyperparameters(training, request, template, refusals)
     _compute(training.template, request, template, refusals)
     _evaluation(training.template, request, template, refusals)
-    if request.dataset is not None:
+    if request.dataset is not None and training.template.algorithm not in READS_LOG:
+        refusals.append(f"dataset: {training.template.algorithm} reads no logged episodes; leave it out")
+    elif request.dataset is not None:
         data["filter"] = _dataset(training.data.filter or EpisodeFilter(), request.dataset, refusals)
     if refusals:
         return Narrowed(training, tuple(refusals))

@@ -125,6 +125,12 @@ def test_a_value_that_the_algorithm_does_not_take_is_refused_although_it_is_list
     assert "learningrate: dqn has no such hyperparameter; it has " in found.sentence
 
 
+def test_a_dataset_is_refused_where_the_algorithm_reads_no_log() -> None:
+    plays = Training.model_validate({**TRAINING, "template": {"algorithm": "ppo", "totalSteps": 1000}, "data": {}})
+    found = narrowed(plays, asked(dataset={"success": True}))
+    assert found.refusals == ("dataset: ppo reads no logged episodes; leave it out",)
+
+
 def test_a_run_that_somebody_else_asked_for_leaves_a_narrowing_request_for_the_next_one() -> None:
     wish = asked(compute={"workers": 1})
     plan = decide(agent_with(wish, annotations={names.ANNOTATION_TRAIN: "now"}))
