@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates audit check-manifests
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -149,6 +149,9 @@ bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks 
 
 bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and rlox, 12 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
+
+nightly-language: $(VENV)/.ready ## a model of 135 million parameters learns a tool, and llama.cpp serves it; MODEL=, MINUTES=: others
+	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.nightly_language $(MODEL) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to use tools, beside TRL; SEEDS=1: fewer
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)

@@ -37,13 +37,13 @@ MEAN, MOST = 1e-4, 5e-3
 
 
 @contextmanager
-def served(command: Sequence[str], model: Path, adapter: Path) -> Iterator[httpx.Client]:
+def served(command: Sequence[str], model: Path, adapter: Path, options: Sequence[str] = ()) -> Iterator[httpx.Client]:
     """A server of the model with the adapter, until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     given = ["--model", str(model), "--lora", str(adapter), "--host", "127.0.0.1", "--port", str(port)]
-    more = ["--ctx-size", "512", "--threads", "1", "--parallel", "1", "--no-webui"]
+    more = ["--ctx-size", "512", "--threads", "1", "--parallel", "1", "--no-webui", *options]
     with subprocess.Popen([*command, *given, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -63,7 +63,10 @@ def served(command: Sequence[str], model: Path, adapter: Path) -> Iterator[httpx
 
 
 def drawn(client: httpx.Client, prompts: Sequence[Sequence[int]], scale: float) -> list[Sampled]:
-    """One answer of the server to each prompt, as ids and log-probabilities."""
+    """One answer of the server to each prompt, as ids and log-probabilities.
+
+    The server tells no log-probability of a token that ends within a character: answers with such tokens are left out.
+    """
     found = []
     for number, prompt in enumerate(prompts):
         body = {"prompt": list(prompt), "n_predict": TOKENS, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -77,6 +80,8 @@ def drawn(client: httpx.Client, prompts: Sequence[Sequence[int]], scale: float) 
         answer = client.post("/completion", json=body | {"lora": [{"id": 0, "scale": scale}]})
         answer.raise_for_status()
         said: list[Any] = answer.json()["completion_probabilities"]
+        if [one["id"] for one in said] != answer.json()["tokens"]:
+            continue
         found.append(Sampled(prompt, [one["id"] for one in said], [one["logprob"] for one in said]))
     return found
 

@@ -1,0 +1,1 @@
+"""A language model of the size that people use learns to call a tool: `make nightly-language`."""
