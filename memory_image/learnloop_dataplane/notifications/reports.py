@@ -4,13 +4,14 @@ A report has one id for its namespace and period, so of two processes that write
 second one finds it there. A period in which nothing happened has none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 
 from learnloop_api import names
+from learnloop_api.foreign_markdown import plain
 from learnloop_api.foreign_text import one_line
 from learnloop_dataplane.notifications.messages import MOST_TEXT
 from learnloop_dataplane.notifications.outbox import Notifications
@@ -90,7 +91,10 @@ def report(
     happened: Sequence[tuple[str, Mapping[str, Any]]],
     waiting: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """What got better, what was refused, taken back, or waits, as data and as markdown; None: nothing happened."""
+    """What got better, what was refused, taken back, or waits; None: nothing happened.
+
+    `text` is for those that show it as it is; `markdown` is for those that render it, and says no more than that.
+    """
     models = [event for subject, event in happened if subject.startswith(names.SUBJECT_MODEL_DEPLOYED)]
     ends = [event for subject, event in happened if subject.startswith(names.SUBJECT_TRAINING_STATUS)]
     proven = [event for event in ends if event.get("status") == "completed"]
@@ -104,14 +108,13 @@ def report(
         f"proven, {len(served)} models came to serve everybody, {len(back)} were taken back, {len(waiting)} wait for "
         "a person."
     )
-    lines = [
-        told,
-        *_part("What got better", [_better(event) for event in proven]),
-        *_part("What was refused or failed", [f"{_run(event)}: {_why(event)}" for event in failed]),
-        *_part("What serves everybody", [_model(event) for event in served]),
-        *_part("What was taken back", [_model(event) for event in back]),
-        *_part("What waits for a person", [_waits(event) for event in waiting]),
-    ]
+    parts = {
+        "What got better": [_better(event) for event in proven],
+        "What was refused or failed": [f"{_run(event)}: {_why(event)}" for event in failed],
+        "What serves everybody": [_model(event) for event in served],
+        "What was taken back": [_model(event) for event in back],
+        "What waits for a person": [_waits(event) for event in waiting],
+    }
     return {
         "namespace": namespace,
         "period": period,
@@ -122,15 +125,19 @@ def report(
         "served": [_served(event) for event in served[:MOST_LINES]],
         "taken_back": [_served(event) for event in back[:MOST_LINES]],
         "waiting": [dict(event) for event in waiting[:MOST_LINES]],
-        "text": "\n".join(lines)[:MOST_TEXT],
+        "text": _written(told, parts, one_line)[:MOST_TEXT],
+        "markdown": _written(told, parts, plain),
     }
 
 
-def _part(title: str, lines: Sequence[str]) -> list[str]:
-    if not lines:
-        return []
-    more = [f"- and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return ["", f"## {title}", *(f"- {one_line(line)}" for line in lines[:MOST_LINES]), *more]
+def _written(told: str, parts: Mapping[str, Sequence[str]], safe: Callable[[str], str]) -> str:
+    lines = [told]
+    for title, found in parts.items():
+        if found:
+            lines += ["", f"## {title}", *(f"- {safe(line)}" for line in found[:MOST_LINES])]
+        if len(found) > MOST_LINES:
+            lines.append(f"- and {len(found) - MOST_LINES} more")
+    return "\n".join(lines)
 
 
 def _run(event: Mapping[str, Any]) -> str:

@@ -66,3 +66,11 @@ def test_nobody_writes_a_part_of_the_report_with_what_a_run_says() -> None:
     assert found is not None
     assert [line for line in found["text"].splitlines() if line.startswith("##")] == ["## What was refused or failed"]
     assert "\x1b" not in found["text"]
+
+
+def test_the_markdown_of_a_report_tells_nobody_whom_a_run_names() -> None:
+    evil = {**FAILED, "error": {"message": "@team fixes #12 https://evil.example"}}
+    found = of((STATUS, evil))
+    assert found is not None
+    assert "- walker-6: @\u200bteam fixes #\u200b12 https:\u200b//evil.example" in found["markdown"].splitlines()
+    assert "@team fixes #12" in found["text"], "chats and mail show it as it is"

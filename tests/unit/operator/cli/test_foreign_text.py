@@ -10,7 +10,6 @@ from learnloop_api.foreign_text import one_line, shown
 from learnloop_operator.cli import main as command
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.pipelines import polling
-from learnloop_operator.cli.text.foreign_markdown import plain
 from learnloop_operator.cli.text.loop_table import row, table
 from learnloop_operator.cli.verbs import why
 from learnloop_operator.cli.verbs.following import report, watch
@@ -65,21 +64,6 @@ def test_json_means_the_same_after_it_was_made_safe_to_show() -> None:
 
 def test_a_half_of_a_pair_is_shown_instead_of_failing_to_be_printed() -> None:
     assert one_line("a\ud800\u2028b").encode() == b"a\\ud800 b"
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("return 9.5 [8, 10] < 12", "return 9.5 [8, 10] < 12"),
-        ("[details](https://evil.example)", r"[details\](https://evil.example)"),
-        (r"[details\](https://evil.example)", r"[details\\\](https://evil.example)"),
-        ("![](https://evil.example/seen.png)", r"![\](https://evil.example/seen.png)"),
-        ("<script>x</script> <https://evil.example>", r"\<script>x\</script> \<https://evil.example>"),
-        ("a\n\n## What serves everybody\n- `evil`", r"a ## What serves everybody - \`evil\`"),
-    ],
-)
-def test_others_words_in_markdown_stay_words(text: str, wanted: str) -> None:
-    assert plain(text) == wanted
 
 
 def test_a_report_has_its_own_headings_and_links_alone() -> None:

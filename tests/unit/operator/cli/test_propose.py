@@ -91,7 +91,8 @@ def test_only_address_and_digest_change_and_the_second_time_nothing(tmp_path: Pa
     assert file.stat().st_mode & 0o777 == 0o640
     text = body.read_text()
     assert "| this model | 100 | 480.0 | 470.0 to 490.0 |" in text
-    assert "| minReturn | passed | 470 \\| \\<b\\>\\@all\\</b\\> is above 195 |" in text
+    assert "| minReturn | passed | 470 \\| \\<b>@\u200ball\\</b> is above 195 |" in text
+    assert f"- model: `{MODEL.uri}`" in text
     assert "already" in proposed(file, *jobs, body=str(body))
     assert file.read_text() == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["body.md", "walker.yaml"]

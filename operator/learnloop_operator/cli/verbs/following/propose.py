@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from learnloop_api.foreign_text import one_line
+from learnloop_api.foreign_markdown import code, plain
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
@@ -81,12 +81,12 @@ def proposal(agent: str, job: Object) -> str:
     lines = [
         f"# {agent}: serve the model of {job['metadata']['name']}",
         "",
-        f"- model: {_cell(artifact['uri'])}",
-        f"- sha256: {_cell(artifact['sha256'])}",
-        f"- run ended: {_cell(status.get('finishedAt') or 'unknown')}",
+        f"- model: {code(artifact['uri'])}",
+        f"- sha256: {code(artifact['sha256'])}",
+        f"- run ended: {plain(status.get('finishedAt') or 'unknown')}",
     ]
     if trigger := condition(job, "Ready").get("message"):
-        lines.append(f"- {_cell(trigger)}")
+        lines.append(f"- {plain(trigger)}")
     rows = [_figures("this model", status.get("evaluation")), _figures("baseline", status.get("baseline"))]
     if shown := [row for row in rows if row]:
         lines += ["", *_table(("held-out episodes", "number", "mean return", "95 % interval"), shown)]
@@ -105,13 +105,8 @@ def _figures(whose: str, found: Any) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [head, ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
+    cells = [head, ["---"] * len(head), *([plain(str(cell)) for cell in row] for row in rows)]
     return [f"| {' | '.join(row)} |" for row in cells]
-
-
-def _cell(text: str) -> str:
-    """One line that neither ends the cell nor begins a link, a mention or HTML."""
-    return one_line("".join(f"\\{sign}" if sign in "\\|<>[]@`*#" else sign for sign in str(text)))
 
 
 def _write(file: Path, text: str, option: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from learnloop_api.foreign_markdown import plain
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition
 from learnloop_operator.cli.text.aligned_rows import status as status_of
-from learnloop_operator.cli.text.foreign_markdown import plain
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.times import parse
 
@@ -84,7 +84,10 @@ def markdown(found: dict[str, Any]) -> str:
             ),
             *_part(
                 "What was taken back",
-                [f"**{item['rollout']}** {item['revision']}: {plain(item['message'])}" for item in found["takenBack"]],
+                [
+                    f"**{item['rollout']}** {plain(str(item['revision']))}: {plain(item['message'])}"
+                    for item in found["takenBack"]
+                ],
             ),
             *_part(
                 "What waits for a person",
