@@ -207,6 +207,11 @@ class Manifest(WireModel):
     total_steps: int = Field(ge=1, le=MOST)
     world_size: int = Field(ge=1, le=1_000_000)
     attempts: int = Field(ge=1, le=1_000_000)
+    recipe_sha256: Sha256 | None = Field(
+        default=None,
+        description="of all that was asked of the run: algorithm, hyperparameters, data, evaluation; null in manifests "
+        "made before this field",
+    )
     artifact_uri: str = Field(max_length=2048)
     artifact_sha256: Sha256
     artifact_bytes: int = Field(ge=1, le=MOST)

@@ -38,6 +38,7 @@ from learnloop_trainer.language.weights.divided_model import WholeModel
 from learnloop_trainer.manifest.judgement import VALIDATION
 from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits, loaded, returns, served
 from learnloop_trainer.manifest.proof import versions
+from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
@@ -172,6 +173,7 @@ def prove_language(
         total_steps=spec.total_steps,
         world_size=world_size,
         attempts=order.attempt + 1,
+        recipe_sha256=recipe_sha256(order),
         artifact_uri=artifact,
         artifact_sha256=digest(body),
         artifact_bytes=len(body),

@@ -27,6 +27,7 @@ from learnloop_trainer.export.weights import read
 from learnloop_trainer.manifest import baseline_policy as baseline
 from learnloop_trainer.manifest.export_verification import more_formats, verify, witnesses
 from learnloop_trainer.manifest.judgement import by_log, by_playing
+from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.progress_reporter import Reporter, say
@@ -164,6 +165,7 @@ def prove(
         total_steps=spec.total_steps,
         world_size=world_size,
         attempts=order.attempt + 1,
+        recipe_sha256=recipe_sha256(order),
         artifact_uri=store.put_artifact(body),
         artifact_sha256=digest(body),
         artifact_bytes=len(body),

@@ -22,6 +22,7 @@ from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Pair
 from learnloop_trainer.manifest.language_proof import Subject
 from learnloop_trainer.manifest.proof import versions
+from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
@@ -84,6 +85,7 @@ def prove_reward_model(
         total_steps=spec.total_steps,
         world_size=world_size,
         attempts=order.attempt + 1,
+        recipe_sha256=recipe_sha256(order),
         artifact_uri=artifact,
         artifact_sha256=digest(body),
         artifact_bytes=len(body),

@@ -18,6 +18,7 @@ from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.language import algorithms
 from learnloop_trainer.manifest.language_proof import Subject, judge, prove_language
 from learnloop_trainer.manifest.proof import prove
+from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.sampling.learners import Sampled
@@ -47,19 +48,21 @@ def already_proven(order: Order, manifest: Manifest | None) -> bool:
     """Is the run finished? A manifest left behind by another run of the same name does not count."""
     if manifest is None:
         return False
-    spec = order.spec
-    wanted: list[object] = [spec.algorithm, spec.data.world, spec.seed, spec.total_steps]
-    found: list[object] = [manifest.algorithm, manifest.environment, manifest.seed, manifest.total_steps]
-    by = order.reward_policy if spec.data.rewards == "policy" else None
-    wanted += [by.name, by.revision] if by is not None else [None, None]
-    found += [manifest.reward_policy, manifest.reward_policy_revision]
-    if manifest.experience is not None and manifest.experience.agent is not None:
-        agent = spec.data.learning_agent_ref
-        wanted.append(agent.name if agent is not None else None)
-        found.append(manifest.experience.agent)
-    if wanted != found:
+    same = manifest.recipe_sha256 == recipe_sha256(order)
+    if not same:
         say(f"a manifest of another run was found under the name {order.job} and will be replaced")
-    return wanted == found
+    return same
+
+
+def adopted(order: Order, place: Place, store: Store) -> bool:
+    """Is the run finished? A proof by an earlier attempt, whose gang failed after it, becomes this attempt's."""
+    manifest = store.manifest()
+    if manifest is None or not already_proven(order, manifest):
+        return False
+    attempts = order.attempt + 1
+    if place.rank == 0 and manifest.attempts < attempts:
+        store.put_manifest(manifest.model_copy(update={"attempts": attempts}))
+    return True
 
 
 def run(order: Order, place: Place, threads: int) -> None:
@@ -68,7 +71,7 @@ def run(order: Order, place: Place, threads: int) -> None:
     store, stopper = choose(os.environ, order.job, order.agent), Stopper()
     own_code.use(os.environ)
     stopper.install()
-    if already_proven(order, store.manifest()):
+    if adopted(order, place, store):
         say("this run's manifest is already durable: nothing to do")
         return
     reporter = Reporter(order, place, store, tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, "")))

@@ -11,17 +11,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from learnloop_api.wire.experience import ExperienceRead
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.rank import already_proven
 from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import begin, resume
-from testing.training.training_builders import NOW, proof
 
 CPU = torch.device("cpu")
 
@@ -139,14 +136,3 @@ def test_a_final_checkpoint_that_is_not_durable_is_an_error(tmp_path: Path) -> N
     saver.offer(b"last", 9)
     with pytest.raises(StoreUnavailable, match="the data plane is away"):
         saver.require(120)
-
-
-def test_a_manifest_of_another_agents_log_or_of_other_rewards_is_another_runs(make_order: Callable[..., Order]) -> None:
-    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
-    order = make_order("dqn", steps=1000, data=data)
-    read = ExperienceRead(agent="la", read_at=NOW, episodes=0, steps=0, model_revisions=[])
-    assert already_proven(order, proof(algorithm="dqn", experience=read))
-    other = read.model_copy(update={"agent": "another"})
-    assert not already_proven(order, proof(algorithm="dqn", experience=other))
-    by = {"reward_policy": "gentle", "reward_policy_revision": "r1"}
-    assert not already_proven(order, proof(algorithm="dqn", experience=read, **by))

@@ -1,0 +1,78 @@
+"""A proof belongs to the run that was asked for, whichever attempt gave it, and to no other run of the same name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
+from learnloop_trainer.manifest.recipe import recipe_sha256
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.rank import already_proven
+from testing.training.training_builders import proof
+
+DATA = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
+DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
+
+
+def proven(order: Order, asked: Order) -> bool:
+    return already_proven(asked, proof(algorithm=order.spec.algorithm, recipe_sha256=recipe_sha256(order)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dqn": {**DQN, "learningRate": 1e-5}},
+        {"dqn": {**DQN, "localBatchSize": 16}},
+        {"data": {**DATA, "filter": {"success": True}}},
+        {"data": {**DATA, "filter": {"minReward": 0.5}}},
+        {"data": {**DATA, "learningAgentRef": {"name": "another"}}},
+        {"data": {**DATA, "rewards": "policy"}},
+        {"data": {**DATA, "randomise": [{"parameter": "length", "low": 0.4, "high": 0.6}]}},
+        {"evaluation": {"episodes": 9}},
+        {"shaping": {"potential": True}},
+        {"export": {"formats": ["pt2"]}},
+        {"seed": 7},
+    ],
+    ids=str,
+)
+def test_a_proof_is_of_no_run_that_differs_in_anything_that_was_asked(
+    make_order: Callable[..., Order], changes: dict[str, Any]
+) -> None:
+    order = make_order("dqn", data=DATA, dqn=DQN)
+    assert proven(order, order)
+    assert not proven(order, make_order(**{"algorithm": "dqn", "data": DATA, "dqn": DQN} | changes))
+
+
+def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy(
+    make_order: Callable[..., Order],
+) -> None:
+    order = make_order(data={"environment": "CartPole-v1", "rewards": "policy"})
+    for update in (
+        {"reward_policy": {"name": "gentle", "revision": "r1"}},
+        {"baseline_uri": "learnloop://ns/" + "b" * 64},
+    ):
+        assert not proven(order, Order.model_validate(order.model_dump() | update))
+
+
+def test_a_proof_is_of_no_run_with_other_code_of_the_environment(
+    make_order: Callable[..., Order], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_ENVIRONMENT_DIRECTORY, str(tmp_path))
+    (tmp_path / "world.py").write_text("GRAVITY = 9.8\n")
+    before = recipe_sha256(make_order())
+    (tmp_path / "world.py").write_text("GRAVITY = 1.6\n")
+    assert recipe_sha256(make_order()) != before
+
+
+def test_a_proof_is_of_the_same_run_with_other_ranks_and_in_a_later_attempt(make_order: Callable[..., Order]) -> None:
+    order = make_order()
+    later = make_order(workers=3, suspend=True, priority=90, ttlSecondsAfterFinished=5)
+    assert proven(order, later.model_copy(update={"attempt": 2}))
+    some, more = (make_order(samplers={"count": count}) for count in (1, 4))
+    assert proven(some, more)
+    assert not proven(order, some)
+
+
+def test_a_manifest_that_does_not_say_what_was_asked_proves_nothing(make_order: Callable[..., Order]) -> None:
+    assert not already_proven(make_order(), proof())
