@@ -1,14 +1,17 @@
 """Everything the data plane counts. One registry for each service, so that tests can have several."""
 
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from learnloop_api.telemetry.bounded_labels import OTHER
+from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics
 from learnloop_dataplane.telemetry.run_metrics import RunMetrics
 
-MAX_SERIES = 1000
+Series = TypeVar("Series", Counter, Gauge)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
 
 
@@ -19,7 +22,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.agents = AgentMetrics(self.registry)
         self.runs = RunMetrics(self.registry)
-        self._pairs: set[tuple[str, str]] = set()
+        self._namespaces = BoundedLabels(self._forget_namespace)
+        self._told: defaultdict[str, set[tuple[Counter | Gauge, Labels]]] = defaultdict(set)
+        """Series of each namespace."""
+        self._budgets = BoundedLabels(self._forget_budget)
         pair = ("namespace", "agent")
         self._attempts = Counter(
             "agent_rl_trajectory_collection_attempts_total",
@@ -169,13 +175,12 @@ class Metrics:
 
     def collected(self, namespace: str) -> None:
         """A trajectory came to be stored, and was, now or before."""
-        self._attempts.labels(self._pair(namespace, "")[0]).inc()
+        self._of(self._attempts, namespace).inc()
 
     def not_collected(self, namespace: str, reason: str) -> None:
         """A trajectory came to be stored, and was not."""
-        namespace = self._pair(namespace, "")[0]
-        self._attempts.labels(namespace).inc()
-        self._attempt_errors.labels(namespace, reason).inc()
+        self._of(self._attempts, namespace).inc()
+        self._of(self._attempt_errors, namespace, reason).inc()
 
     def nats(self, up: Callable[[], bool]) -> None:
         """From now on each scrape asks whether there is a connection to NATS."""
@@ -183,9 +188,10 @@ class Metrics:
 
     def budget(self, namespace: str, agent: str, memories: int, size: int, forgotten: int) -> None:
         """An agent with a memory budget keeps this much, and this many memories went just now."""
-        pair = self._pair(namespace, agent)
-        self._held.labels(*pair).set(memories)
-        self._held_bytes.labels(*pair).set(size)
+        pair = self._budgets.admit((namespace, agent))
+        if OTHER not in pair:  # what one of the strangers holds would say nothing
+            self._held.labels(*pair).set(memories)
+            self._held_bytes.labels(*pair).set(size)
         self._forgotten.labels(*pair).inc(forgotten)
 
     def recall(self, seconds: float) -> None:
@@ -195,18 +201,17 @@ class Metrics:
 
     def consolidations_due(self, namespace: str, agents: int) -> None:
         """So many agents of this namespace wait to be consolidated."""
-        self._due.labels(self._pair(namespace, "")[0]).set(agents)
+        self._tell(self._due, namespace, agents)
 
     def consolidated(self, namespace: str, junk: int, distilled: int) -> None:
         """An agent was consolidated: so many memories ended, and so many were made."""
-        namespace = self._pair(namespace, "")[0]
-        self._consolidations.labels(namespace).inc()
-        self._consolidated.labels(namespace, "junk").inc(junk)
-        self._consolidated.labels(namespace, "distilled").inc(distilled)
+        self._of(self._consolidations, namespace).inc()
+        self._of(self._consolidated, namespace, "junk").inc(junk)
+        self._of(self._consolidated, namespace, "distilled").inc(distilled)
 
     def vector_lag(self, namespace: str, lag: float) -> None:
         """For so many seconds the vector store has lacked something of this namespace."""
-        self._vectors_lag.labels(self._pair(namespace, "")[0]).set(lag)
+        self._tell(self._vectors_lag, namespace, lag)
 
     def stream(self, name: str, limit: int, size: int, unread: int, waiting: float) -> None:
         """How full one stream is: bytes it may hold and holds, messages unread, and the share of its room they take."""
@@ -216,26 +221,25 @@ class Metrics:
 
     def no_room(self, namespace: str) -> None:
         """An episode was refused because its namespace fills the stream."""
-        self._no_room.labels(self._pair(namespace, "")[0]).inc()
+        self._of(self._no_room, namespace).inc()
 
     def warehoused(self, namespace: str, episodes: int) -> None:
         """The warehouse has these episodes."""
-        self._warehoused.labels(namespace).inc(episodes)
+        self._of(self._warehoused, namespace).inc(episodes)
 
     def over_quota(self, namespace: str, quota: str) -> None:
         """Something was refused."""
-        self._over_quota.labels(self._pair(namespace, "")[0], quota).inc()
+        self._of(self._over_quota, namespace, quota).inc()
 
     def quota(self, namespace: str, quota: str, used: int, limit: int | None) -> None:
         """How much of a quota is used; nothing is told where there is none."""
         if limit is not None:
-            namespace = self._pair(namespace, "")[0]
-            self._quota_used.labels(namespace, quota).set(used)
-            self._quota_limit.labels(namespace, quota).set(limit)
+            self._tell(self._quota_used, namespace, used, quota)
+            self._tell(self._quota_limit, namespace, limit, quota)
 
     def opted_out(self, namespace: str) -> None:
         """A trajectory was not stored because its user opted out."""
-        self._opted_out.labels(self._pair(namespace, "")[0]).inc()
+        self._of(self._opted_out, namespace).inc()
 
     def notification(self, receiver: str, result: str) -> None:
         """A receiver was told, or did not take it."""
@@ -243,16 +247,28 @@ class Metrics:
 
     def relay_refused(self, namespace: str, why: str) -> None:
         """A tenant's message was not taken from NATS."""
-        self._relay_refusals.labels(self._pair(namespace, "")[0], why).inc()
+        self._of(self._relay_refusals, namespace, why).inc()
 
     def dead_letter(self, namespace: str, code: str) -> None:
         """A message was refused for good."""
-        self._dead.labels(self._pair(namespace, "")[0], code).inc()
+        self._of(self._dead, namespace, code).inc()
 
-    def _pair(self, namespace: str, agent: str) -> tuple[str, str]:
-        pair = (namespace, agent)
-        if pair not in self._pairs:
-            if len(self._pairs) >= MAX_SERIES:
-                return (OTHER, OTHER)
-            self._pairs.add(pair)
-        return pair
+    def _of(self, series: Series, namespace: str, *more: str) -> Series:
+        """The series of a namespace, or that of all who have no room. `more`: labels that we choose ourselves."""
+        labels = (*self._namespaces.admit((namespace,)), *more)
+        self._told[labels[0]].add((series, labels))
+        return series.labels(*labels)
+
+    def _tell(self, gauge: Gauge, namespace: str, value: float, *more: str) -> None:
+        """How one namespace stands; of those that have no room nothing, for the newest one's value is not theirs."""
+        if OTHER not in self._namespaces.admit((namespace,)):
+            self._of(gauge, namespace, *more).set(value)
+
+    def _forget_namespace(self, labels: Labels) -> None:
+        for series, told in self._told.pop(labels[0], ()):
+            series.remove(*told)
+
+    def _forget_budget(self, pair: Labels) -> None:
+        for series in (self._held, self._held_bytes, self._forgotten):
+            with suppress(KeyError):
+                series.remove(*pair)
