@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, Manifest, Parity, ReturnEstimate, TrainingRun
 from learnloop_operator.adapters.kube.kinds import PYTORCH_JOB, TRAINING_JOB
@@ -107,7 +108,10 @@ def proof(**changes: Any) -> Manifest:
 
 
 def plan(seen: TrainingSnapshot) -> Plan:
-    return decide(seen, ALL)
+    """What follows, with a status that the API server takes."""
+    made = decide(seen, ALL)
+    TrainingJobStatus.model_validate(made.status)
+    return made
 
 
 def reason(made: Plan, type_: str = "Ready") -> str:

@@ -4,8 +4,10 @@ import re
 from decimal import Decimal
 from typing import Any
 
-_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
-_SUFFIX = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
+_QUANTITY = re.compile(
+    r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?[0-9]{1,2}))?$"
+)
+_SUFFIX = {"": Decimal(1), "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
 _SUFFIX |= {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("MGTPE", start=2)}
 _SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
 
@@ -13,7 +15,9 @@ _SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate(
 def quantity(value: Any) -> Decimal | None:
     """The number; None where it is no quantity."""
     match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) else None
-    return Decimal(match[1]) * _SUFFIX[match[2] or ""] if match else None
+    if not match:
+        return None
+    return Decimal(match[1]) * (Decimal(10) ** int(match[3]) if match[3] else _SUFFIX[match[2] or ""])
 
 
 def text(amount: Decimal) -> str:

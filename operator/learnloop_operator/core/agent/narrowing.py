@@ -12,6 +12,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG, block
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
+from learnloop_operator.core.quantities import quantity
 from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.tuning.value_objects import value
 
@@ -120,7 +121,7 @@ def _compute(spec: TrainingTemplate, request: TrainingRequest, template: dict[st
 def _gpus(asked: int, template: dict[str, Any], refusals: list[str]) -> None:
     resources = template.get("pod", {}).get("resources") or {}
     found = {name: amount for name, amount in (resources.get("limits") or {}).items() if name.endswith(GPU)}
-    most = sum(int(amount) for amount in found.values() if str(amount).isdecimal())
+    most = sum(int(quantity(amount) or 0) for amount in found.values())
     if asked > most or len(found) > 1:
         field = "template.pod.resources.limits"
         refusals.append(_beyond("compute.gpus", asked, "above the GPUs of", field, most, AT_MOST))

@@ -39,6 +39,8 @@ class WantedRun:
     running: bool = False
     ran: float = 0.0
     """Seconds since it was let in."""
+    begun: bool = False
+    """It ran before and made way, or was suspended: its day has counted it."""
 
     @property
     def namespace(self) -> str:
@@ -86,14 +88,14 @@ class _Use:
         for scope in (run.namespace, ""):
             self.runs[scope] += sign
             self.gpus[scope] += sign * run.gpus
-            self.begun[scope] += sign * fresh
+            self.begun[scope] += sign * (fresh and not run.begun)
         self.agents[run.namespace, run.agent] += sign
 
     def lacks(self, run: WantedRun, *, day: bool = True) -> str:
         """What keeps it from beginning; "" when nothing does. `day`: whether runs of a day count, too."""
         for scope, quota in ((run.namespace, self.quotas.of(run.namespace)), ("", self.quotas.cluster)):
             whose = f"namespace {scope}" if scope else "the cluster"
-            if day and quota.runs_per_day is not None and self.begun[scope] >= quota.runs_per_day:
+            if day and not run.begun and quota.runs_per_day is not None and self.begun[scope] >= quota.runs_per_day:
                 return f"{whose} has begun {self.begun[scope]} of {quota.runs_per_day} runs of today (UTC)"
             if quota.runs is not None and self.runs[scope] >= quota.runs:
                 return f"{whose} runs {self.runs[scope]} of {quota.runs} trainings"
@@ -162,20 +164,25 @@ def _way(run: WantedRun, running: Sequence[WantedRun], taken: Mapping[Key, Key],
     ]
     lower.sort(key=lambda other: (other.standing, other.ran, other.key))
     chosen: list[WantedRun] = []
-    for other in lower:
-        lacks = use.lacks(run)
-        if not lacks:
+    while lacks := use.lacks(run):
+        # Who is of no help with this quota may be with the next one: each is asked again.
+        other = next((other for other in lower if _helps(other, run, lacks)), None)
+        if other is None:
             break
-        if lacks.startswith("namespace") and other.namespace != run.namespace:
-            continue
-        if "GPUs" in lacks and not other.gpus:
-            continue
+        lower.remove(other)
         chosen.append(other)
         use.take(other, fresh=False, sign=-1)
     enough = not use.lacks(run)
     for other in chosen:
         use.take(other, fresh=False)
     return chosen if enough else []
+
+
+def _helps(other: WantedRun, run: WantedRun, lacks: str) -> bool:
+    """What it gives up is of the quota that `run` lacks."""
+    if lacks.startswith("namespace") and other.namespace != run.namespace:
+        return False
+    return "GPUs" not in lacks or other.gpus > 0
 
 
 def _hopes(run: WantedRun, quotas: Quotas) -> bool:

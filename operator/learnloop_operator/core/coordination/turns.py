@@ -9,6 +9,7 @@ from learnloop_api import names
 from learnloop_operator.core.coordination.quotas import Quotas
 from learnloop_operator.core.coordination.scheduler import Key, WantedRun, schedule
 from learnloop_operator.core.coordination.waiting_times import waiting_times
+from learnloop_operator.core.quantities import quantity
 from learnloop_operator.core.times import parse, seconds_since
 from learnloop_operator.tuning.value_objects import named_value
 
@@ -76,13 +77,14 @@ def wanted(body: Body, now: datetime, promised: frozenset[Key] = frozenset()) ->
         waited=waited,
         running=running,
         ran=seconds_since(admitted, now),
+        begun=bool(status.get("attempts")),
     )
 
 
 def gpus(spec: Body) -> int:
     """Of all ranks of a TrainingJobSpec."""
     limits = ((spec.get("pod") or {}).get("resources") or {}).get("limits") or {}
-    each = sum(int(amount) for name, amount in limits.items() if name.endswith(GPU) and str(amount).isdecimal())
+    each = sum(int(quantity(amount) or 0) for name, amount in limits.items() if name.endswith(GPU))
     return each * (1 + int(spec.get("workers") or 0))
 
 
@@ -99,7 +101,12 @@ def begun_today(
         if day.get("date") == today:
             begun[agent["metadata"]["namespace"]] += int(status.get("trainings") or 0) - int(day["first"]) + 1
     for run, body in found:
-        if not run.running and _made_for_an_agent(body) and _today(body["metadata"].get("creationTimestamp"), today):
+        if (
+            not run.running
+            and not run.begun
+            and _made_for_an_agent(body)
+            and _today(body["metadata"].get("creationTimestamp"), today)
+        ):
             begun[run.namespace] -= 1
     for body in jobs:
         status = body.get("status") or {}

@@ -84,6 +84,7 @@ def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
         attempts=world.attempts or None,
         startedAt=None,
         queuedAt=None,
+        turn=None,  # its place is somebody else's by now; it asks for one again when it goes on
         eta=None,
     )
     if not world.holds("Suspended"):

@@ -29,6 +29,10 @@ def await_turn(world: TrainingSnapshot, _: Backends) -> Plan | None:
         message = f"its turn has come{after}"
         state = _queued(world, "TurnCame", message, {"admittedAt": world.time, "waitedSeconds": waited})
         return Plan(status=state, events=(Notice("Normal", "TurnCame", message),), requeue_after=NOW)
+    if turn.place is None:
+        # Its gang ended to make way, or it began before there were quotas. Until this is on record it holds its place.
+        state = _queued(world, "AwaitingTurn", "gave up its place, and waits for its next turn", {"waiting": 1})
+        return Plan(status=state, requeue_after=NOW)
     message = sentence(turn)
     found: dict[str, Any] = {"place": turn.place, "waiting": turn.waiting}
     if turn.seconds is not None:

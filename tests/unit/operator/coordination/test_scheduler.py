@@ -152,6 +152,24 @@ def test_a_run_makes_way_for_a_higher_priority_and_the_youngest_of_the_least_goe
     assert schedule(fresh, Quotas(Quota(runs=3)), {}).preempted == {}
 
 
+def test_who_was_of_no_help_with_one_quota_is_asked_again_for_the_next() -> None:
+    world = [
+        runs("other", "b", priority=1, gpus=4),
+        runs("own", "a", priority=2),
+        waits("urgent", "a", priority=90, gpus=4),
+    ]
+    made = schedule(world, Quotas(Quota(gpus=4), Quota(runs=1)), {})
+    assert set(made.preempted) == {("b", "other"), ("a", "own")}
+
+
+def test_a_quota_that_was_lowered_ends_no_run_and_lets_none_in_before_enough_have_ended() -> None:
+    world = [*(runs(str(number)) for number in range(5)), waits("next", priority=50)]
+    made = schedule(world, Quotas(Quota(runs=2)), {})
+    assert (made.admitted, made.preempted) == (frozenset(), {})
+    assert made.why["a", "next"] == "the cluster runs 5 of 2 trainings"
+    assert schedule(world[4:], Quotas(Quota(runs=2)), {}).admitted == {("a", "next")}
+
+
 def test_who_was_let_in_for_having_waited_is_not_disturbed_by_those_it_passed() -> None:
     world = [runs("patient", priority=10, waited=2000.0), waits("urgent", priority=90)]
     assert schedule(world, Quotas(Quota(runs=1)), {}).preempted == {}

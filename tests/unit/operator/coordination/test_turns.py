@@ -8,7 +8,7 @@ from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, TRAINING_JOB
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.training_turns import PROMISE_SECONDS, UNKNOWN, TrainingTurns
 from learnloop_operator.core.coordination.quotas import Quota, Quotas
-from learnloop_operator.core.coordination.turns import Turn, turn_of, wanted
+from learnloop_operator.core.coordination.turns import Turn, gpus, turn_of, wanted
 from learnloop_operator.core.times import stamp
 from testing.training.training_builders import NOW, after, condition, job, plan, run, world
 
@@ -39,6 +39,9 @@ def test_a_job_is_seen_with_its_gpus_its_wait_and_its_priority() -> None:
     seen = wanted(body("one", spec=spec), NOW)
     assert seen is not None
     assert (seen.priority, seen.gpus, seen.waited, seen.running) == (70, 4, 30.0, False)
+    for written, number in (("1k", 1000), ("2e1", 20), ("+3", 3), (4, 4)):
+        many = {"pod": {"resources": {"limits": {"nvidia.com/gpu": written}}}}
+        assert gpus(many) == number, "as Kubernetes reads it, or it would pass every quota"
     elsewhere: tuple[dict[str, Any], ...] = ({"suspend": True}, {"study": {}}, {"queue": {"name": "kueue"}})
     for away in elsewhere:
         assert wanted(body("one", spec=away), NOW) is None
