@@ -8,13 +8,16 @@ import re
 
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"|#(?=#\w{0,32}\[)|^[\t ]*:(?=:)",
+    re.MULTILINE,
 )
-"""C0 and C1 but for line feeds and tabs, directions of writing (Unicode TR 9, section 2), and halves of pairs."""
+"""C0 and C1 but for line feeds and tabs, directions of writing (Unicode TR 9, section 2), halves of pairs, and the
+first sign of an order to a pipeline."""
 
 
 def shown(text: str) -> str:
     """The text with `\\uXXXX` for each such sign; within JSON it means the same as before."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _OBEYED.sub(lambda found: f"{found[0][:-1]}\\u{ord(found[0][-1]):04x}", text)
 
 
 def one_line(text: str) -> str:

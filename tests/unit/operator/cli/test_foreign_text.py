@@ -1,6 +1,7 @@
 """What others wrote cannot act: not on a terminal, not in markdown, and not as a line of ours."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_a_waiting_pipeline_prints_one_line_for_each_sentence(capsys: pytest.Cap
     polling.poll(lambda: (None, EVIL), 0)
     [line] = capsys.readouterr().err.splitlines()
     assert not set(OBEYED) & set(line)
+
+
+@pytest.mark.parametrize("said", ["x ##vso[task.setvariable variable=PATH]evil", "a ##[error]b", "##teamcity[x]"])
+def test_a_pipelines_log_takes_no_order_from_what_a_run_said(said: str) -> None:
+    assert not re.search(r"##\w*\[", shown(said))
+    assert json.loads(f'"{shown(said)}"') == said
+    for line in ("::add-mask::secret", "fine\n  ::stop-commands::x", "fine\r::error::x"):
+        assert not re.search(r"^\s*::", shown(line), re.MULTILINE)
+    assert shown("std::vector :: ## [a] #1 a:b") == "std::vector :: ## [a] #1 a:b"
 
 
 def test_no_sentence_forges_a_row_beside_its_own() -> None:
