@@ -6,6 +6,7 @@ and the receiver's name.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,19 @@ from learnloop_dataplane.postgres.database import Database
 if TYPE_CHECKING:
     from learnloop_dataplane.notifications.sending import Sender
 
+log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
 """Seconds until a message is tried again: five, then twice as long each time."""
 GIVE_UP = "3 days"
 BATCH = 20
+MOST_SAID = 200
 TRY_SECONDS, CLAIM_SECONDS = 20, 30
 _PUT = """
-INSERT INTO notifications (namespace, message_id, receiver, event, payload, next_at)
-SELECT $1, $2, unnest($3::text[]), $4, $5, clock_timestamp() + make_interval(secs => $6) ON CONFLICT DO NOTHING
+INSERT INTO notifications (namespace, message_id, receiver, event, payload, created_at, next_at)
+SELECT $1, $2, unnest($3::text[]), $4, $5, at, at
+FROM (SELECT clock_timestamp() + make_interval(secs => $6) AS at) due ON CONFLICT DO NOTHING
 """
+"""One that is sent later is of that later time: from then on it is tried as long as any other."""
 # Whoever claims a message has this long for it, longer than a try lasts; then another process may take it.
 _CLAIM = f"""
 UPDATE notifications n SET attempts = n.attempts + 1, next_at = now() + interval '{CLAIM_SECONDS} seconds'
@@ -43,9 +48,11 @@ _TAKEN = """
 UPDATE notifications SET delivered_at = now(), problem = NULL
 WHERE namespace = $1 AND message_id = $2 AND receiver = $3
 """
+# What was settled while it was on its way stays so: nobody is asked after somebody has answered.
 _NOT_TAKEN = f"""
-UPDATE notifications SET next_at = now() + make_interval(secs => $4), problem = $5,
-    given_up_at = CASE WHEN $6 OR created_at < now() - interval '{GIVE_UP}' THEN now() END
+UPDATE notifications SET next_at = now() + make_interval(secs => $4),
+    problem = CASE WHEN given_up_at IS NULL THEN $5 ELSE problem END,
+    given_up_at = coalesce(given_up_at, CASE WHEN $6 OR created_at < now() - interval '{GIVE_UP}' THEN now() END)
 WHERE namespace = $1 AND message_id = $2 AND receiver = $3
 """
 _OLD = """
@@ -131,9 +138,13 @@ class Notifications:
                 raise NotTaken("no receiver has this name any more", final=True)
             async with asyncio.timeout(TRY_SECONDS):
                 await self._speaker().send(receiver, notice)
-        except (NotTaken, TimeoutError) as error:
+        except Exception as error:  # whatever is wrong with one message, the others are told
             final, why = getattr(error, "final", False), str(error) or f"no end after {TRY_SECONDS} s"
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20))
+            if not isinstance(error, NotTaken | TimeoutError):
+                why = f"{type(error).__name__}: {why}"[:MOST_SAID]
+                log.warning("%s/%s for %s: %s", namespace, row["message_id"], row["receiver"], why)
+            pause = FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20)
+            pause = min(LONGEST_PAUSE, max(pause, getattr(error, "after", 0.0)))
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_NOT_TAKEN, *key, float(pause), why, final)
             self._metrics.notification(row["receiver"], "given_up" if final else "failed")

@@ -30,11 +30,11 @@ Address = Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s,;<
 
 
 class NotTaken(Exception):
-    """The receiver has not taken it. `final`: it never will."""
+    """The receiver has not taken it. `final`: it never will. `after`: seconds that it asks to be left alone."""
 
-    def __init__(self, why: str, *, final: bool = False) -> None:
+    def __init__(self, why: str, *, final: bool = False, after: float = 0.0) -> None:
         super().__init__(why)
-        self.final = final
+        self.final, self.after = final, after
 
 
 class Mail(BaseModel):

@@ -5,6 +5,7 @@ import smtplib
 import time
 from collections.abc import Mapping
 from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,7 +42,15 @@ class Sender:
         try:
             secret = self._receivers.secret(receiver)
             await self._hand_over(receiver, secret, notice)
-        except (OSError, ValueError, Refused, httpx.HTTPError, smtplib.SMTPException, TimeoutError) as error:
+        except (
+            OSError,
+            ValueError,
+            Refused,
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            smtplib.SMTPException,
+            TimeoutError,
+        ) as error:
             raise NotTaken(f"{type(error).__name__}: {error}"[:SAID]) from error
 
     async def _hand_over(self, receiver: Receiver, secret: str, notice: Mapping[str, Any]) -> None:
@@ -75,8 +84,8 @@ class Sender:
             answer = await self._client.send(request, stream=True)  # its body is never read
             await answer.aclose()
         if answer.status_code >= 300:
-            gone = answer.status_code == 410
-            raise NotTaken(f"{name} answers with {answer.status_code}", final=gone)
+            gone, after = answer.status_code == 410, _retry_after(answer.headers.get("retry-after", ""), time.time())
+            raise NotTaken(f"{name} answers with {answer.status_code}", final=gone, after=after)
 
     async def _mail(self, receiver: Receiver, settings: Mail, password: str, message: EmailMessage) -> None:
         if settings.security == "none" and not receiver.private_addresses:
@@ -84,6 +93,16 @@ class Sender:
             raise Refused(f"smtp://{settings.host}: {said}")
         place = await looked_up(settings.host, settings.port, private=receiver.private_addresses)
         await asyncio.to_thread(_hand_in, settings, place.address, password, message)
+
+
+def _retry_after(said: str, now: float) -> float:
+    """Seconds, of a number or a date (RFC 9110, section 10.2.3); 0 where it is neither."""
+    if said.isascii() and said.isdecimal() and len(said) < 10:
+        return float(said)
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 _CLOUD_EVENT = "application/cloudevents+json; charset=utf-8"
