@@ -41,7 +41,8 @@ def provide_images(settings: Settings, context: str, narrator: Narrator) -> list
     """Builds the four images with Docker and hands them to the cluster; returns the Helm arguments that name them.
 
     kind and k3d get them loaded, any other cluster through the registry in IMAGE_REGISTRY. With VALUES set, the
-    images are whatever those files name.
+    images are whatever those files name. BASE_IMAGE is what all are built on, TRAINER_BASE_IMAGE the trainer alone:
+    one with ROCm's PyTorch, where ACCELERATOR is rocm. Left out, each Dockerfile's own.
 
     Raises:
         StoryFailedError: there is no way from here into the cluster.
@@ -60,16 +61,23 @@ def provide_images(settings: Settings, context: str, narrator: Narrator) -> list
     for name, (dockerfile, value) in PRODUCT.items():
         repository = f"{registry}/learnloop/{name}" if registry else f"learnloop.local/{name}"
         narrator.say(f"building {repository}:{version}")
-        accelerator = (
-            ["--build-arg", f"ACCELERATOR={os.environ.get('ACCELERATOR', 'cpu')}"] if name == "trainer" else []
-        )
-        run_shown([docker, "build", "-t", f"{repository}:{version}", "-f", dockerfile, *accelerator, "."])
+        chosen = [part for argument in _build_arguments(name) for part in ("--build-arg", argument)]
+        run_shown([docker, "build", "-t", f"{repository}:{version}", "-f", dockerfile, *chosen, "."])
         run_shown(_hand_over(docker, context, f"{repository}:{version}", registry))
         arguments += [
             f"--set-string={value}.image.repository={repository}",
             f"--set-string={value}.image.tag={version}",
         ]
     return arguments
+
+
+def _build_arguments(name: str) -> list[str]:
+    """What the environment says of the image's build."""
+    base, trainer = os.environ.get("BASE_IMAGE"), name == "trainer"
+    if trainer:
+        base = os.environ.get("TRAINER_BASE_IMAGE") or base
+    chosen = [f"ACCELERATOR={os.environ.get('ACCELERATOR', 'cpu')}"] if trainer else []
+    return [*chosen, f"BASE_IMAGE={base}"] if base else chosen
 
 
 def _hand_over(docker: str, context: str, image: str, registry: str | None) -> list[str]:

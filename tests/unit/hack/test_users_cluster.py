@@ -1,0 +1,53 @@
+"""The images that `CONTEXT=name make demo` builds, with a Docker that only notes how it was called."""
+
+from pathlib import Path
+
+import pytest
+
+from demo.narrator import Narrator
+from demo.settings import Settings
+from demo.users_cluster import PRODUCT, provide_images
+from testing.fake_programs import Fakes
+
+SETTINGS = Settings(context="kind-mine", namespace="demo", values=(), keep=False)
+ROCM = "registry.example.com/rocm/pytorch:7"
+
+
+def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, str]:
+    """Image name → the build of it, as Docker was told."""
+    fakes = Fakes(tmp_path)
+    for name in ("docker", "kind"):
+        fakes.program(name)
+    for name in ("ACCELERATOR", "BASE_IMAGE", "TRAINER_BASE_IMAGE", "IMAGE_REGISTRY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in fakes.environment(**environment).items():
+        monkeypatch.setenv(name, value)
+    assert provide_images(SETTINGS, "kind-mine", Narrator())
+    calls = [call for call in fakes.calls() if call.startswith("docker build")]
+    found = {name: next(call for call in calls if f"learnloop.local/{name}:" in call) for name in PRODUCT}
+    assert len(calls) == len(found)
+    return found
+
+
+def test_every_image_is_built_on_the_base_image_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = builds(tmp_path, monkeypatch, BASE_IMAGE="mirror.example.com/python:3.13")
+    assert all("--build-arg BASE_IMAGE=mirror.example.com/python:3.13" in call for call in found.values())
+
+
+def test_a_trainer_for_amd_gets_an_image_of_its_own_that_has_rocm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"BASE_IMAGE": "mirror.example.com/python:3.13", "TRAINER_BASE_IMAGE": ROCM, "ACCELERATOR": "rocm"}
+    trainer = builds(tmp_path, monkeypatch, **chosen).pop("trainer")
+    assert f"--build-arg ACCELERATOR=rocm --build-arg BASE_IMAGE={ROCM}" in trainer
+    assert "mirror.example.com" not in trainer
+
+
+def test_each_dockerfile_keeps_its_own_base_image_where_nobody_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = builds(tmp_path, monkeypatch)
+    assert not any("BASE_IMAGE" in call for call in found.values())
+    assert "--build-arg ACCELERATOR=cpu" in found["trainer"]
