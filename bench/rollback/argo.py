@@ -8,7 +8,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from go_programs import go_build
 
 VERSION = "v1.10.2"
 MODULE = "github.com/argoproj/argo-rollouts"
-SOURCE = Path(__file__).with_name("argo_rollouts")
 WEIGHT, INTERVAL = 50, 1
 """Percent, and seconds between two questions: as many as the fast lane takes, and Prometheus here to scrape."""
 CALM_SECONDS = 3.0
@@ -33,18 +31,13 @@ _PODS = '{namespace="%s",pod=~"%s-{{args.hash}}-.*",verb="infer"}'
 CRDS = ("rollouts", "analysisruns", "analysistemplates", "clusteranalysistemplates", "experiments")
 
 
-@dataclass(frozen=True)
-class Peer(go_build.Module):
-    """The bench's own go.mod, and a program of ours in its folder."""
-
-    @property
-    def source(self) -> Path:
-        return SOURCE
-
-
-ARGO_ROLLOUTS = Peer(
-    "argo-rollouts", {"rollouts-controller": f"{MODULE}/cmd/rollouts-controller", "router": "./router"}, go="1.27.3"
+ARGO_ROLLOUTS = go_build.Module(
+    "argo_rollouts",
+    {"rollouts-controller": f"{MODULE}/cmd/rollouts-controller", "router": "./router"},
+    go="1.27.3",
+    sources=Path(__file__).parent,
 )
+"""The bench's own go.mod, and a program of ours in its folder."""
 
 
 def build() -> dict[str, Path]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from bench.rollback.world import NAMESPACE, World, run
 from go_programs import go_build
 
 VERSION = "v1.36.1"
-SOURCE = Path(__file__).with_name("flagger")
 WEIGHT, INTERVAL = 50, 10
 """Percent, and seconds: no shorter interval is accepted."""
 CALM_SECONDS = float(INTERVAL)
@@ -27,16 +25,9 @@ SUCCESS = (
 )
 
 
-@dataclass(frozen=True)
-class Peer(go_build.Module):
-    """The bench's own go.mod: a peer is nothing that the cluster of the product knows of."""
-
-    @property
-    def source(self) -> Path:
-        return SOURCE
-
-
-FLAGGER = Peer("flagger", {"flagger": "github.com/fluxcd/flagger/cmd/flagger"})
+PACKAGE = "github.com/fluxcd/flagger/cmd/flagger"
+FLAGGER = go_build.Module("flagger", {"flagger": PACKAGE}, sources=Path(__file__).parent)
+"""The bench's own go.mod: a peer is nothing that the cluster of the product knows of."""
 
 
 def build() -> Path:
