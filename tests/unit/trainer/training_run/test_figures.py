@@ -1,5 +1,6 @@
 """What learners and their process tell of themselves, in heartbeats and curves."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,21 @@ def test_a_process_tells_its_share_of_what_its_cgroup_allows(tmp_path: Path) -> 
     found = figures.look()
     assert found["cpu_utilization"] == 0.25
     assert found["memory_utilization"] == pytest.approx(found["memory_bytes"] / (4096 * 2048))
+
+
+def test_a_process_with_a_gpu_tells_how_busy_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = {"is_available": True, "mem_get_info": (30, 40), "memory_reserved": 8, "utilization": 75}
+    for name, value in told.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    found = ProcessFigures(2.0, tmp_path).look()
+    gpu = {name: found[name] for name in ("gpu_memory_bytes", "gpu_memory_utilization", "gpu_utilization")}
+    assert gpu == {"gpu_memory_bytes": 8.0, "gpu_memory_utilization": 0.25, "gpu_utilization": 0.75}
+
+
+def test_the_image_for_gpus_has_the_library_by_which_torch_tells_how_busy_they_are() -> None:
+    root = Path(__file__).resolve().parents[4]
+    assert re.search(r"^nvidia-ml-py==", (root / "requirements/trainer.txt").read_text(), re.MULTILINE)
+    assert "export_extras trainer trainer torch gpu wandb" in (root / "hack/lock").read_text()
 
 
 def test_samples_to_convergence_are_told_once_a_curve_has_settled() -> None:
