@@ -8,7 +8,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.errors import CommandError, NoAnswerError
 
 SendRequest = Callable[[str, str, Mapping[str, str], Mapping[str, str], dict[str, Any] | None, float], tuple[int, str]]
 """One request: method, path, query, headers, JSON and seconds → status and body. Raises CommandError."""
@@ -71,12 +71,14 @@ def refused(error: ApiException) -> CommandError:
         message = json.loads(error.body)["message"]
     except (ValueError, KeyError, TypeError):
         message = error.reason
-    return CommandError(f"the API server refuses ({error.status}): {message}")
+    # 429 and 5xx: too much at once, a new leader of etcd, an upgrade.
+    busy = error.status == 429 or (error.status or 0) >= 500
+    return (NoAnswerError if busy else CommandError)(f"the API server refuses ({error.status}): {message}")
 
 
 def unreachable(error: HTTPError) -> CommandError:
     """It says nothing."""
-    return CommandError(f"the API server does not answer: {error}")
+    return NoAnswerError(f"the API server does not answer: {error}")
 
 
 def _other_scheme(status: int, body: Any) -> bool:

@@ -6,20 +6,35 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from learnloop_api.foreign_text import one_line
+from learnloop_operator.cli.errors import NoAnswerError
 
 T = TypeVar("T")
 
 POLL_SECONDS = 5.0
+AWAY_SECONDS = 300.0
+"""So long the API server may be away while a run goes on: an upgrade of it fails no pipeline."""
 
 
 def poll(look: Callable[[], tuple[T | None, str]], timeout: float) -> T | None:
     """What `look` finds; None after `timeout` seconds.
 
     `look` returns what was waited for, or None, and a sentence for people; an empty one is not said.
+
+    Raises:
+        NoAnswerError: the API server has been away for AWAY_SECONDS, or is when the time is over.
     """
     until, said = time.monotonic() + timeout, ""
+    away: float | None = None
     while True:
-        found, sentence = look()
+        try:
+            found, sentence = look()
+            away = None
+        except NoAnswerError as error:
+            now = time.monotonic()
+            away = now if away is None else away
+            if now >= until or now - away >= AWAY_SECONDS:
+                raise
+            found, sentence = None, str(error)
         if found is not None:
             return found
         if sentence and sentence != said:

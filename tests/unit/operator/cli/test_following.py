@@ -128,5 +128,20 @@ def test_a_run_that_does_not_end_in_time_fails_the_pipeline(monkeypatch: pytest.
         retrain.run(Pipeline("Validated"), Namespace(name="la", wait=False, timeout=0.0, junit="x"))  # type: ignore[arg-type]
 
 
+def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+    waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing: create it", trainings=6)
+
+    class Waits(Pipeline):
+        def get(self, plural: str, name: str) -> Any:
+            return waiting
+
+    options = Namespace(name="la", wait=True, timeout=0.05, junit=None)
+    with pytest.raises(CommandError, match="la-7 has not ended"):
+        retrain.run(Waits("Validated"), options)  # type: ignore[arg-type]
+    said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
+    assert capsys.readouterr().err == said, "once"
+
+
 def test_the_verbs_can_be_called() -> None:
     assert {"watch", "report", "retrain"} <= {verb.NAME for verb in VERBS}

@@ -46,8 +46,10 @@ def _ended(cluster: Cluster, agent: str, before: int, timeout: float) -> Object:
     """The first run after number `before` that begins, when it has ended."""
 
     def look() -> tuple[Object | None, str]:
-        number = int(status_of(cluster.get("learningagents", agent)).get("trainings") or 0)
-        job = cluster.find("trainingjobs", f"{agent}-{before + 1}") if number > before else None
+        body = cluster.get("learningagents", agent)
+        if int(status_of(body).get("trainings") or 0) <= before:
+            return None, f"{agent} has not begun a run: {condition(body, 'Ready').get('message', '')}"
+        job = cluster.find("trainingjobs", f"{agent}-{before + 1}")
         if job is None:
             return None, ""
         phase = str(status_of(job).get("phase") or "Pending")
