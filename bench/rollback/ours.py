@@ -23,8 +23,8 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
     return {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "ModelDeployment",
-        # What was taken back stays blocked by its artifact: each release says retry.
-        "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release}"}},
+        # What was taken back stays blocked by its artifact: each release says retry, and who says so.
+        "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release} by {world.user}"}},
         "spec": {
             "model": model,
             "serving": {"pod": {"env": environment, "resources": REQUESTED}},

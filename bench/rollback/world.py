@@ -20,13 +20,14 @@ NAMESPACE = "bench-rollback"
 
 @dataclass(frozen=True)
 class World:
-    """Where everything is. `model`: address and digest of the faulty model in the data plane."""
+    """Where everything is. `model`: address and digest of the faulty model in the data plane; `user`: who applies."""
 
     kubectl: list[str]
     kube: KubeClient
     gateway: str
     prometheus: str
     model: dict[str, str]
+    user: str
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Server-side apply into the bench's namespace, as a user would."""
@@ -65,7 +66,8 @@ async def enter(kubectl: list[str], kube: KubeClient, model: bytes, *, tls: bool
         said = await answer.json()
         if answer.status >= 300:
             raise RuntimeError(f"the data plane did not take the model: {said}")
-    return World(kubectl, kube, gateway, prometheus, {"uri": said["uri"], "sha256": digest})
+    user = run([*kubectl, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])
+    return World(kubectl, kube, gateway, prometheus, {"uri": said["uri"], "sha256": digest}, user)
 
 
 def authorities(kubectl: list[str]) -> ssl.SSLContext:
