@@ -14,7 +14,7 @@ from typing import Any
 from bench.rollback import breaching, peer
 from bench.rollback.breaching import Canary
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, run
+from bench.rollback.world import NAMESPACE, World, established, run
 from go_programs import go_build
 
 VERSION = "v1.10.2"
@@ -55,8 +55,7 @@ async def running(kubectl: list[str], kubeconfig: str, folder: Path) -> AsyncIte
     programs = build()
     manifests = go_build.module_folder(ARGO_ROLLOUTS, MODULE) / "manifests" / "crds"
     run([*kubectl, "apply", "--server-side", "--force-conflicts", "-k", str(manifests)])
-    names = [f"crd/{kind}.argoproj.io" for kind in CRDS]
-    run([*kubectl, "wait", "--for=condition=Established", "--timeout=60s", *names])
+    established(kubectl, *(f"crd/{kind}.argoproj.io" for kind in CRDS))
     settings = f"- name: {PLUGIN}\n  location: file://{programs['router']}\n"
     wanted = [f"--from-literal=trafficRouterPlugins={settings}", "-n", NAMESPACE]
     run([*kubectl, "create", "configmap", "argo-rollouts-config", *wanted])

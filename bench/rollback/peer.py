@@ -9,7 +9,7 @@ from typing import Any
 from bench.rollback.breaching import Canary, in_phase
 from bench.rollback.ours import REQUESTED
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, run
+from bench.rollback.world import NAMESPACE, World, established, run
 from go_programs import go_build
 
 VERSION = "v1.36.1"
@@ -45,7 +45,7 @@ async def running(world: World, kubeconfig: str, log: Path) -> AsyncIterator[Non
     module = go_build.module_folder(FLAGGER, "github.com/fluxcd/flagger")
     crds = module / "artifacts" / "flagger" / "crd.yaml"
     run([*world.kubectl, "apply", "--server-side", "--force-conflicts", "-f", str(crds)])
-    run([*world.kubectl, "wait", "--for=condition=Established", "--timeout=60s", "crd/canaries.flagger.app"])
+    established(world.kubectl, "crd/canaries.flagger.app")
     flags = [f"-kubeconfig={kubeconfig}", f"-metrics-server={world.prometheus}", "-mesh-provider=gatewayapi:v1"]
     options = [f"-namespace={NAMESPACE}", "-port=18099", "-log-level=info", "-selector-labels=app"]
     with log.open("wb") as said:

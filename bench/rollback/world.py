@@ -45,6 +45,15 @@ def run(command: list[str], stdin: str | None = None) -> str:
     return done.stdout
 
 
+def established(kubectl: list[str], *definitions: str) -> None:
+    """Waits until the API server serves these CustomResourceDefinitions, `crd/…` each.
+
+    `kubectl wait` fails at a list of conditions that is not there yet; names are accepted before they are served.
+    """
+    for wanted in ("jsonpath={.status.acceptedNames.plural}", "condition=Established"):
+        run([*kubectl, "wait", f"--for={wanted}", "--timeout=60s", *definitions])
+
+
 async def enter(kubectl: list[str], kube: KubeClient, model: bytes, *, tls: bool = False) -> World:
     """A fresh namespace and the model in the data plane, pushed with a token of that namespace.
 
