@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import ComponentType, RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode
+from learnloop_api.reward_rules.measurements import OF_PLAY, counting, described
 from learnloop_api.reward_rules.step_rewards import advance, whole
 from learnloop_api.reward_rules.step_terms import change
 from learnloop_environments.base import Observations, Step, VectorEnvironment, team_return
@@ -46,6 +47,7 @@ class Rewarded(Wrapper):
             raise ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
         count = len(inner.members)
         self._policy, self._success_return, self._given = policy, success_return, advance(policy)
+        self._success_alone = policy.shaping is None and shown_by_play(policy) == {"success"}
         self._smooth = any(component.type == "smoothness" for component in policy.components)
         self._return, self._advanced, self._changed = (np.zeros(count) for _ in range(3))
         self._steps = np.zeros(count, dtype=np.int64)
@@ -65,10 +67,12 @@ class Rewarded(Wrapper):
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
+        """See VectorEnvironment.step; raises ConfigError where only success counts and nobody says what it is."""
         if self._smooth:
             self._compare(actions)
         step = self.inner.step(actions)
+        if self._success_alone and step.success is None and self._success_return is None:
+            raise nothing_measured(self._policy, "set spec.data.successReturn, or ")
         reward = self._given.share * step.reward.astype(np.float64) + self._given.each
         self._return += team_return(step.reward)
         self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
@@ -132,6 +136,25 @@ class Rewarded(Wrapper):
         self._before = None if before is None else np.array(before, dtype=np.float64)
         self._seen = self.inner.restore({name: array for name, array in state.items() if not name.startswith(PREFIX)})
         return self._seen
+
+
+def shown_by_play(policy: RewardPolicySpec) -> set[ComponentType]:
+    """Types of the policy's components, those with a weight, whose value played episodes show."""
+    return {one.type for one in counting(policy)} & set(OF_PLAY)
+
+
+def require_measured(policy: RewardPolicySpec) -> None:
+    """Raise ConfigError where play would be rewarded with nothing but zeros."""
+    if policy.shaping is None and not shown_by_play(policy):
+        raise nothing_measured(policy)
+
+
+def nothing_measured(policy: RewardPolicySpec, also: str = "") -> ConfigError:
+    """Why play teaches nothing; `also`: a further way out."""
+    named = described(policy, (one.name for one in counting(policy)))
+    problem = f"would reward every step with 0: played episodes of this environment have no value of {named}"
+    fix = f"{also}give the RewardPolicy a component of type {', '.join(OF_PLAY)}, or set it to environment"
+    return ConfigError("spec.data.rewards", "policy", problem, fix)
 
 
 def _plain(action: NDArray[Any]) -> Any:

@@ -87,7 +87,7 @@ class ExperienceRead(WireModel):
     message: str = Field(
         default="",
         max_length=1024,
-        description="why nothing was read, or why nothing of it fits; empty where something is learned from",
+        description="why nothing was read or fits, or what its RewardPolicy misses in all of it; else empty",
     )
 
 

@@ -34,7 +34,13 @@ from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import logged
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.reward_rules import StepRewards, credited, step_rewards
+from learnloop_trainer.training_run.reward_rules import (
+    StepRewards,
+    credited,
+    require_measured,
+    step_rewards,
+    unmeasured,
+)
 
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
@@ -215,8 +221,12 @@ def _memory(
     try:
         episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
         rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
-        recording = fitting(episodes, environment, parameters.max_recorded_steps, rewards)
-        note = told(episodes, recording, store, agent, selection, credited(episodes, policy))
+        nothing, lacking = unmeasured(order, policy, episodes)
+        worth = [] if nothing else episodes  # zeros among rewarded steps would teach that these were poor
+        recording = fitting(worth, environment, parameters.max_recorded_steps, rewards)
+        lacking = f"the log is left out: {lacking}" if nothing else lacking
+        shared = credited(episodes, policy)
+        note = told(episodes, recording, store, agent, selection, shared, lacking)
     except StoreUnavailable as error:
         why = f"no logged experience, the run learns from its own steps alone: {error}"
         say(why)
@@ -267,7 +277,8 @@ def load(
         learned, proving = parted(episodes, order.logged_share)
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
-    return recording, told(episodes, recording, store, name, selection, credited(episodes, policy)), proof
+    lacking = "" if algorithm == "bc" else require_measured(order, policy, episodes)
+    return recording, told(episodes, recording, store, name, selection, credited(episodes, policy), lacking), proof
 
 
 def parted(episodes: Iterable[LoggedEpisode], share: float) -> tuple[list[LoggedEpisode], list[LoggedEpisode]]:
@@ -322,10 +333,14 @@ def told(
     agent: str | None = None,
     selection: EpisodeSelection | None = None,
     shared: int = 0,
+    lacking: str = "",
 ) -> ExperienceRead:
-    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return."""
+    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return.
+
+    `lacking`: what rewards them and is not found in them.
+    """
     ids = [episode.trajectory_id for episode in episodes]
-    why = _amiss(episodes, recording, agent, selection)
+    why = (lacking or _amiss(episodes, recording, agent, selection))[:1024]
     if why:
         say(why)
     body = "".join(f"{one}\n" for one in ids).encode()

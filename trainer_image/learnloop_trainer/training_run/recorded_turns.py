@@ -22,7 +22,7 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.logged_experience import chosen, read_file
-from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, step_rewards
+from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, require_measured, step_rewards
 
 MOST_PREFERENCES = 100_000
 
@@ -51,7 +51,8 @@ def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperien
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
     found = episodes_of(rewarded, parameters.max_staleness, chat.digest)
     name = agent.name if agent and not parameters.recording else None
-    read.note = _told(logged, found, store, name, selection, credited(finished, policy))
+    lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
+    read.note = _told(logged, found, store, name, selection, credited(finished, policy), lacking)
     return found
 
 
@@ -66,6 +67,7 @@ def _told(
     agent: str | None,
     selection: EpisodeSelection | None,
     shared: int,
+    lacking: str,
 ) -> ExperienceRead:
     ids = [episode.trajectory_id for episode in logged]
     body = "".join(f"{one}\n" for one in ids).encode()
@@ -76,6 +78,7 @@ def _told(
         episodes=len(ids),
         steps=sum(int(episode.values.get("turns", 1)) for episode in found),
         credited=shared,
+        message=lacking[:1024],
         model_revisions=sorted({episode.policy_revision for episode in logged})[:MOST_NAMED],
         trajectory_ids=ids[:MOST_NAMED],
         ids_uri=store.put_artifact(body) if ids else None,

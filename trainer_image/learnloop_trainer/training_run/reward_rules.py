@@ -1,9 +1,10 @@
 """By which rewards a run learns: the environment's, or what a RewardPolicy makes of the same steps."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import Episode
+from learnloop_api.reward_rules.measurements import counting, described, never_found
 from learnloop_api.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_api.wire.experience import LoggedEpisode
 from learnloop_environments.errors import ConfigError
@@ -11,6 +12,7 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 
 FIELD = "spec.data.rewards"
+FIX = "log these values with the episodes, give the RewardPolicy a component that they have, or set it to environment"
 StepRewards = Callable[[LoggedEpisode], list[float]]
 
 
@@ -42,19 +44,44 @@ def step_rewards(policy: RewardPolicySpec | None, *, played: bool, success_retur
     rule = as_played if played else divided
 
     def rewarded(episode: LoggedEpisode) -> list[float]:
-        log = [
-            {"observation": one.observation, "action": one.action, "reward": one.reward, "terminated": one.terminated}
-            for one in episode.steps
-        ]
-        values = {name: value for name, value in episode.values.items() if isinstance(value, int | float)}
-        success = episode.success
-        if success is None and success_return is not None:
-            success = episode.episode_return >= success_return
-        whole = Episode(episode.episode_return, success, len(log), values, log, scores=episode.scores)
         shares = Shares(episode.credited_to_others, episode.credited_by_others)
-        return rule(policy, whole, episode.last_observation, shares)
+        return rule(policy, _measurable(episode, success_return), episode.last_observation, shares)
 
     return rewarded
+
+
+def _measurable(episode: LoggedEpisode, success_return: float | None) -> Episode:
+    log = [
+        {"observation": one.observation, "action": one.action, "reward": one.reward, "terminated": one.terminated}
+        for one in episode.steps
+    ]
+    values = {name: value for name, value in episode.values.items() if isinstance(value, int | float)}
+    success = episode.success
+    if success is None and success_return is not None:
+        success = episode.episode_return >= success_return
+    return Episode(episode.episode_return, success, len(log), values, log, scores=episode.scores)
+
+
+def unmeasured(order: Order, policy: RewardPolicySpec | None, episodes: Sequence[LoggedEpisode]) -> tuple[bool, str]:
+    """Whether the policy finds nothing at all in these episodes, and in words which components find no value there."""
+    if policy is None or not episodes:
+        return False, ""
+    missing = never_found(policy, (_measurable(one, order.spec.data.success_return) for one in episodes))
+    if not missing:
+        return False, ""
+    otherwise = policy.shaping is not None or credited(episodes, policy) > 0 or bool(policy.constraints)
+    nothing = len(missing) == len(counting(policy)) and not otherwise
+    named = order.reward_policy.name if order.reward_policy is not None else ""
+    whose = f"RewardPolicy {named}".rstrip()
+    return nothing, f"{whose} finds no value of {described(policy, missing)} in any of {len(episodes)} logged episodes"
+
+
+def require_measured(order: Order, policy: RewardPolicySpec | None, episodes: Sequence[LoggedEpisode]) -> str:
+    """As `unmeasured`, in words; raises ConfigError where the policy finds nothing at all."""
+    nothing, told = unmeasured(order, policy, episodes)
+    if nothing:
+        raise ConfigError(FIELD, "policy", f"would reward every step with 0: {told}", FIX)
+    return told
 
 
 def credited(episodes: Iterable[LoggedEpisode], policy: RewardPolicySpec | None) -> int:

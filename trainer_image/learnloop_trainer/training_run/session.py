@@ -10,7 +10,7 @@ from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.rewarded import Rewarded
+from learnloop_environments.rewarded import Rewarded, require_measured
 from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
@@ -77,6 +77,8 @@ def training_world(order: Order, members: range, policy: RewardPolicySpec | None
     if spec.curriculum is not None:
         environment = Counted(environment)
     if policy is not None:
+        if not traits_of(spec.algorithm).recorded:
+            require_measured(policy)
         environment = Rewarded(environment, policy, data.success_return)
     if spec.shaping is not None:
         discount = float(getattr(order.parameters, "discount", 1.0))

@@ -1,6 +1,7 @@
 """Behaviour cloning: from recorded trajectories to a policy that does the same."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,6 +183,36 @@ def test_vtrace_learns_from_the_rewards_it_is_told_to(
     training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
     found = training.learner.occasion.recording()  # type: ignore[attr-defined]
     assert found.reward.tolist() == pytest.approx(worth)
+
+
+def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_part_is_told(
+    make_order: Callable[..., Order], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"observation": [0.0, 0.0, 0.0, float(t)], "action": 1, "log_prob": -0.7} for t in range(3)]
+    (tmp_path / "trajectories").mkdir()
+    (tmp_path / "trajectories" / "pole.jsonl").write_text(trajectory(steps))
+    (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
+    order = make_order(algorithm="vtrace", data=DATA | {"rewards": "policy"}, vtrace={})
+    named = {"rewardPolicy": {"name": "liking", "revision": "r1"}}
+    order = Order.model_validate(order.model_dump(by_alias=True, exclude_none=True) | named)
+
+    def begun(policy: dict[str, Any]) -> Training:
+        (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(policy))
+        training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
+        training.learner.occasion.recording()  # type: ignore[attr-defined]
+        return training
+
+    found = r"RewardPolicy liking finds no value of liked \(feedback\) in any of 1 logged episodes"
+    with pytest.raises(ConfigError, match=f"spec.data.rewards: 'policy' would reward every step with 0: {found}; log"):
+        begun(LIKED)
+    half = [{"name": "liked", "type": "feedback", "weight": 0.5}, {"name": "quick", "type": "time", "weight": 0.5}]
+    note = begun({"components": half}).read.note
+    assert note is not None
+    assert re.match(found, note.message)
+    assert note.message in capsys.readouterr().out, "in the log, and in each heartbeat"
+    cloning = make_order(algorithm="bc", data=DATA | {"rewards": "policy"}, bc={})
+    order = Order.model_validate(cloning.model_dump(by_alias=True, exclude_none=True) | named)
+    begun(LIKED)  # looks at no reward
 
 
 def test_what_was_read_is_named_and_the_whole_list_is_stored(

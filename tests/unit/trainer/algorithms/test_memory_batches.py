@@ -338,3 +338,23 @@ def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(
     learner: Any = advance(training, 1).learner
     recording = learner.memory._log.recording
     assert recording.reward == pytest.approx(0.1)
+
+
+def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(
+    make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    """Zeros among the run's own rewards would teach that what was logged was poor."""
+    log(tmp_path, "KeyDoor-v1", 2)
+    directory = tmp_path / "reward-policies" / "won"
+    directory.mkdir(parents=True)
+    spec = {"components": [{"name": "won", "type": "success", "weight": 1}]}
+    (directory / "r1.json").write_text(json.dumps(spec))
+    order = of_agent(make_order, "dqn")
+    body = order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "won", "revision": "r1"}}
+    body["spec"]["data"] |= {"rewards": "policy", "environment": "KeyDoor-v1"}
+    training = advance(begin(Order.model_validate(body), Alone(), CPU, DirectoryStore(tmp_path, "small-1")), 1)
+    note = training.read.note
+    assert note is not None
+    assert (note.episodes, note.steps) == (2, 0)
+    found = "RewardPolicy won finds no value of won (success) in any of 2 logged episodes"
+    assert note.message == f"the log is left out: {found}"

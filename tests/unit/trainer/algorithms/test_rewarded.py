@@ -192,6 +192,36 @@ def test_milestones_of_messages_are_refused_where_observations_are_numbers() -> 
         Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(1)), policy)
 
 
+LIKED = {"components": [{"name": "liked", "type": "feedback", "weight": 1.0}]}
+WON = {"components": [{"name": "won", "type": "success", "weight": 1.0}, {"name": "far", "type": "time", "weight": 0}]}
+
+
+def test_a_run_whose_policy_finds_nothing_in_play_is_refused(make_order: Callable[..., Order], tmp_path: Path) -> None:
+    order, store = by_policy(make_order, tmp_path, "ppo", "CartPole-v1"), DirectoryStore(tmp_path, "small-1")
+    where = tmp_path / "reward-policies" / "gentle" / "r1.json"
+    where.write_text(json.dumps(LIKED))
+    told = r"spec.data.rewards: 'policy' would reward every step with 0: .* no value of liked \(feedback\); give the"
+    with pytest.raises(ConfigError, match=told):
+        begin(order, Alone(), CPU, store)
+    where.write_text(json.dumps({**LIKED, "shaping": {"observation": 1, "weight": 1}}))
+    begin(order, Alone(), CPU, store)  # the number that it shapes by is seen
+
+
+def test_success_alone_rewards_play_where_somebody_says_what_it_is(
+    make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    order, store = by_policy(make_order, tmp_path, "ppo", "CartPole-v1"), DirectoryStore(tmp_path, "small-1")
+    (tmp_path / "reward-policies" / "gentle" / "r1.json").write_text(json.dumps(WON))
+    with pytest.raises(ConfigError, match=r"no value of won \(success\); set spec.data.successReturn, or give the"):
+        advance(begin(order, Alone(), CPU, store), 1)
+    data = order.spec.data.model_copy(update={"success_return": 9.0})
+    known = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
+    assert max(advance(begin(known, Alone(), CPU, store), 3).episodes.recent) == 1.0
+    world = Rewarded(make("KeyDoor-v1", Split.TRAINING, 0, range(1)), RewardPolicySpec.model_validate(WON))
+    world.reset()
+    world.step(np.zeros(1, dtype=np.int64))  # says itself what success is
+
+
 def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
     policy = RewardPolicySpec.model_validate(GENTLE)
     world, random = make("Cooperative-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
