@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from learnloop_api.acting.deciding import log_probability
 from learnloop_api.acting.policy import advise
@@ -136,6 +138,53 @@ def test_a_verdict_is_refused_where_it_would_be_a_guess() -> None:
     never = verdict(steps_of(both), action=2)
     assert not never.verdict
     assert "the policy does what was hardly ever logged" in never.refused
+
+
+class Chance:
+    """A policy that takes the second of two actions by a chance."""
+
+    def __init__(self, chance: float) -> None:
+        self._weight = np.array([1.0 - chance, chance])
+
+    def log_probability(self, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(self._weight[action]))
+
+    def mixture(self, observation: np.ndarray) -> Mixture:
+        count = len(observation)
+        return Mixture(np.tile([0, 1], (count, 1)), np.tile(self._weight, (count, 1)))
+
+
+def same_reward(reward: float, length: int, episodes: int, seed: int) -> LoggedSteps:
+    """Episodes that all are as long and earn the same at each step, whatever is done and seen."""
+    random, count = np.random.default_rng(seed), length * episodes
+    last = np.arange(1, count + 1) % length == 0
+    seen, action = random.normal(size=(count, 2)).astype(np.float32), random.integers(0, 2, count)
+    known = np.full(count, np.log(0.5), dtype=np.float32)
+    return LoggedSteps.of(Recording(seen, action, np.full(count, reward, dtype=np.float32), known, last, last))
+
+
+@settings(max_examples=settings().max_examples // 4, deadline=None)
+@given(
+    st.sampled_from([0.0, 1.0, -3.0, 0.1, 1e-6, 1e5]) | st.floats(-100, 100, width=32),
+    st.integers(1, 12),
+    st.sampled_from([0.5, 0.7, 0.95, 1.0]),
+    st.sampled_from([0.1, 0.5, 0.8]),
+)
+def test_where_every_step_earns_the_same_every_policy_is_worth_what_was_logged(
+    reward: float, length: int, discount: float, chance: float
+) -> None:
+    proof, others = same_reward(reward, length, 100, 0), same_reward(reward, length, 60, 1)
+    found = evaluate(Chance(chance), proof, others, ActionSpace(2), discount, 0, CPU, 20)
+    truth = float(np.float32(reward)) * sum(discount**step for step in range(length))
+    one, close = found.corrected, {"rel": 1e-9, "abs": 1e-300}
+    assert one is not None
+    assert one.value == pytest.approx(truth, **close)
+    assert found.model == pytest.approx(truth, **close)
+    assert one.gain == pytest.approx(0.0, abs=1e-9 * abs(truth))
+    assert one.low <= truth + 1e-9 * abs(truth)
+    assert one.high >= truth - 1e-9 * abs(truth)
+    if length == 1 or not reward:
+        assert found.verdict, found.refused
 
 
 BEHAVIOURS = [GREEDY, Behaviour(kind="epsilon-greedy", epsilon=0.3), Behaviour(kind="sampled", temperature=0.7)]

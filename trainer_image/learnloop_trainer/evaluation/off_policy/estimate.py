@@ -62,24 +62,31 @@ def evaluate(
         return Estimate(returns, refused=f"the policy's actions cannot be compared with the logged ones: {fix}")
     ratio = np.exp(np.minimum(log_ratio, 50.0))
     model = fit(others, policy, space, discount, updates, seed, device)
-    value = model.value(recording.observation, policy.mixture(recording.observation))
+    value = model.value(recording.observation, policy.mixture(recording.observation), proof.age)
     terms = Terms(
         proof.table(ratio, 1.0),
         proof.table(recording.reward, 0.0),
-        proof.table(model.taken(recording.observation, action), 0.0),
+        proof.table(model.taken(recording.observation, action, proof.age), 0.0),
         proof.table(value, 0.0),
         proof.table(np.ones(len(value)), 0.0),
     )
     to_come = _to_come(proof, others, discount)
     found = correct(terms, to_come, discount, seed)
-    return Estimate(returns, found, float(terms.value[:, 0].mean()), _refusal(found, to_come, proof.longest))
+    refused = _refusal(found, _range(proof, others, to_come), proof.longest)
+    return Estimate(returns, found, float(terms.value[:, 0].mean()), refused)
 
 
-def _refusal(found: Corrected, to_come: Floats, longest: int) -> str:
+def _range(proof: LoggedSteps, others: LoggedSteps, to_come: Floats) -> float:
+    """What returns differ by. Where all rewards are the same they may not, and the return itself is the measure."""
+    same = len({*proof.recording.reward.tolist(), *others.recording.reward.tolist()}) == 1
+    return float(np.abs(to_come).max() if same else np.ptp(to_come))
+
+
+def _refusal(found: Corrected, wide: float, longest: int) -> str:
     if not found.steps:
         why = f"the weights of the first step speak for fewer than {LEAST_EFFECTIVE:g} episodes"
         return f"the policy does what was hardly ever logged: {why}; log more episodes that explore"
-    half, most = (found.high - found.low) / 2, WIDEST * float(np.ptp(to_come))
+    half, most = (found.high - found.low) / 2, WIDEST * wide
     if half > most:
         return (
             f"the interval is too wide, ±{half:.3g} where ±{most:.3g} would say something: the weights correct "

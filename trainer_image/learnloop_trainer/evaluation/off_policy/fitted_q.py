@@ -3,6 +3,10 @@
 Fitted Q evaluation (Le, Voloshin & Yue, 2019, arXiv 1903.08738, algorithm 3) by gradient steps on a target that follows
 slowly: Q(s, a) <- r + gamma sum_a' pi(a'|s') Q(s', a'). An episode's end, by the task or by a limit, is worth nothing:
 what is estimated is the return of episodes as they are logged.
+
+The network learns what is to be added to the mean of the log at the same step of an episode, so that its errors are in
+proportion to what differs between policies: where nothing does, as with the same reward at every step of episodes that
+are all as long, the model is right to the last digit.
 """
 
 from dataclasses import dataclass
@@ -32,17 +36,23 @@ class FittedQ:
     centre: NDArray[np.float32]
     scale: NDArray[np.float32]
     worth: float  # of 1 at the network's output
+    mean: Floats  # of the log from each step of an episode on, [longest]
 
-    def taken(self, observation: Observations, action: NDArray[Any]) -> Floats:
-        """Q of one action [n] for each observation."""
-        return self._values(observation, action[:, None])[:, 0]
+    def taken(self, observation: Observations, action: NDArray[Any], age: NDArray[np.int64]) -> Floats:
+        """Q of one action [n] for each observation, seen after `age` steps of an episode."""
+        return self._mean(age) + self._values(observation, action[:, None])[:, 0]
 
-    def value(self, observation: Observations, mixture: Mixture) -> Floats:
+    def value(self, observation: Observations, mixture: Mixture, age: NDArray[np.int64]) -> Floats:
         """V: the mean of Q over what the policy does, [n]."""
-        return np.asarray((self._values(observation, mixture.action) * mixture.weight).sum(axis=1))
+        more = (self._values(observation, mixture.action) * mixture.weight).sum(axis=1)
+        return np.asarray(self._mean(age) + more)
+
+    def _mean(self, age: NDArray[np.int64]) -> Floats:
+        """0 where no episode was as long."""
+        return np.asarray(np.append(self.mean, 0.0)[np.minimum(age, len(self.mean))])
 
     def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
-        """Q [n, k] of actions [n, k]."""
+        """What is to be added to the mean for actions [n, k], [n, k]."""
         found = [
             _judged(
                 self.network.leaves, self._seen(observation[at : at + ROWS]), _told(self.space, action[at : at + ROWS])
@@ -72,14 +82,14 @@ def fit(
     after = np.roll(recording.observation, -1, axis=0)[rows]
     follows = ~recording.last[rows]
     seen = recording.observation[rows]
-    wide = float(np.abs(steps.returns_to_go(discount)).max())
-    worth = wide if wide > 0 else 1.0
+    mean = steps.mean_to_go(discount)
+    wide = float(np.abs((steps.returns_to_go(discount) - mean)[steps.episode, steps.age]).max())
     width = seen.shape[1] + (space.actions if space.bounds is None else _width(space))
     outputs = space.actions if space.bounds is None else 1
     inputs = seen.shape[1] if space.bounds is None else width
     network = Network(dense("q", [inputs, *HIDDEN, outputs], 0.1, seed, 7), device)
     centre, scale = seen.mean(axis=0), np.maximum(seen.std(axis=0), 1e-3)
-    found = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), worth)
+    found = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), wide, mean)
     target = network.vector.clone()
     mixture = policy.mixture(after)
     observation, successor = found._seen(seen), found._seen(after)
@@ -88,7 +98,9 @@ def fit(
         _told(space, mixture.action),
     )
     weight = torch.from_numpy(mixture.weight.astype(np.float32)).to(device)
-    reward = torch.from_numpy((recording.reward[rows] / worth).astype(np.float32)).to(device)
+    age = steps.age[rows]
+    surplus = recording.reward[rows] + discount * follows * found._mean(age + 1) - found._mean(age)
+    reward = torch.from_numpy((surplus / (wide or 1.0)).astype(np.float32)).to(device)
     alive = torch.from_numpy(follows.astype(np.float32)).to(device)
     for update in range(updates):
         pick = torch.from_numpy(random.integers(0, len(rows), BATCH)).to(device)

@@ -44,6 +44,11 @@ class LoggedSteps:
         found[self.episode, self.age] = values
         return found
 
+    def mean_to_go(self, discount: float) -> Floats:
+        """What the logged episodes that were under way earned on average from each step on, [longest]."""
+        under_way = self.table(np.ones(len(self.age)), 0.0)
+        return np.asarray(self.returns_to_go(discount).sum(axis=0) / under_way.sum(axis=0))
+
     def returns_to_go(self, discount: float) -> Floats:
         """Discounted rewards from each step on to the episode's end [episodes, longest]; 0 after it."""
         reward = self.table(self.recording.reward, 0.0)
