@@ -21,7 +21,7 @@ from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import Traits, register
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
@@ -70,7 +70,8 @@ class Bc:
             for _ in range(UPDATES):
                 self._update()
                 self.step += self.parameters.batch_size
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        assert self._recording is not None
+        require_learned(self.step, self.network.vector.sum(), self._recording.observation, self._recording.reward)
         return observation, []
 
     def _take(self, recording: Recording) -> None:

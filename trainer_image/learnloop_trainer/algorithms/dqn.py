@@ -39,7 +39,7 @@ from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
 from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
@@ -170,7 +170,7 @@ class Dqn:
                 self._learn()
                 self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
         return observation, [Experience(rewards, ended, self._told(), actions)]
 
     def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

@@ -35,7 +35,7 @@ from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import Traits, picked, register
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
@@ -181,7 +181,7 @@ class HierarchicalDqn:
             self._learn()
             self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
         return observation, [Experience(rewards, ended)]
 
     def _learn(self) -> None:

@@ -17,7 +17,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.distributed.collectives import Group
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings.recording import Recording
@@ -114,7 +114,7 @@ class LogLearner(ABC):
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        self._log.fetch(self.network.vector.device)
+        recording = self._log.fetch(self.network.vector.device)
         with torch.inference_mode():
             for _ in range(self.UPDATES):
                 self._learn(self._log.batch(self.network.updates))
@@ -123,7 +123,7 @@ class LogLearner(ABC):
         total = self.network.vector.sum()
         for network in self._beside.values():
             total = total + network.vector.sum()
-        require_finite(self.step, loss=total.cpu().numpy())
+        require_learned(self.step, total, recording.observation, recording.reward)
         return observation, []
 
     @abstractmethod

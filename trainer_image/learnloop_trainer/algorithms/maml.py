@@ -32,7 +32,7 @@ from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import Traits, register
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense
 from learnloop_trainer.neural.schedules import step_size
 
@@ -125,7 +125,7 @@ class Maml:
         experiences = self._meta_update()
         if self.step >= self.occasion.total_steps:
             self._adapt_to_nominal()
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        require_learned(self.step, self.network.vector.sum())
         return self._imposed({}), experiences
 
     def draw(self, occasion: int) -> dict[str, Floats64]:

@@ -43,7 +43,7 @@ from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, He
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, head_outputs, register
 from learnloop_trainer.distributed.collectives import Group
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.neural.parallel_perceptrons import Stack
@@ -309,7 +309,7 @@ class Ppo:
             batch = prepare(self.network, self.head, rollout, *how)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        require_learned(self.step, self.network.vector.sum(), rollout.observation, rollout.reward)
         ended = rollout.terminated | rollout.truncated
         return Experience(rollout.reward, ended, self._told(batch), rollout.action)
 

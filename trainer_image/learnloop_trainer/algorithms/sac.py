@@ -36,7 +36,7 @@ from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
@@ -245,7 +245,8 @@ class Sac:
                 self._learn()
                 self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
-        require_finite(self.step, loss=(self.network.vector.sum() + self.critics.vector.sum()).cpu().numpy())
+        weights = self.network.vector.sum() + self.critics.vector.sum()
+        require_learned(self.step, weights, *self.replay.learned_from())
         return observation, [Experience(rewards, ended, self._told())]
 
     def _exploration(self) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from learnloop_api.kinds.training.team_algorithms import TeamParameters
 from learnloop_environments.base import Observations, VectorEnvironment, agents, team_return
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
@@ -79,7 +79,7 @@ class Team(ABC):
             self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
         for network in self.networks().values():
-            require_finite(self.step, loss=network.vector.sum().cpu().numpy())
+            require_learned(self.step, network.vector.sum(), *self.replay.learned_from())
         return observation, [Experience(rewards, ended)]
 
     def _learn(self) -> None:

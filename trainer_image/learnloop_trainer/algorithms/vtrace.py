@@ -37,7 +37,7 @@ from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings.recording import Recording
@@ -121,7 +121,8 @@ class Vtrace:
             self._take(self.occasion.recording())
         for _ in range(UPDATES):
             self.step += self._update()
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        assert self._recording is not None
+        require_learned(self.step, self.network.vector.sum(), self._recording.observation, self._recording.reward)
         return observation, []
 
     def _take(self, recording: Recording) -> None:

@@ -85,6 +85,11 @@ class Replay:
         self.position = (self.position + 1) % self.length
         self.filled = min(self.filled + 1, self.length)
 
+    def learned_from(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Observations and rewards of all transitions here, [environments, transitions, numbers] each."""
+        kept = self._records[:, : self.filled]
+        return kept[..., self._columns["observation"]], kept[..., self._columns["reward"]]
+
     def cut(self) -> None:
         """The episodes under way will not go on (their environments were lost): no window may cross this moment."""
         if self.filled:

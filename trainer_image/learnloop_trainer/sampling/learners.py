@@ -17,7 +17,7 @@ from learnloop_trainer.algorithms.base import Experience, Learner, Occasion
 from learnloop_trainer.algorithms.dqn import CHUNK, Dqn
 from learnloop_trainer.algorithms.ppo import Ppo, Rollout
 from learnloop_trainer.algorithms.sac import Sac
-from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.sampling.fragment import Shape
 from learnloop_trainer.sampling.intake import Block, Intake
@@ -133,7 +133,7 @@ class SampledDqn(Dqn):
                 self._store(seen, np.asarray(action, dtype=np.int64), step)
                 self._learn()
                 self.step += 1
-        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
         self.publish()
         return observation, [told(block, self._told())]
 
@@ -165,7 +165,8 @@ class SampledSac(Sac):
                 self._update.watched = t == CHUNK - 1
                 self._learn()
                 self.step += 1
-        require_finite(self.step, loss=(self.network.vector.sum() + self.critics.vector.sum()).cpu().numpy())
+        weights = self.network.vector.sum() + self.critics.vector.sum()
+        require_learned(self.step, weights, *self.replay.learned_from())
         self.publish()
         return observation, [told(block, self._told())]
 

@@ -13,6 +13,7 @@ from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
 from learnloop_trainer.algorithms.action_heads import Categorical
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import NumericError
+from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.replay import Transitions
 
@@ -81,8 +82,53 @@ def test_a_learning_rate_that_blows_the_weights_up_ends_the_run() -> None:
     parameters = PpoParameters(environments=4, horizon=4, hidden=[4], learning_rate=1)
     algorithm = ppo.Ppo(parameters, Identity(range(4)), Occasion(0, 100, 4, Alone()), CPU)
     algorithm.network.vector[0] = float("nan")
-    with pytest.raises(NumericError, match="loss is not finite"):
+    told = "loss is not finite at step 16, and no observation or reward is large; lower the learning rate"
+    with pytest.raises(NumericError, match=told):
         algorithm.iterate(algorithm.environment.reset())
+
+
+class Far(Identity):
+    """As Identity, but the second number of an observation is `far` away."""
+
+    def __init__(self, members: range, far: float) -> None:
+        super().__init__(members)
+        self._far = np.float32(far)
+
+    def reset(self) -> Any:
+        return self._moved(super().reset())
+
+    def step(self, actions: Any) -> Step:
+        step = super().step(actions)
+        seen, after = self._moved(step.observation), self._moved(step.successor)
+        return Step(seen, after, step.reward, step.terminated, step.truncated)
+
+    def _moved(self, seen: Any) -> Any:
+        return np.where(np.arange(seen.shape[1]) == 1, self._far, seen).astype(np.float32)
+
+
+FRAGILE = DqnParameters(environments=4, learning_starts=4, batch_size=4)
+
+
+def test_an_observation_that_is_too_large_is_named_and_no_reward_is_blamed() -> None:
+    told = r"loss is not finite at step \d+: number 1 of an observation, counted from 0, has reached 3e\+30; scale"
+    with pytest.raises(NumericError, match=told):
+        trained(FRAGILE, Far(range(4), 3e30), 4000)
+
+
+def test_a_reward_that_is_too_large_is_named_with_its_size() -> None:
+    lost, seen = torch.tensor(float("nan")), np.ones((2, 4, 3), dtype=np.float32)
+    told = r"loss is not finite at step 7: a reward has reached 3e\+30; scale the environment's rewards"
+    with pytest.raises(NumericError, match=told):
+        require_learned(7, lost, seen, np.asarray([1.0, -3e30], dtype=np.float32))
+    require_learned(7, torch.tensor(1.0), seen, np.asarray([np.nan]))  # the weights are what counts
+
+
+def test_which_number_of_an_observation_is_no_number_is_said() -> None:
+    parameters = PpoParameters(environments=4, horizon=4, hidden=[4])
+    with pytest.raises(
+        NumericError, match=r"observation: number 1 of it, counted from 0, is not finite at step \d+; check"
+    ):
+        trained(parameters, Far(range(4), np.nan), 100)
 
 
 def test_the_double_q_target_takes_the_online_networks_action_and_the_target_networks_value() -> None:
