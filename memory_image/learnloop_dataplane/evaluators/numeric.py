@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 from learnloop_api.kinds.evaluators import Evaluator, NumericTolerance
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools
 
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?", re.ASCII)
+MINUS = "\N{MINUS SIGN}"
+"""As typography and language models write it."""
+_SIGN, _EXPONENT = f"[-+{MINUS}]?", f"(?:[eE][-+{MINUS}]?\\d{{1,3}})?"
+_NUMBER = re.compile(
+    rf"{_SIGN}(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+){_EXPONENT}",  # 7, 1,250.5 and .5
+    re.ASCII,
+)
 _LONGEST = 400
 """Characters of a number: more digits than any float has."""
 
@@ -44,5 +50,5 @@ def number_in(value: Any) -> float | None:
         texts = _NUMBER.findall(value) if isinstance(value, str) else []
         if not texts or len(texts[-1]) > _LONGEST:
             return None
-        found = float(texts[-1].replace(",", ""))
+        found = float(texts[-1].replace(",", "").replace(MINUS, "-"))
     return found if math.isfinite(found) else None

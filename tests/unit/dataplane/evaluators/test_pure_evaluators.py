@@ -57,6 +57,18 @@ def test_the_edit_distance_is_that_of_the_textbook(one: str, other: str) -> None
     assert edit_distance(one, other) == row[-1]
 
 
+async def test_a_long_text_is_not_right_by_its_beginning() -> None:
+    """Nor wrong by two places that lie far from one another."""
+    by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
+    known = "the_order_has_left_the_house;" * 200
+    assert (await scored(known[:4096] + "#" * 50_000, known[:4096], **by_characters)).value == pytest.approx(
+        4096 / 54_096
+    )
+    found = await scored("#" + known[1:-1] + "!", known, **by_characters)
+    assert found.value == pytest.approx(1 - 2 / len(known))
+    assert (await scored(known + known, known + known, **by_characters)).value == 1.0
+
+
 async def test_a_text_of_any_length_is_compared_soon() -> None:
     started = time.process_time()
     found = await scored("ab" * 100_000, "ba" * 100_000, type="fuzzy", fuzzy={"measure": "characters"})
@@ -78,6 +90,13 @@ async def test_a_text_of_any_length_is_compared_soon() -> None:
         (4.04, 4, 1.0),
         (4.2, 4, 0.0),
         ("x", "y", None),
+        ("The share is .5", 0.5, 1.0),
+        ("The share is .5", 5, 0.0),
+        ("-.5", -0.5, 1.0),
+        ("It fell by \N{MINUS SIGN}3", -3, 1.0),
+        ("It fell by \N{MINUS SIGN}3", 3, 0.0),
+        ("2e\N{MINUS SIGN}2", 0.02, 1.0),
+        ("see version 1.2.3", 3, 1.0),
     ],
 )
 async def test_a_number_within_the_tolerance_is_right(output: Any, expected: Any, value: float | None) -> None:
