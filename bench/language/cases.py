@@ -1,6 +1,7 @@
 """What is measured, and the bars: gain of held-out success, and processor seconds of learning.
 
-Learning rates were picked with one seed of their own (7); none of the measured ones is among them.
+Hyperparameters were picked with one seed of their own (7); none of the measured ones is among them. The peer gets those
+of its case, the schedule of the step size included.
 """
 
 from bench.language.tiny_runs import Case
@@ -9,6 +10,8 @@ BARS = {"rloo": (0.25, 40.0), "grpo": (0.25, 40.0), "ppo-lm": (0.25, 40.0), "dpo
 """By algorithm: least gain in sampled success, and most processor seconds."""
 PIECES = {"tokens_per_batch": 2048}
 """What stays in a core's cache; the results do not depend on it."""
+FALLING = {"learning_rate_schedule": "linear"}
+"""The contract's own default; cases without it keep their step size, see tiny_runs.parameters_of."""
 PAIRS = {"pairs": "episodes", "rollouts": 1024, "group_size": 4, "batch_pairs": 16, **PIECES}
 
 CASES = {
@@ -17,6 +20,6 @@ CASES = {
     "grpo-lora": Case("grpo", "lora", 20, {"learning_rate": 2e-3, **PIECES}),
     "grpo-full": Case("grpo", "full", 20, {"learning_rate": 5e-4, **PIECES}),
     "ppo-lora": Case("ppo-lm", "lora", 14, {"learning_rate": 1e-3, **PIECES}),
-    "ppo-full": Case("ppo-lm", "full", 14, {"learning_rate": 3e-4, **PIECES}),
-    "dpo-lora": Case("dpo", "lora", 26, {**PAIRS, "learning_rate": 7e-4}),
+    "ppo-full": Case("ppo-lm", "full", 20, {"learning_rate": 6e-4, **FALLING, **PIECES}),
+    "dpo-lora": Case("dpo", "lora", 40, {**PAIRS, "learning_rate": 7e-4, "nll_coefficient": 1.0, **FALLING}),
 }

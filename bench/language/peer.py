@@ -34,6 +34,7 @@ def job(base: Path, case: Case, seed: int, folder: Path) -> dict[str, Any]:
         "rounds": case.rounds,
         "weights": case.weights,
         "learning_rate": chosen.learning_rate,
+        "schedule": chosen.learning_rate_schedule,
         "batch_episodes": chosen.batch_episodes,
         "group_size": chosen.group_size,
         "kl": chosen.kl_coefficient,

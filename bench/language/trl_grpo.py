@@ -110,7 +110,7 @@ def trained(job: Job) -> dict[str, Any]:
         gradient_checkpointing=False,
         disable_dropout=True,
         learning_rate=job["learning_rate"],
-        lr_scheduler_type="constant",
+        lr_scheduler_type=job["schedule"],
         weight_decay=0.0,
         max_grad_norm=1.0,
         per_device_train_batch_size=size // job["parts"],
