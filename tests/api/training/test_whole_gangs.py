@@ -1,6 +1,7 @@
 """Two gangs under a ResourceQuota of a real API server: each is made whole or not at all."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import JOB_SET, POD, RESOURCE_QUOTA
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from testing.operators.controller_passes import Operator
+from testing.operators.injecting_webhook import injecting
 from testing.operators.training_kinds import install
 from testing.training.training_builders import DEFAULTS
 
@@ -137,3 +139,63 @@ async def test_a_gang_whose_room_a_stranger_takes_withdraws_as_a_whole(
     assert (status["phase"], status["attempts"], ready(status)["reason"]) == ("Queued", 1, "NoRoom")
     assert "1 of 3 pods are used, and 3 pods ask for 3" in ready(status)["message"]
     await operator.kube.close()
+
+
+@pytest.mark.usefixtures("kinds")
+async def test_what_a_webhook_injects_takes_room_too_and_is_known_before_a_pod_is_made(
+    api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operator = Gangs(api_server, namespace, monkeypatch)
+    await operator.quota({"requests.cpu": "1", "pods": "9"})
+    sidecar = {"name": "mesh", "image": "x", "resources": {"requests": {"cpu": "300m"}}}
+    async with injecting(operator.kube, namespace, sidecar, tmp_path) as asked:
+        await in_force(operator, asked)
+        asked.clear()
+        await operator.create("TrainingJob", "a", TRAINING)
+        waiting: dict[str, Any] = await operator.settle(operator.training, "a")
+        assert (waiting["phase"], ready(waiting)["reason"]) == ("Queued", "NoRoom")
+        assert "0 of 1 requests.cpu are used, and 3 pods ask for 1200m" in ready(waiting)["message"]
+        assert asked == ["a- (dry run)"], "nothing was made to learn it, and once is enough"
+        assert await operator.kube.find(JOB_SET, namespace, "a") is None
+        await operator.create("TrainingJob", "b", {**TRAINING, "workers": 1})
+        await operator.look(operator.training, "b")
+        assert await operator.pods_of("b", 2) == 2
+        assert (await operator.used())["requests.cpu"] == "800m"
+    await operator.kube.close()
+
+
+@pytest.mark.usefixtures("kinds")
+async def test_a_rank_that_a_quota_would_not_take_waits_in_the_api_servers_own_words(
+    api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operator = Gangs(api_server, namespace, monkeypatch)
+    await operator.quota({"limits.memory": "1Gi"})
+    sidecar = {"name": "mesh", "image": "x"}
+    limited = {**TRAINING, "pod": {"resources": {"limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}}}
+    async with injecting(operator.kube, namespace, sidecar, tmp_path) as asked:
+        await in_force(operator, asked)
+        await operator.create("TrainingJob", "a", limited)
+        waiting = await operator.settle(operator.training, "a")
+    assert ready(waiting)["reason"] == "NoRoom"
+    assert "failed quota: tight: must specify limits.memory for: mesh" in ready(waiting)["message"]
+    await operator.kube.close()
+
+
+async def in_force(operator: Gangs, asked: list[str]) -> None:
+    """A webhook is, some time after it was written."""
+    for _ in range(100):
+        with contextlib.suppress(KubeError):  # a quota may refuse what is asked here
+            await operator.kube.admitted(pod_named("probe", operator.namespace))
+        if asked:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the webhook was never asked")
+
+
+def pod_named(name: str, namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [{"name": "x", "image": "x", "resources": {"requests": {"cpu": "1m"}}}]},
+    }

@@ -45,7 +45,11 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# Whether all ranks of a run have room, before one of them is made.
+# Whether all ranks of a run have room, before one of them is made. A pod is created as a dry run only, which tells what
+# webhooks add to it; dry-runs.yaml refuses the operator anything else.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create]
 - apiGroups: [""]
   resources: [resourcequotas, limitranges]
   verbs: [list]

@@ -27,6 +27,7 @@ from learnloop_operator.adapters.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.adapters.kube.object_cache import Object, ObjectCache
+from learnloop_operator.core.plan import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,9 @@ class Reader(Protocol):
         self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> list[Object]:
         """All objects that match."""
+
+    async def admitted(self, manifest: Manifest) -> Object:
+        """The object as the API server would keep it; nothing is made."""
 
 
 class LiveOrCachedReads:
@@ -140,6 +144,10 @@ class LiveOrCachedReads:
         for name in self.cache.doubted(kind, namespace):
             await self.find(kind, namespace, name)
         return self.cache.select(kind, namespace, terms)
+
+    async def admitted(self, manifest: Manifest) -> Object:
+        """The object as the API server would keep it; nothing is made. Always asked live."""
+        return await self._kube.admitted(manifest)
 
     def _asks_cache(self, kind: ResourceKind) -> bool:
         return self._cached.get() and self.cache.complete(kind)

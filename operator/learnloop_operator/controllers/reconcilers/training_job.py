@@ -36,7 +36,7 @@ from learnloop_operator.core.training.backends.choice import CONTAINERS, Backend
 from learnloop_operator.core.training.backends.meeting_place import deployment_name
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.core.training.whole_gang import ranks_of
+from learnloop_operator.core.training.whole_gang import ranks_of, template_of
 
 KEY_BYTES = 32
 GANGS = frozenset(kind.kind for kind in GANG_KINDS)
@@ -98,7 +98,7 @@ class TrainingJobController:
         job = await self._backend_job(namespace, gang, incomplete)
         if not incomplete:
             self._room.made(namespace, name)
-        return TrainingSnapshot(
+        snapshot = TrainingSnapshot(
             now=now,
             object=live,
             children=tuple(item for item in (gang.object, samplers) if item),
@@ -119,6 +119,7 @@ class TrainingJobController:
             fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
             pod_rules=self._services.settings.pod_rules,
         )
+        return await self._room.admitted(snapshot, template_of(snapshot, self._backends.defaults))
 
     def decide(self, snapshot: TrainingSnapshot) -> Plan:
         """See core.training and core.study."""

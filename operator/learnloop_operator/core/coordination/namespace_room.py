@@ -1,28 +1,26 @@
 """Have all pods of a gang room in their namespace? Asked before one of them is made: half a gang waits for ever.
 
 The API server admits pods one by one against ResourceQuotas (https://kubernetes.io/docs/concepts/policy/resource-quotas).
-This reckons as it does, with requests and limits as LimitRanges fill them in.
+This reckons as it does, with requests and limits as LimitRanges fill them in. What webhooks add to a pod, only the API
+server can say: `RoomReader.admitted` asks it.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from learnloop_operator.core.coordination.pod_needs import DEMANDED, needs_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.quantities import quantity, text
 from learnloop_operator.tuning.value_objects import value
 
-Needs = Mapping[str, Decimal]
-"""By the names of a quota: `requests.cpu`, `limits.memory`, `pods`."""
 _SHORT = {
     "cpu": "requests.cpu",
     "memory": "requests.memory",
     "ephemeral-storage": "requests.ephemeral-storage",
     "count/pods": "pods",
 }
-_DEMANDED = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-"""Where a quota bounds one of these, each container must name it."""
 
 
 @value
@@ -48,27 +46,29 @@ class NamespaceRoom:
     """core/v1 LimitRanges."""
     promised: tuple[PodGroup, ...] = ()
     """Pods of other gangs that are being made, and that no quota counts yet."""
+    refused: str = ""
+    """Why the API server would not take one such pod now, in its words about a quota."""
 
     def lacks(self, wanted: PodGroup) -> str:
         """Why not all of them can be made, with the quota and its figures; "" where they can."""
         for quota in sorted(self.quotas, key=lambda item: str(item["metadata"]["name"])):
             if _counts(quota, wanted.pod) and (why := self._lacks(quota, wanted)):
                 return why
-        return ""
+        return self.refused
 
     def _lacks(self, quota: Manifest, wanted: PodGroup) -> str:
         name, status = quota["metadata"]["name"], quota.get("status") or {}
         hard = status.get("hard") or (quota.get("spec") or {}).get("hard") or {}
         used = status.get("used") or {}
-        each = self._needs(wanted.pod)
+        each = needs_of(wanted.pod, self.limit_ranges)
         others: Counter[str] = Counter()
         for group in self.promised:
             if _counts(quota, group.pod):
-                for resource, amount in self._needs(group.pod).items():
+                for resource, amount in needs_of(group.pod, self.limit_ranges).items():
                     others[resource] += amount * group.count  # type: ignore[assignment]
         for said, limit in sorted(hard.items()):
             resource, most = _SHORT.get(said, said), quantity(limit)
-            if resource in _DEMANDED and resource not in each:
+            if resource in DEMANDED and resource not in each:
                 part, kind = resource.split(".")
                 return (
                     f"ResourceQuota {name} bounds {said}, so each pod must name it: set "
@@ -84,32 +84,6 @@ class NamespaceRoom:
             told += f", and {wanted.count} pods ask for {text(asked)}"
             return f"{told}, which is more than it ever has: ask for less, or raise it" if asked > most else told
         return ""
-
-    def _needs(self, pod: Manifest) -> Needs:
-        ready = [_filled(item, self.limit_ranges) for item in pod.get("containers") or ()]
-        before = [_filled(item, self.limit_ranges) for item in pod.get("initContainers") or ()]
-        names = set.intersection(*(set(item) for item in ready)) if ready else set()
-        extended = {name for item in ready for name in item if name not in _DEMANDED}
-        found = {name: sum((item.get(name, Decimal(0)) for item in ready), Decimal(0)) for name in names | extended}
-        for item in before:  # one after the other, before the others begin
-            found = {name: max(amount, item.get(name, Decimal(0))) for name, amount in found.items()}
-        return {**found, "pods": Decimal(1)}
-
-
-def _filled(container: Manifest, ranges: Sequence[Manifest]) -> Needs:
-    """Requests and limits as the API server will have them: a limit is a request where there is none, and a LimitRange
-    fills in what is missing."""
-    resources = container.get("resources") or {}
-    limits = dict(resources.get("limits") or {})
-    requests = {**limits, **(resources.get("requests") or {})}
-    for bounds in ranges:
-        for item in (bounds.get("spec") or {}).get("limits") or ():
-            if item.get("type") == "Container":
-                limits = {**(item.get("default") or {}), **limits}
-                requests = {**(item.get("default") or {}), **(item.get("defaultRequest") or {}), **requests}
-    found = {f"requests.{name}": quantity(amount) for name, amount in requests.items()}
-    found |= {f"limits.{name}": quantity(amount) for name, amount in limits.items()}
-    return {name: amount for name, amount in found.items() if amount is not None}
 
 
 def _counts(quota: Manifest, pod: Manifest) -> bool:

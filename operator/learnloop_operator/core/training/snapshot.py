@@ -102,6 +102,8 @@ class TrainingSnapshot(BaseSnapshot):
     """What the scheduler says; None: nothing makes runs wait for one another."""
     room: NamespaceRoom | None = None
     """What bounds pods here; None: nothing does, or no pods are to be made now."""
+    admitted_rank: Manifest | None = None
+    """core/v1 PodSpec of a rank with all that the API server's webhooks add; None: not known, or of no interest."""
     agent: Manifest | None = None
     agent_name: str | None = None
     has_samplers: bool = False

@@ -1,7 +1,7 @@
 """A gang is made whole or not at all, where the namespace has ResourceQuotas."""
 
 from learnloop_operator.core.coordination.namespace_room import PodGroup
-from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.plan import Manifest, Plan
 from learnloop_operator.core.training.attempts import LATER, interrupt, told
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import Backends
@@ -14,8 +14,8 @@ PATIENCE = 5.0
 """Seconds in which the pods of a gang are made; then those that are missing are looked for."""
 
 
-def ranks_of(world: TrainingSnapshot, defaults: RankDefaults, count: int) -> PodGroup:
-    """So many of its ranks, as quotas count them."""
+def template_of(world: TrainingSnapshot, defaults: RankDefaults) -> Manifest:
+    """core/v1 PodTemplateSpec of its ranks, whichever backend makes them."""
     request = RunRequest(
         job=world.object,
         spec=world.spec,
@@ -24,7 +24,12 @@ def ranks_of(world: TrainingSnapshot, defaults: RankDefaults, count: int) -> Pod
         baseline_uri=None,
         baseline_sha256=None,
     )
-    return PodGroup(rank_template(request, defaults, "rank")["spec"], count)
+    return rank_template(request, defaults, "rank")
+
+
+def ranks_of(world: TrainingSnapshot, defaults: RankDefaults, count: int) -> PodGroup:
+    """So many of its ranks, as quotas count them."""
+    return PodGroup(world.admitted_rank or template_of(world, defaults)["spec"], count)
 
 
 def await_room(world: TrainingSnapshot, backends: Backends) -> Plan | None:
