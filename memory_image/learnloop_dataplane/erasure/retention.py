@@ -4,7 +4,7 @@ Steps of episodes go by the partition, and their episodes with them: a day leave
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from learnloop_dataplane.audit.journal import note, note_memories
@@ -99,15 +99,16 @@ class Retention:
         """Deletes everything that is due and returns how many rows by age that were.
 
         Args:
-            now: by which clock days of episodes are due; the present one by default.
+            now: by which clock days of episodes are due. By default the database's, which gave episodes their times: a
+                process whose clock is ahead would drop days before their time.
 
         Raises:
             Unavailable: the rest is deleted next time.
             asyncpg.PostgresError, OSError: a partition was in use too long; it is dropped next time.
         """
-        total, moment = 0, now or datetime.now(UTC)
-        namespaces = await self._db.namespaces()
+        total, namespaces = 0, await self._db.namespaces()
         async with self._db.transaction() as connection:
+            moment = now or await connection.fetchval("SELECT now()")
             parts = await upkeep.ranges(connection, upkeep.STEPS)
         one_by_one = by_rows_before(parts, moment, self._days)
         ended = await self._ended(namespaces, due(parts, moment, self._days))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -36,12 +36,14 @@ async def make_ahead(dsn: str, retention_days: int, now: datetime | None = None)
 
     Args:
         dsn: of the tables' owner; the role that the service works under may not change tables.
+        now: the database's by default, by which episodes come: a process whose clock is years ahead would make one that
+            is never old, and one whose clock is behind none at all.
 
     Raises:
         asyncpg.PostgresError, OSError, TimeoutError: none was made.
     """
-    moment = now or datetime.now(UTC)
     async with _owner(dsn) as connection:
+        moment = now or await connection.fetchval("SELECT now()")
         last = max((one.upper for one in await ranges(connection, STEPS)), default=None)
         if last is None or not missing(STEPS, last, moment, retention_days):
             return []

@@ -110,6 +110,31 @@ async def test_a_day_goes_as_a_whole_when_all_of_it_is_old(own: str, tmp_path: P
             assert await watcher.fetchval("SELECT to_regclass($1)", day.name) is None
 
 
+class Ahead(datetime):
+    """The clock of a machine that nobody sets."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime.now(tz) + 400 * DAY
+
+
+async def test_a_replica_whose_clock_is_wrong_drops_nothing_early_and_makes_no_partition_of_years(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**settings(own, tmp_path)) as api:
+        await api.call("POST", "/api/v1/trajectories", 202, "one", json=trajectory("a"))
+        await eventually(lambda: _both(own, "one"))
+        async with superuser(own) as connection:
+            before = await upkeep.ranges(connection, upkeep.STEPS)
+        for module in ("erasure.retention", "postgres.partitions.upkeep"):
+            monkeypatch.setattr(f"learnloop_dataplane.{module}.datetime", Ahead)
+        await upkeep.make_ahead(own, 30)
+        await Retention(api.db, 30, dsn=own).run()
+        assert await _left(own, "one") == (1, 1)
+        async with superuser(own) as connection:
+            assert await upkeep.ranges(connection, upkeep.STEPS) == before
+
+
 async def _both(dsn: str, namespace: str) -> bool:
     return await _left(dsn, namespace) == (1, 1)
 
