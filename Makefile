@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -73,6 +73,9 @@ e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; B
 
 argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd
+
+flux: $(VENV)/.ready ## Flux applies the example and sees a rollout; builds it first, five minutes; PATIENCE=3: busy machine
+	PATIENCE=$(or $(PATIENCE),1) pytest tests/flux
 
 loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again, and traces; builds both, ten minutes
 	pytest tests/loki

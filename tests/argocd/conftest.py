@@ -1,17 +1,15 @@
 """Argo CD itself, built from its Go module, which takes a processor for ten minutes: only `make argocd` runs these."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testing.gitops import argo_cd
+from testing.gitops.bare_api_server import bare_api_server as running
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
-CLUSTER = [sys.executable, str(ROOT / "hack" / "cluster")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,11 +28,5 @@ def argocd_program() -> Path:
 @pytest.fixture(scope="session")
 def bare_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Kubeconfig of an API server that knows nothing of learnloop yet."""
-    folder = tmp_path_factory.mktemp("control-plane") / "state"
-    where = ["--control-plane-only", "--state", str(folder)]
-    started = subprocess.run([*CLUSTER, "up", *where], capture_output=True, text=True, check=False)
-    try:
-        assert started.returncode == 0, started.stderr
-        yield Path(started.stdout.strip().splitlines()[-1])
-    finally:
-        subprocess.run([*CLUSTER, "down", *where], capture_output=True, check=False)
+    with running(tmp_path_factory.mktemp("control-plane") / "state") as kubeconfig:
+        yield kubeconfig

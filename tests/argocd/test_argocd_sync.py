@@ -5,58 +5,32 @@ and Prometheus, as in `testing/operators`.
 """
 
 import asyncio
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from learnloop_api import names
 from testing.gitops.argo_cd import ArgoCD, Seen, argo_cd
 from testing.gitops.git_repository import GitRepository
-from testing.operators.crash_world import NAME, full_spec, model, revision
-from testing.operators.operator_processes import QUICK, LiveWorld
+from testing.gitops.git_world import PATIENCE, GitWorld, holds, manifest, operator, platform
+from testing.operators.crash_world import revision
 from testing.operators.served_traffic import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "argocd" / "application.yaml"
 CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
 SYNCED_SECONDS, DEGRADED_SECONDS = 60.0, 5.0
-PATIENCE = float(os.environ.get("PATIENCE", "1"))
-"""How many times as long a busy machine may take; the seconds are printed in any case."""
 PUSHED_SECONDS = 5.0
 """Between two calls of the repository's webhook."""
-SYSTEM, OPERATOR = "learnloop-system", "learnloop-operator"
-
-
-class GitWorld(LiveWorld):
-    """A world whose ModelDeployment comes from Git."""
-
-    async def create(self) -> None:
-        """Only who lives around it."""
-        self._run(self._live())
-
-
-def manifest(number: int) -> str:
-    """The user's file, with model `number`."""
-    spec = {**full_spec(**QUICK), "model": model(number)}
-    body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": {"name": NAME}, "spec": spec}
-    return yaml.safe_dump(body, sort_keys=False)
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """The chart, the quickstart, and a team's ModelDeployment."""
-    made = GitRepository(tmp_path_factory.mktemp("git") / "platform")
-    made.copy(ROOT / "charts" / "learnloop", "charts/learnloop")
-    made.copy(ROOT / "examples" / "quickstart", "examples/quickstart")
-    made.commit("Begin", {"team/model.yaml": manifest(0)})
-    return made
+    return platform(tmp_path_factory.mktemp("git") / "platform")
 
 
 @pytest.fixture(scope="module")
@@ -95,33 +69,6 @@ def test_the_example_applications_are_synced_within_a_minute(synced: dict[str, f
     assert max(synced.values()) <= SYNCED_SECONDS * PATIENCE, synced
 
 
-@asynccontextmanager
-async def operator(argocd: ArgoCD, kubeconfig: Path, url: str, folder: Path) -> AsyncIterator[None]:
-    """As the chart's ServiceAccount: with its rights, and under the chart's admission policies."""
-    token = argocd.kubectl("-n", SYSTEM, "create", "token", OPERATOR, "--duration=3h").strip()
-    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    config["users"][0]["user"] = {"token": token}
-    own = folder / "operator.kubeconfig"
-    own.write_text(yaml.safe_dump(config), encoding="utf-8")
-    environment = os.environ | {
-        "KUBECONFIG": str(own),
-        "POD_NAME": "operator",
-        "LEARNLOOP_WATCH_NAMESPACE": "team",
-        "LEARNLOOP_SYSTEM_NAMESPACE": SYSTEM,
-        "LEARNLOOP_PROMETHEUS_URL": url,
-        "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
-        "LEARNLOOP_PORT": "0",
-    }
-    with (folder / "operator.log").open("ab") as log:
-        command = (sys.executable, "-m", "learnloop_operator")
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
-
-
 async def committed(argocd: ArgoCD, repository: GitRepository, number: int) -> Seen:
     """Another model in Git; the status in which Argo CD has applied it."""
     sha = repository.commit(f"Serve model {number}", {"team/model.yaml": manifest(number)})
@@ -152,7 +99,7 @@ async def test_a_rollout_is_never_out_of_sync_and_a_take_back_is_synced_and_degr
     world = GitWorld(bare_api_server, provider, tmp_path, "service", "team")
     try:
         await world.create()
-        async with operator(argocd, bare_api_server, provider.url, tmp_path):
+        async with operator(argocd.kubectl, bare_api_server, provider.url, tmp_path):
             await world.serves(0)
             world.traffic.quality[revision(1)] = 1.0
             begun = await committed(argocd, repository, 1)
@@ -165,7 +112,7 @@ async def test_a_rollout_is_never_out_of_sync_and_a_take_back_is_synced_and_degr
 
             world.traffic.quality[revision(2)] = 0.0
             begun = await committed(argocd, repository, 2)
-            await world.until("a take-back", lambda status: _true(status, "RolledBack"))
+            await world.until("a take-back", lambda status: holds(status, "RolledBack"))
             taken_back = time.monotonic()
             degraded = await asyncio.to_thread(_degraded_since, argocd, begun.at)
             seconds = max(0.0, degraded.at - taken_back)
@@ -187,8 +134,3 @@ def _healthy_since(argocd: ArgoCD, moment: float) -> Seen:
 
 def _degraded_since(argocd: ArgoCD, moment: float) -> Seen:
     return argocd.until("team", "degraded", lambda it: it.at >= moment and it.health == "Degraded", 60.0)
-
-
-def _true(status: dict[str, Any], condition: str) -> bool:
-    found = status.get("conditions", ())
-    return any(item["type"] == condition and item["status"] == "True" for item in found)
