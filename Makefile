@@ -40,6 +40,7 @@ dashboards: $(VENV)/.ready ## write the dashboards of the chart
 	$(PYTHON) hack/dashboards write
 
 unit: ## the unit tests: no cluster, no server, two minutes
+	@command -v python3 >/dev/null || hack/apt install python3 python3-venv
 	hack/unit
 
 rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minutes

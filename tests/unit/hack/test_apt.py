@@ -28,7 +28,7 @@ def machine(tmp_path: Path) -> Fakes:
     return fakes
 
 
-def started(machine: Fakes, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def started(machine: Fakes, *arguments: str, program: Path = APT, **environment: str) -> subprocess.Popen[str]:
     home = machine.folder.parent
     told = machine.environment(
         FAKE=str(home),
@@ -39,7 +39,7 @@ def started(machine: Fakes, *arguments: str, **environment: str) -> subprocess.P
         **environment,
     )
     return subprocess.Popen(
-        [APT, *arguments], env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=home
+        [program, *arguments], env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=home
     )
 
 
@@ -80,7 +80,7 @@ def test_the_wait_for_another_program_has_an_end(machine: Fakes) -> None:
     (machine.folder.parent / "busy").mkdir()
     status, output = finished(started(machine, "install", "buildah", LEARNLOOP_APT_PATIENCE_SECONDS="1"))
     assert status != 0
-    assert output.splitlines()[-1] == "apt: another program has held apt's lock for 1 s"
+    assert output.splitlines()[-1] == "hack/apt: another program has held apt's lock for 1 s"
 
 
 def test_another_failure_than_a_lock_is_not_tried_again(machine: Fakes) -> None:
@@ -140,3 +140,23 @@ def test_nothing_is_removed_where_nothing_was_installed(machine: Fakes) -> None:
     status, _ = finished(started(machine, "remove"))
     assert status == 0
     assert not changes(machine)
+
+
+@pytest.mark.parametrize(
+    ("environment", "busy", "reason"),
+    [
+        ({"FAKE_FAILS": "nonsuch"}, False, "hack/apt: E: Unable to locate package nonsuch"),
+        ({"LEARNLOOP_APT_PATIENCE_SECONDS": "0"}, True, "hack/apt: another program has held apt's lock for 0 s"),
+    ],
+)
+def test_the_reason_is_seen_by_who_throws_the_rest_of_the_output_away(
+    machine: Fakes, environment: dict[str, str], busy: bool, reason: str
+) -> None:
+    if busy:
+        (machine.folder.parent / "busy").mkdir()
+    quiet = machine.folder.parent / "quiet"
+    quiet.write_text(f'#!/bin/bash\nexec {APT} "$@" >/dev/null\n')
+    quiet.chmod(0o755)
+    status, output = finished(started(machine, "install", "nonsuch", program=quiet, **environment))
+    assert status != 0
+    assert output.splitlines()[-1:] == [reason]
