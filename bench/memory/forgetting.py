@@ -25,7 +25,7 @@ from bench.arguments import numbers
 from bench.memory import load
 from bench.memory.data import word
 from bench.memory.filling import say
-from learnloop_dataplane.lifecycle.forgetting import Floats, Worth, surplus, value
+from learnloop_dataplane.lifecycle.forgetting import Floats, MemoryWorths, surplus, value
 from testing.servers.data_plane_process import Product, postgres
 
 API = "/api/v1/memory/"
@@ -83,7 +83,7 @@ def pure(seed: int = 13, runs: int = 20) -> dict[str, float]:
     rng, found = np.random.default_rng(seed), []
     for _ in range(runs):
         needs = Needs.draw(rng)
-        held = Worth(
+        held = MemoryWorths(
             importance=needs.importance,
             used=needs.used.astype(float),
             helped=needs.helped.astype(float),

@@ -18,7 +18,7 @@ from bench.arguments import numbers
 from bench.memory import quality
 from bench.memory.filling import say
 from learnloop_dataplane.ranking.exploration import explore
-from learnloop_dataplane.ranking.learned_ranker import Ranker, Shown, learn_from_reward
+from learnloop_dataplane.ranking.learned_ranker import LoggedRecall, Ranker, learn_from_reward
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 from testing.servers.data_plane_process import Product, postgres
 
@@ -97,7 +97,7 @@ def _is_ever_used(rng: np.random.Generator, drift: Callable[[float], float]) -> 
         z = z[np.argsort(-(z @ static))]
         order, chances = explore(z, 10, ranker, random)
         reward = drift(episode / LENGTH) + 0.2 * rng.normal()
-        ranker, _ = learn_from_reward(ranker, [Shown(z[order], 10, np.array(chances))], reward)
+        ranker, _ = learn_from_reward(ranker, [LoggedRecall(z[order], 10, np.array(chances))], reward)
         if ranker.active:
             return True
     return False

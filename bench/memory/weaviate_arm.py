@@ -33,7 +33,7 @@ from learnloop_dataplane.ranking.memory_types import ALL_TYPES
 from learnloop_dataplane.vectors.pgvector import PgVectors, index_name
 from learnloop_dataplane.vectors.vector_store import VectorStore
 from learnloop_dataplane.vectors.weaviate import PAUSE_SECONDS, WeaviateVectors
-from learnloop_dataplane.vectors.weaviate_tenants import Address, Tenants
+from learnloop_dataplane.vectors.weaviate_tenants import Address, WeaviateTenants
 from testing.servers.data_plane_process import Product, postgres
 from testing.servers.weaviate_server import KEY, Weaviate, own_weaviate
 
@@ -92,7 +92,7 @@ async def beside(product: Product, dsn: str, agents: Sequence[Agent], ids: dict[
         embedder, db = HashingEmbedder(), Database(dsn)
         db.start()
         await db.ready.wait()
-        tenants = Tenants(_address(server), KEY)
+        tenants = WeaviateTenants(_address(server), KEY)
         pgvector, weaviate = PgVectors(db, embedder, dsn, build_mib=512), WeaviateVectors(db, embedder, tenants)
         for name, store, held in (("pgvector", pgvector, agents[-1:]), ("weaviate", weaviate, agents)):
             say(f"{name}: taking in {sum(len(agent.texts) for agent in held)} vectors …")

@@ -40,7 +40,7 @@ _BARE_WORD = r"(?!\\{0,7}[\"'`“„])"  # without quotes around it
 _CREDENTIAL = r"[\w.~+/=-]"
 
 
-class Rule(NamedTuple):
+class RedactionRule(NamedTuple):
     """One shape.
 
     Attributes:
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
 # What has a part in front of it is no key but the end of another word.
 _BARE = r"(?<![A-Za-z0-9])"
 _NO_WORD = r"(?=[\w-]{0,255}[\dA-Z])"
-_NAMED = Rule(
+_NAMED = RedactionRule(
     "SECRET",
     "",
     ("pass", "pwd", "key", "secret", "token", "credential"),
@@ -102,31 +102,31 @@ _EMAIL = (
 )
 RULES = (
     _NAMED,  # first, or what a quoted secret has besides a token would stay
-    Rule("SECRET", "", ("eyj",), re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", re.ASCII)),
-    Rule("SECRET", "", ("authorization",), _HEADER),
-    Rule("SECRET", "", ("bearer", "basic"), _SCHEME),
-    Rule("SECRET", "", ("akia", "asia"), re.compile(rf"{_BARE}(?:AKIA|ASIA)[0-9A-Z]{{16}}", re.ASCII)),
-    Rule("SECRET", "", ("aiza",), re.compile(rf"{_BARE}AIza[\w-]{{30,}}", re.ASCII)),
-    Rule("SECRET", ".", ("sg.", "ya29.", "hvs."), re.compile(_POINTS, re.ASCII)),
-    Rule(
+    RedactionRule("SECRET", "", ("eyj",), re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", re.ASCII)),
+    RedactionRule("SECRET", "", ("authorization",), _HEADER),
+    RedactionRule("SECRET", "", ("bearer", "basic"), _SCHEME),
+    RedactionRule("SECRET", "", ("akia", "asia"), re.compile(rf"{_BARE}(?:AKIA|ASIA)[0-9A-Z]{{16}}", re.ASCII)),
+    RedactionRule("SECRET", "", ("aiza",), re.compile(rf"{_BARE}AIza[\w-]{{30,}}", re.ASCII)),
+    RedactionRule("SECRET", ".", ("sg.", "ya29.", "hvs."), re.compile(_POINTS, re.ASCII)),
+    RedactionRule(
         "SECRET",
         "_",
         ("k_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat_", "hf_", "npm_", "_v1_", "shpat_", "whsec_"),
         re.compile(_LOW_LINES, re.ASCII),
     ),
-    Rule(
+    RedactionRule(
         "SECRET",
         "-",
         ("sk-", "pk-", "rk-", "gl", "xox", "xapp-", "pypi-", "gocspx-", "nvapi-", "xai-"),
         re.compile(_HYPHENS, re.ASCII),
     ),
-    Rule("SECRET", "@", ("://",), re.compile(_URL)),
-    Rule("EMAIL", "", ("@", "%40"), re.compile(_EMAIL)),
+    RedactionRule("SECRET", "@", ("://",), re.compile(_URL)),
+    RedactionRule("EMAIL", "", ("@", "%40"), re.compile(_EMAIL)),
 )
 _BY_GATE = [(gate, list(rules)) for gate, rules in groupby(RULES, lambda rule: rule.gate)]
 
 
-def rules_for(text: str) -> list[Rule]:
+def rules_for(text: str) -> list[RedactionRule]:
     """Those that may match, in their order. Finding a part is ten times faster than trying a pattern everywhere.
 
     Case-folded, for outside of ASCII more than lower case differs only in case.

@@ -62,7 +62,7 @@ class Invalid(ApiError):
         super().__init__(422, message, field=field, value=value)
 
 
-class Refused(ApiError):
+class ApiServerRefused(ApiError):
     """What the API server does not do, with its own words; 4xx only."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_api.wire.language import LanguageTurn, Sampling, Usage
+from learnloop_api.wire.language import LanguageTurn, TokenSampling, Usage
 from learnloop_gateway.arriving_answer import DrawnAnswer, Shown
 from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.metrics import LanguageMetrics
@@ -44,7 +44,7 @@ class Turn:
     session: Session
     request: Request
     prompt: list[int]
-    sampling: Sampling
+    sampling: TokenSampling
     row: Row | None
     length: int
     reason: str
@@ -174,9 +174,9 @@ class Answering:
         sampling = self._sampling(request, room)
         return Turn(session, request, prompt, sampling, row, len(row.ids) if row else 0, reason, new, offered)
 
-    def _sampling(self, request: Request, room: int) -> Sampling:
+    def _sampling(self, request: Request, room: int) -> TokenSampling:
         own = self._own_sampling
-        return Sampling(
+        return TokenSampling(
             temperature=own.temperature if request.temperature is None else request.temperature,
             top_p=own.top_p if request.top_p is None else request.top_p,
             top_k=own.top_k if request.top_k is None else request.top_k,

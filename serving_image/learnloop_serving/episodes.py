@@ -25,14 +25,14 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.arms.canary_reachability import Reach
-from learnloop_serving.arms.decision_limits import DecisionLimits
+from learnloop_serving.arms.decision_limits import DecisionBuckets
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds, Opening
 from learnloop_serving.inference_protocol.stable_stand_in import StandIn
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal, invalid, ordered
-from learnloop_serving.shadow_mode.mirror import Mirror
+from learnloop_serving.shadow_mode.mirror import MirrorQueue
 from learnloop_serving.shadow_mode.shadow_arm import Shadow
 
 REMEMBERED = 65_536
@@ -81,13 +81,13 @@ class Episodes:
         self._routing = routing
         self._metrics = metrics
         self.ids = EpisodeIds(model_deployment, seal)
-        self.mirror = Mirror(revision, routing, metrics.shadow, seal)
+        self.mirror = MirrorQueue(revision, routing, metrics.shadow, seal)
         self.shadow = Shadow(revision, routing, metrics.shadow, seal)
         self.reach = Reach(routing)
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
         self._random = random.Random()
-        self._limits = DecisionLimits(revision, routing)
+        self._limits = DecisionBuckets(revision, routing)
         self._throttled = Remembered()
         self._ended = Remembered()
         self._failed = Remembered()

@@ -23,10 +23,10 @@ from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.rollouts.anchor import AnchorFigure
-from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
-from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus
+from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates
 from learnloop_api.kinds.rollouts.override import MOST_OVERRIDES, OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
 from learnloop_api.kinds.rollouts.shadow import ShadowStatus
@@ -153,7 +153,7 @@ class DeploymentTemplate(Resource):
     routing: Routing = Field(default_factory=Routing)
     rollout: Rollout = Field(default_factory=Rollout)
     analysis: Analysis = Field(default_factory=Analysis)
-    gates: Gates | None = Field(
+    gates: ReleaseGates | None = Field(
         default=None,
         description=(
             "Suites, and a person's approval, that stand between a ready candidate and its first episode. "
@@ -322,7 +322,7 @@ class ModelDeploymentStatus(Status):
             "within a day."
         ),
     )
-    decisions: list[Decision] | None = Field(
+    decisions: list[AnsweredDecision] | None = Field(
         default=None,
         max_length=20,
         json_schema_extra={"listType": "atomic"},

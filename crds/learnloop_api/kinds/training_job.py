@@ -16,7 +16,7 @@ from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE, READS_LOG, SAMPLED
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
-from learnloop_api.kinds.training.evaluation import Evaluation, Gates
+from learnloop_api.kinds.training.evaluation import Evaluation, TrainingGates
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training.queue import Queue
 from learnloop_api.kinds.training.safety import Safety
@@ -211,7 +211,7 @@ class TrainingTemplate(AlgorithmBlocks):
     )
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)
-    gates: Gates = Field(default_factory=Gates)
+    gates: TrainingGates = Field(default_factory=TrainingGates)
     export: Export = Field(default_factory=Export)
     curriculum: Curriculum | None = Field(
         default=None, description="Begins at data.level and goes on to harder levels; left out, one level throughout."

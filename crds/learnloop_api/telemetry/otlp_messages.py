@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, St
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Attributes, Evaluation, Span
+from learnloop_api.telemetry.spans import Attributes, Span, SpanEvaluation
 
 SAMPLED = 1
 LONGEST = 1024
@@ -59,7 +59,7 @@ def _span(span: Span) -> Message:
     )
 
 
-def _event(span: Span, item: Evaluation) -> LogRecord:
+def _event(span: Span, item: SpanEvaluation) -> LogRecord:
     told: dict[str, str | int | float | bool] = {
         named.EVALUATION_NAME: item.name,
         named.EVALUATION_LABEL: named.PASS if item.passed else named.FAIL,

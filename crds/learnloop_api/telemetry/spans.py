@@ -7,7 +7,7 @@ from datetime import datetime
 
 from learnloop_api.telemetry.json_logs import trace_id
 
-__all__ = ["Evaluation", "Link", "Span", "span_id", "trace_id"]
+__all__ = ["Link", "Span", "SpanEvaluation", "span_id", "trace_id"]
 Attributes = Mapping[str, str | int | float | bool]
 
 
@@ -26,7 +26,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class SpanEvaluation:
     """A judgement about what a span stands for."""
 
     name: str
@@ -48,5 +48,5 @@ class Span:
     parent: str = ""
     attributes: Attributes = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: tuple[SpanEvaluation, ...] = ()
     failed: str = ""

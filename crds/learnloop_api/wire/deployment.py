@@ -6,7 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.rollouts.decision import Verb
 from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
-from learnloop_api.wire.gates import GateVerdict
+from learnloop_api.wire.gates import SuiteVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -60,7 +60,7 @@ class ModelDeployed(WireModel):
     verdict: Sentence = Field(
         default="", max_length=1024, description="the rollout's sentence about it, with its evidence"
     )
-    gates: list[GateVerdict] = Field(
+    gates: list[SuiteVerdict] = Field(
         default_factory=list, max_length=12, description="what stood between it and its first episode; empty: nothing"
     )
     approved_by: str | None = Field(default=None, max_length=1024, description="who let it begin; null: nobody asked")

@@ -114,7 +114,7 @@ class GateReports(WireModel):
     reports: list[StoredReport] = Field(default_factory=list, max_length=64)
 
 
-class GateVerdict(WireModel):
+class SuiteVerdict(WireModel):
     """What the operator found of one suite."""
 
     suite: Name
@@ -134,6 +134,6 @@ class JudgedGates(WireModel):
     revision: str = Field(min_length=8, max_length=64)
     started_at: Timestamp = Field(description="when its suites began: a candidate that is tried again begins anew")
     passed: bool
-    verdicts: list[GateVerdict] = Field(max_length=12)
+    verdicts: list[SuiteVerdict] = Field(max_length=12)
     approved_by: str | None = Field(default=None, max_length=1024)
     message: Sentence = Field(default="", max_length=1024)

@@ -22,7 +22,7 @@ TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_TOKENS)]
 
 
-class Sampling(WireModel):
+class TokenSampling(WireModel):
     """How the tokens were drawn. A cut distribution (topP below 1, topK above 0) is recorded and never learned from."""
 
     temperature: float = Field(default=1.0, ge=0, le=100, description="logits were divided by it; 0: the likeliest")
@@ -66,7 +66,7 @@ class LanguageTurn(WireModel):
     log_probs: list[Annotated[float, Field(ge=-1e9, le=1e-3)]] = Field(
         max_length=MAX_TOKENS, description="natural log of the probability each was drawn with, after the temperature"
     )
-    sampling: Sampling = Field(default_factory=Sampling)
+    sampling: TokenSampling = Field(default_factory=TokenSampling)
     finish_reason: Literal["stop", "length", "tool_calls", "error"] = "stop"
     policy_revision: str = Field(max_length=MAX_REVISION, description="revision of the policy that spoke")
     base_sha256: Sha256 | None = Field(default=None, description="digest of the base model")

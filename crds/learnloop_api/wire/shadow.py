@@ -12,7 +12,7 @@ from learnloop_api.wire.base import Identifier, LogProb, WireModel
 MAX_ITEMS = 64
 
 
-class Decision(WireModel):
+class ShadowDecision(WireModel):
     """One observation and what stable made of it."""
 
     episode_id: Identifier | None = Field(default=None, description="absent for requests that know no episodes")
@@ -37,5 +37,5 @@ class ShadowBatch(WireModel):
     """Decisions come before endings: an ending follows all decisions of its episode that were copied."""
 
     revision: str = Field(pattern=r"^[0-9a-f]{8}$", description="the arm these copies are for")
-    decisions: list[Decision] = Field(default_factory=list, max_length=MAX_ITEMS)
+    decisions: list[ShadowDecision] = Field(default_factory=list, max_length=MAX_ITEMS)
     endings: list[Ending] = Field(default_factory=list, max_length=MAX_ITEMS)

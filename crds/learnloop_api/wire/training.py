@@ -133,7 +133,7 @@ class Parity(WireModel):
     passed: bool
 
 
-class Export(WireModel):
+class ExportedFormat(WireModel):
     """The policy in a further format, as faithful as the artifact itself.
 
     Of a language model: peft-config is adapter_config.json, which goes beside the artifact as
@@ -256,7 +256,9 @@ class Manifest(WireModel):
         default=None, description="where spec.evaluation.whileTraining asked for it"
     )
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
-    exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
+    exports: list[ExportedFormat] = Field(
+        default_factory=list, max_length=8, description="further formats, where asked for"
+    )
     language: LanguageProof | None = Field(default=None, description="where a language model was trained")
     reward_model: RewardModelProof | None = Field(
         default=None, description="where a reward model was: returns are then 1 for each pair it orders as people did"

@@ -12,7 +12,7 @@ from learnloop_dataplane.api import openapi
 from learnloop_dataplane.api.http import error_responses
 from learnloop_dataplane.api.http.hot_routes import Direct
 from learnloop_dataplane.api.http.idempotency_keys import Idempotency
-from learnloop_dataplane.api.http.request_limits import Limits
+from learnloop_dataplane.api.http.request_limits import RequestLimits
 from learnloop_dataplane.api.routes import (
     agents,
     artifacts,
@@ -95,7 +95,7 @@ def create_app(config: Config) -> FastAPI:
     # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
     hot = [route for module in HOT for route in module.router.routes if isinstance(route, APIRoute)]
     hot = [route for route in hot if not route.dependant.dependencies]
-    app.middleware_stack = Limits(
+    app.middleware_stack = RequestLimits(
         Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,

@@ -7,7 +7,7 @@ from learnloop_dataplane.audit import chain_pages, standard_output
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Checkpoint
 from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
-from learnloop_dataplane.audit.verification import Report, newest_checkpoint, verify
+from learnloop_dataplane.audit.verification import VerificationReport, newest_checkpoint, verify
 
 
 class AuditParts:
@@ -43,7 +43,7 @@ class AuditParts:
         """The newest signature over the chain; None where nothing is signed."""
         return await newest_checkpoint(self._shared.plain_blobs, namespace)
 
-    async def verify(self, namespace: str) -> Report:
+    async def verify(self, namespace: str) -> VerificationReport:
         """Checks the whole chain, against this process's own key, where it has one, and those before it."""
         trusted = trusted_keys(self._shared.config, self.signer)
         return await verify(self._shared.db, self._shared.plain_blobs, namespace, trusted=trusted)

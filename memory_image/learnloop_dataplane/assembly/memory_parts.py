@@ -24,7 +24,7 @@ from learnloop_dataplane.memories.memory_writes import MemoryWrites
 from learnloop_dataplane.ranking.result_order import Ask, Recall
 from learnloop_dataplane.recall.cache_warming import warm
 from learnloop_dataplane.recall.cached_agents import Reader
-from learnloop_dataplane.recall.echo_gate import Shown
+from learnloop_dataplane.recall.echo_gate import RecentlyShown
 from learnloop_dataplane.recall.large_agents import SCANNED_UP_TO, BigAgents
 from learnloop_dataplane.recall.memory_groups import Groups
 from learnloop_dataplane.recall.recall import Recaller
@@ -64,7 +64,7 @@ class MemoryParts:
         self.large_agents = BigAgents(db, self.vectors, above=above, stored_above=stored_above)
         self.following = Following(self.large_agents, self.vectors, shared.metrics)
         self.recall_log = RecallLog(db)
-        self.shown = Shown()
+        self.shown = RecentlyShown()
         self.recalls = Recaller(
             db,
             analyzer,

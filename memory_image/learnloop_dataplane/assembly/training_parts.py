@@ -6,7 +6,7 @@ from learnloop_dataplane.notifications.approvals import Approvals
 from learnloop_dataplane.registry.artifact_retention import Keeping
 from learnloop_dataplane.registry.artifacts import Artifacts
 from learnloop_dataplane.registry.deployments import Deployments
-from learnloop_dataplane.registry.gate_reports import Gates
+from learnloop_dataplane.registry.gate_reports import GateRecords
 from learnloop_dataplane.registry.training_runs import Runs
 from learnloop_dataplane.studies.study_threads import StudyThreads
 
@@ -25,7 +25,7 @@ class TrainingParts:
         self.runs = Runs(db, blobs, shared.metrics, shared.events, shared.arrived, publish)
         self.studies = StudyThreads(db, config.dsn.get_secret_value())
         self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
-        self.gates = Gates(db, self.artifacts)
+        self.gates = GateRecords(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)
         self.approvals = Approvals(db, shared.notifications, shared.references)
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from learnloop_dataplane.audit.signing import Checkpoint
 from learnloop_dataplane.audit.trusted_keys import trusted_keys
-from learnloop_dataplane.audit.verification import Report, verify
+from learnloop_dataplane.audit.verification import VerificationReport, verify
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError
@@ -44,7 +44,9 @@ def main(arguments: list[str]) -> int:
     return 0 if all(report.ok for report in reports) else 1
 
 
-async def _verify(config: Config, namespace: str | None, trusted: list[bytes], kept: list[Checkpoint]) -> list[Report]:
+async def _verify(
+    config: Config, namespace: str | None, trusted: list[bytes], kept: list[Checkpoint]
+) -> list[VerificationReport]:
     db = Database(config.dsn.get_secret_value(), pool_size=2)
     db.start()
     try:

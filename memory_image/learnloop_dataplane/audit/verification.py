@@ -26,7 +26,7 @@ _PENDING = "SELECT count(*) FROM audit_pending WHERE namespace = $1"
 
 
 @dataclass(frozen=True)
-class Problem:
+class BadRecord:
     """The first bad record: where, what kind of bad, and a sentence."""
 
     seq: int
@@ -35,7 +35,7 @@ class Problem:
 
 
 @dataclass
-class Report:
+class VerificationReport:
     """What a check of one namespace found.
 
     Attributes:
@@ -51,7 +51,7 @@ class Report:
     signed_up_to: int = 0
     pending: int = 0
     head: str = ""
-    problem: Problem | None = None
+    problem: BadRecord | None = None
 
     @property
     def ok(self) -> bool:
@@ -78,17 +78,19 @@ class Chain:
     head: bytes = GENESIS
     vouched: int = field(default=0)
 
-    def check(self, links: Iterable[Sealed]) -> Problem | None:
+    def check(self, links: Iterable[Sealed]) -> BadRecord | None:
         """Takes the links that follow; the first problem, or None so far."""
         for link in links:
             seq = link.entry.seq
             if seq != self.seq + 1:
-                return Problem(self.seq + 1, "missing", f"record {self.seq + 1} is missing; the next there is is {seq}")
+                return BadRecord(
+                    self.seq + 1, "missing", f"record {self.seq + 1} is missing; the next there is is {seq}"
+                )
             if link.previous != self.head or digest(link.previous, link.entry) != link.hash:
                 return self._broken(link)
             signed = self.checkpoints.get(seq)
             if signed is not None and signed.hash != link.hash:
-                return Problem(
+                return BadRecord(
                     self.vouched + 1,
                     "rewritten",
                     f"records {self.vouched + 1} to {seq} fit one another but not the signature over record {seq}: at "
@@ -98,25 +100,25 @@ class Chain:
             self.vouched = seq if signed is not None else self.vouched
         return None
 
-    def end(self) -> Problem | None:
+    def end(self) -> BadRecord | None:
         """What is wrong with how the chain ends."""
         signed = max(self.checkpoints, default=0)
         if signed > self.seq:
             message = f"records {self.seq + 1} to {signed} are missing at the end: record {signed} was signed once"
-            return Problem(self.seq + 1, "truncated", message)
+            return BadRecord(self.seq + 1, "truncated", message)
         return None
 
-    def _broken(self, link: Sealed) -> Problem:
+    def _broken(self, link: Sealed) -> BadRecord:
         seq = link.entry.seq
         place = written_as(link, self.last)
         if place is not None and place != seq:
-            return Problem(seq, "reordered", f"record {seq} was written as record {place}: records changed places")
+            return BadRecord(seq, "reordered", f"record {seq} was written as record {place}: records changed places")
         if place == seq:
             # Whole in itself, so it is what stood before it that is no longer there.
-            return Problem(
+            return BadRecord(
                 seq, "rewritten", f"record {seq} does not follow record {seq - 1}: that one was written anew"
             )
-        return Problem(seq, "changed", f"record {seq} is not what was written: its hash is another one")
+        return BadRecord(seq, "changed", f"record {seq} is not what was written: its hash is another one")
 
 
 async def verify(
@@ -126,7 +128,7 @@ async def verify(
     *,
     trusted: Iterable[bytes] = (),
     kept: Iterable[Checkpoint] = (),
-) -> Report:
+) -> VerificationReport:
     """Reads one namespace's whole chain, a page at a time; 1,000,000 records take seconds.
 
     Args:
@@ -138,7 +140,7 @@ async def verify(
         Unavailable: nothing is known.
     """
     keys = set(trusted)
-    report = Report(namespace)
+    report = VerificationReport(namespace)
     signed, report.problem = await _checkpoints(db, blobs, namespace, keys, kept)
     async with db.tenant(namespace) as connection:
         last = await connection.fetchval(_LAST, namespace)
@@ -171,24 +173,24 @@ async def newest_checkpoint(blobs: BlobStore, namespace: str) -> Checkpoint | No
 
 async def _checkpoints(
     db: Database, blobs: BlobStore, namespace: str, keys: set[bytes], kept: Iterable[Checkpoint]
-) -> tuple[dict[int, Checkpoint], Problem | None]:
+) -> tuple[dict[int, Checkpoint], BadRecord | None]:
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_CHECKPOINTS, namespace)
     found = [_checkpoint(row) for row in rows] + list(kept)
     try:
         outside = await newest_checkpoint(blobs, namespace)
     except ValueError as error:
-        return {}, Problem(0, "checkpoint", f"the checkpoint beside the artifacts cannot be read: {error}")
+        return {}, BadRecord(0, "checkpoint", f"the checkpoint beside the artifacts cannot be read: {error}")
     if outside is not None:
         found.append(outside)
     good: dict[int, Checkpoint] = {}
     for item in sorted(found, key=lambda item: item.seq):
         if item.namespace != namespace or not item.holds() or (keys and item.public_key not in keys):
             message = f"the signature over record {item.seq} is not by a trusted key, or not over this"
-            return good, Problem(item.seq, "checkpoint", message)
+            return good, BadRecord(item.seq, "checkpoint", message)
         if item.seq in good and good[item.seq].hash != item.hash:
             message = f"two signatures over record {item.seq} vouch for different records"
-            return good, Problem(item.seq, "checkpoint", message)
+            return good, BadRecord(item.seq, "checkpoint", message)
         good[item.seq] = item
     return good, None
 

@@ -40,7 +40,7 @@ class Blob:
 
 
 @dataclass
-class Manifest:
+class BackupManifest:
     """What a backup consists of."""
 
     created_at: str
@@ -72,7 +72,7 @@ class Folder:
         self.part.mkdir(mode=0o700)
         return self.part
 
-    def finish(self, manifest: Manifest, signer: Signer | None) -> Path:
+    def finish(self, manifest: BackupManifest, signer: Signer | None) -> Path:
         """Gives the backup its name. Whole or not at all: the manifest is written last, the name after it."""
         for path in sorted(self.part.iterdir()):
             manifest.files[path.name] = {"sha256": digest(path), "bytes": path.stat().st_size}
@@ -112,14 +112,14 @@ class Folder:
         return len(old)
 
 
-def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[Manifest, bool]:
+def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[BackupManifest, bool]:
     """The manifest, and whether a trusted key has signed it. Every file is compared with its digest.
 
     Raises:
         BackupError: a file is missing or another one, the format is a newer one, or the signature does not hold.
     """
     try:
-        manifest = Manifest(**json.loads((backup / MANIFEST).read_bytes()))
+        manifest = BackupManifest(**json.loads((backup / MANIFEST).read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise BackupError(f"{backup / MANIFEST} cannot be read: {error}") from None
     if manifest.format != FORMAT:
@@ -136,7 +136,7 @@ def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[Manifest, boo
     return manifest, signed
 
 
-def _signed(backup: Path, manifest: Manifest, trusted: list[bytes]) -> bool:
+def _signed(backup: Path, manifest: BackupManifest, trusted: list[bytes]) -> bool:
     path = backup / SIGNATURE
     if not path.exists() or not trusted:
         return False

@@ -11,7 +11,7 @@ from pathlib import Path
 from learnloop_api.sealed_box import seal
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.backup import artifacts, erasures, streams
-from learnloop_dataplane.backup.folder import DUMP, KEYS, STREAMS, BackupError, Folder, Manifest, write_lines
+from learnloop_dataplane.backup.folder import DUMP, KEYS, STREAMS, BackupError, BackupManifest, Folder, write_lines
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
@@ -28,7 +28,7 @@ async def begin(db: Database, bus: Bus | None, blobs: BlobStore, folder: Folder,
         BackupError, Unavailable: it cannot be made now.
     """
     part = folder.begin()
-    begun = Manifest(created_at, HEAD)
+    begun = BackupManifest(created_at, HEAD)
     begun.streams = await streams.copy(bus, part) if bus else {}
     if bus is None:
         write_lines(part / STREAMS, [])
@@ -57,7 +57,7 @@ async def finish(
         Unavailable: database or store do not answer.
     """
     try:
-        manifest = Manifest(**json.loads((folder.part / BEGUN).read_bytes()))
+        manifest = BackupManifest(**json.loads((folder.part / BEGUN).read_bytes()))
     except (OSError, ValueError, TypeError):
         raise BackupError(f"{folder.part} was not begun: make the backup from its first step") from None
     if not (folder.part / DUMP).is_file():

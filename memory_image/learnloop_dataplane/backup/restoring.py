@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_dataplane.audit.verification import verify
 from learnloop_dataplane.backup import artifacts, erasures, streams
-from learnloop_dataplane.backup.folder import ARTIFACTS, BackupError, Folder, Manifest, read_blobs, read_manifest
+from learnloop_dataplane.backup.folder import ARTIFACTS, BackupError, BackupManifest, Folder, read_blobs, read_manifest
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
@@ -23,7 +23,7 @@ _TOMBSTONES = "SELECT (SELECT count(*) FROM erasures) + (SELECT count(*) FROM er
 _AT = "SELECT hash FROM audit_log WHERE namespace = $1 AND seq = $2"
 
 
-async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> Manifest:
+async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> BackupManifest:
     """Before anything is written: the backup is whole, and nothing here would be lost.
 
     Raises:
@@ -86,7 +86,7 @@ async def restore(
     }
 
 
-async def _compare(db: Database, manifest: Manifest) -> None:
+async def _compare(db: Database, manifest: BackupManifest) -> None:
     """A chain may have grown until the dump, and its record of that time is still the same."""
     for namespace, said in manifest.chains.items():
         async with db.tenant(namespace) as connection:

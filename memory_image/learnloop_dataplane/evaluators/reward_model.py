@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.evaluators.scorers import Refused
+from learnloop_dataplane.evaluators.scorers import NoScore
 
 
 class Preferred(EvaluatorType):
@@ -21,6 +21,6 @@ class Preferred(EvaluatorType):
         sha256 = spec.reward_model.sha256
         try:
             value = await tools.scorer(sha256, case.task, as_text(case.output))
-        except Refused as error:
+        except NoScore as error:
             return Score(None, str(error)[:500])
         return Score(value, f"reward model {sha256[:12]} gives {value:.3f}")

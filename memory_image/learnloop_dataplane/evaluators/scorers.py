@@ -43,7 +43,7 @@ Fetch = Callable[[str, str, int], Awaitable[File]]
 Key = tuple[str, str]
 
 
-class Refused(Exception):
+class NoScore(Exception):
     """There is no score of this answer, ever; one sentence says why: the file is no reward model, or cannot do it."""
 
 
@@ -69,14 +69,14 @@ class Scorers:
         self._taken: dict[Key, int] = {}
         self._busy: set[Key] = set()
         self._freed = asyncio.Event()
-        self._known: OrderedDict[Key, tuple[float, Refused | NoScoreYet]] = OrderedDict()
+        self._known: OrderedDict[Key, tuple[float, NoScore | NoScoreYet]] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def score(self, namespace: str, sha256: str, question: str, answer: str) -> float:
         """What the model with this digest makes of an answer, 0 to 1. One answer of a namespace at a time.
 
         Raises:
-            Refused: the model cannot be used, or not for this answer.
+            NoScore: the model cannot be used, or not for this answer.
             Unavailable: the model gives no score now; ask again later.
         """
         key = (namespace, sha256)
@@ -95,7 +95,7 @@ class Scorers:
                 self._idle(key)
         value = found.get("score")
         if not isinstance(value, float):
-            raise Refused(str(found.get("refused", "the reward model gave no score")))
+            raise NoScore(str(found.get("refused", "the reward model gave no score")))
         return min(1.0, max(0.0, value))
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Scorers:
         except ApiError as error:
             # Too large it stays; one that is missing may be uploaded yet.
             if error.status == 413:
-                raise self._remembered(key, Refused(f"{name}: {error.message}")) from None
+                raise self._remembered(key, NoScore(f"{name}: {error.message}")) from None
             if error.status == 404:
                 raise self._remembered(key, NoScoreYet(f"{name}: {error.message}")) from None
             raise
@@ -127,7 +127,7 @@ class Scorers:
             raise NoScoreYet(f"{name}: no process can be started ({error.strerror})") from None
         if not ready.get("ready"):
             await scorer.end()
-            raise self._remembered(key, Refused(f"{name} cannot be used: {ready.get('refused', 'it says nothing')}"))
+            raise self._remembered(key, NoScore(f"{name} cannot be used: {ready.get('refused', 'it says nothing')}"))
         return scorer
 
     async def _place(self, key: Key, need: int, name: str) -> None:
@@ -180,7 +180,7 @@ class Scorers:
         self._alive.pop(key, None)
         self._taken.pop(key, None)
 
-    def _remembered(self, key: Key, why: Refused | NoScoreYet) -> Refused | NoScoreYet:
+    def _remembered(self, key: Key, why: NoScore | NoScoreYet) -> NoScore | NoScoreYet:
         self._known[key] = (time.monotonic(), why)
         self._known.move_to_end(key)
         if len(self._known) > MOST_REMEMBERED:

@@ -42,7 +42,7 @@ class Selection:
 
 
 @dataclass
-class Report:
+class ReplayReport:
     """What was found and done. A letter that was cut cannot be replayed; it stays."""
 
     matched: int = 0
@@ -51,7 +51,9 @@ class Report:
     codes: Counter[str] = field(default_factory=Counter)
 
 
-async def replay(bus: Bus, selection: Selection, *, dry_run: bool, show: Callable[[dict[str, Any]], None]) -> Report:
+async def replay(
+    bus: Bus, selection: Selection, *, dry_run: bool, show: Callable[[dict[str, Any]], None]
+) -> ReplayReport:
     """Publishes every matching letter that lies there now and deletes it once its stream has it again.
 
     Killed in between, the letter is still there; replayed again within two hours, the stream takes it for the
@@ -63,7 +65,7 @@ async def replay(bus: Bus, selection: Selection, *, dry_run: bool, show: Callabl
     Raises:
         Unavailable: what was not replayed is still there.
     """
-    report = Report()
+    report = ReplayReport()
     last = (await bus.js.stream_info(DEAD_LETTERS)).state.last_seq
     config = ConsumerConfig(
         deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=IDLE_SECONDS
@@ -85,7 +87,9 @@ async def replay(bus: Bus, selection: Selection, *, dry_run: bool, show: Callabl
         await reader.unsubscribe()
 
 
-async def _one(bus: Bus, letter: Msg, report: Report, dry_run: bool, show: Callable[[dict[str, Any]], None]) -> None:
+async def _one(
+    bus: Bus, letter: Msg, report: ReplayReport, dry_run: bool, show: Callable[[dict[str, Any]], None]
+) -> None:
     headers, sequence = letter.headers or {}, letter.metadata.sequence.stream
     report.matched += 1
     report.codes[headers.get(dead_letters.CODE, "")] += 1

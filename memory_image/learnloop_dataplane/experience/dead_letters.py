@@ -25,7 +25,7 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.delivery_heartbeat import keep
 from learnloop_dataplane.nats.pull_consumer import MAX_DELIVER
-from learnloop_dataplane.nats.subjects import UNKNOWN, Refused, valid_namespace
+from learnloop_dataplane.nats.subjects import UNKNOWN, RefusedMessage, valid_namespace
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY, Users
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -66,13 +66,13 @@ class DeadLetters:
         """Refuses the last delivery unread.
 
         Raises:
-            Refused: each delivery before this one ended with its reader; this one must not.
+            RefusedMessage: each delivery before this one ended with its reader; this one must not.
         """
         if message.metadata.num_delivered >= MAX_DELIVER:
             reason = f"delivered {message.metadata.num_delivered} times, and no reader lived to acknowledge it"
-            raise Refused(_namespace(message.subject), "poison", reason)
+            raise RefusedMessage(_namespace(message.subject), "poison", reason)
 
-    async def put(self, message: Msg, refusal: Refused) -> None:
+    async def put(self, message: Msg, refusal: RefusedMessage) -> None:
         """Returns when the stream has the letter and the message is settled; until then the message stays in hand.
 
         The same delivery twice gives one letter: its id is the message's place in its stream. There is no letter of

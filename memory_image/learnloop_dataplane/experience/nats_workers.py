@@ -24,7 +24,7 @@ from learnloop_dataplane.nats.pull_consumer import Handler, consumer_config, pul
 from learnloop_dataplane.nats.relay import Relay
 from learnloop_dataplane.nats.stream_capacity import ROOM_SECONDS, Room
 from learnloop_dataplane.nats.streams import TRAINING, TRAJECTORIES
-from learnloop_dataplane.nats.tenants import Tenants
+from learnloop_dataplane.nats.tenants import TenantConnection
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 
@@ -48,7 +48,7 @@ class NatsSide:
         issuers = [Issuer(seed_from(key)) for key in KeyLines.parse(keys.get_secret_value()).values] if keys else []
         callout = AuthCallout(auth, issuers) if issuers else None
         relay, consumers = Relay(metrics, rate), TenantConsumers(metrics)
-        self.bus = Bus(config, Tenants(config, callout, relay, consumers) if callout else None)
+        self.bus = Bus(config, TenantConnection(config, callout, relay, consumers) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})
         self._config = config
         self._db = db

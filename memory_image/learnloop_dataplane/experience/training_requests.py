@@ -14,7 +14,7 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.nats.delivery_heartbeat import keep
 from learnloop_dataplane.nats.message_errors import invalid
-from learnloop_dataplane.nats.subjects import Refused, split_subject
+from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.strict_json import StrictReader
 
@@ -58,7 +58,7 @@ class RequestConsumer:
                 request: TrainingRequest = _READER.read(message.data)
             except ValidationError as error:
                 raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error, message.data) from None
-        except Refused as refusal:
+        except RefusedMessage as refusal:
             await self._dead_letters.put(message, refusal)
             return
         async with self._db.tenant(namespace) as connection:

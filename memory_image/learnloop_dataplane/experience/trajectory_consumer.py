@@ -16,12 +16,12 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.experience.trajectory_intake import safe_version
-from learnloop_dataplane.experience.trajectory_store import Stored, prepare, store
+from learnloop_dataplane.experience.trajectory_store import StoredTrajectories, prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.delivery_heartbeat import keep, kept
 from learnloop_dataplane.nats.message_errors import invalid
-from learnloop_dataplane.nats.subjects import Refused, split_subject
+from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.strict_json import StrictReader
@@ -64,12 +64,12 @@ class TrajectoryConsumer:
     async def handle(self, messages: Sequence[Msg]) -> None:
         """Stores a batch, one transaction for each namespace in it. Returns when every message is settled."""
         groups: dict[str, list[tuple[Msg, Trajectory]]] = defaultdict(list)
-        refused: list[tuple[Msg, Refused]] = []
+        refused: list[tuple[Msg, RefusedMessage]] = []
         for message in messages:
             try:
                 self._dead_letters.check(message)
                 namespace, trajectory = read(message.subject, message.data)
-            except Refused as refusal:
+            except RefusedMessage as refusal:
                 refused.append((message, refusal))
             else:
                 groups[namespace].append((message, trajectory))
@@ -85,7 +85,7 @@ class TrajectoryConsumer:
                 await self._store_each((namespace, [item]) for item in group)
             elif isinstance(error, REFUSED_VALUES):
                 reason = f"PostgreSQL refuses it: {error}"
-                await self._dead_letters.put(group[0][0], Refused(namespace, "storage", reason))
+                await self._dead_letters.put(group[0][0], RefusedMessage(namespace, "storage", reason))
             else:
                 raise
             return
@@ -126,7 +126,11 @@ class TrajectoryConsumer:
                 async with kept(messages, self._patience):
                     shielded = await self._users.shield(namespace, dict(enumerate(item for _, item in group)))
                     rows = [prepare(item) for item in shielded.values() if item is not None]
-                    stored = await store(self._db, namespace, rows, self._cipher) if rows else Stored(set(), set())
+                    stored = (
+                        await store(self._db, namespace, rows, self._cipher)
+                        if rows
+                        else StoredTrajectories(set(), set())
+                    )
                     return stored.new, [
                         messages[index]
                         for index, item in shielded.items()
@@ -148,7 +152,7 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
     """Namespace and body of one message.
 
     Raises:
-        Refused: with the reason; such a message can never be stored.
+        RefusedMessage: with the reason; such a message can never be stored.
     """
     namespace, agent = split_subject(subject, names.SUBJECT_TRAJECTORY)
     try:
@@ -157,5 +161,7 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
         raise invalid(namespace, names.SUBJECT_TRAJECTORY, error, data) from None
     if trajectory.agent != agent:
         told = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
-        raise Refused(namespace, "agent", f"{told}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>")
+        raise RefusedMessage(
+            namespace, "agent", f"{told}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>"
+        )
     return namespace, trajectory

@@ -112,14 +112,14 @@ def _result(trajectory: Trajectory) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTrajectories:
     """Ids that were new, and ids that may not be stored: erased, or of someone who opted out."""
 
     new: set[str]
     refused: set[str]
 
 
-async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepCipher = PLAIN) -> Stored:
+async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepCipher = PLAIN) -> StoredTrajectories:
     """Stores the rows in one transaction, their steps as `cipher` makes them.
 
     Raises:
@@ -133,7 +133,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
         unwanted = await refused(connection, namespace, ordered)
         ordered = [row for row in ordered if row.trajectory_id not in unwanted]
         if not ordered:
-            return Stored(set(), unwanted)
+            return StoredTrajectories(set(), unwanted)
         agents = sorted({row.agent for row in ordered})
         await connection.execute(_SEE_AGENTS, namespace, agents)
         counted = {r["name"]: r["first_episodes"] for r in await connection.fetch(_READ_AGENTS, namespace, agents)}
@@ -151,7 +151,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
                 await connection.execute(_INSERT_RESULTS, namespace, *columns)
             await note_explored(connection, namespace, [(row.agent, row.trajectory_id, row.explored) for row in fresh])
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
-    return Stored(set(new), unwanted)
+    return StoredTrajectories(set(new), unwanted)
 
 
 def _totals(rows: Sequence[Row], counted: dict[str, int]) -> tuple[list[str], list[int], list[int], list[float]]:

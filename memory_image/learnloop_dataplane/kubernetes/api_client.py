@@ -10,7 +10,7 @@ import httpx
 
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import Refused, Unavailable
+from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -46,7 +46,7 @@ class KubeApi:
         """The answer's JSON, or its text.
 
         Raises:
-            Refused: the API server says no, and why.
+            ApiServerRefused: the API server says no, and why.
             Unavailable: it does not answer, or not now.
         """
         try:
@@ -60,7 +60,7 @@ class KubeApi:
         if answer.status_code == 429 or answer.status_code >= 500:
             raise Unavailable("the API server", retry_after=5)
         if answer.status_code >= 300:
-            raise Refused(answer.status_code, _message(answer), field=None)
+            raise ApiServerRefused(answer.status_code, _message(answer), field=None)
         if len(answer.content) > MAX_ANSWER_BYTES:
             raise Unavailable("the API server")
         return answer.text if text else answer.json()
@@ -72,7 +72,7 @@ class KubeApi:
 
         Raises:
             Unavailable: it does not answer.
-            Refused: the data plane itself may not ask.
+            ApiServerRefused: the data plane itself may not ask.
         """
         attributes = {
             "namespace": caller.namespace,

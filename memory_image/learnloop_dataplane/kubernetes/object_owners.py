@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from learnloop_dataplane.errors import Refused
+from learnloop_dataplane.errors import ApiServerRefused
 from learnloop_dataplane.kubernetes.api_client import KubeApi
 
 Object = dict[str, Any]
@@ -13,14 +13,14 @@ async def find(kube: KubeApi, version: str, resource: str, namespace: str, name:
     """An object, or None where there is none of this name.
 
     Raises:
-        Refused: the API server says no.
+        ApiServerRefused: the API server says no.
         Unavailable: it does not answer.
     """
     root = "/api/v1" if version == "v1" else f"/apis/{version}"
     path = f"{root}/namespaces/{quote(namespace, safe='')}/{resource}/{quote(name, safe='')}"
     try:
         found: Object = await kube.request("GET", path)
-    except Refused as refusal:
+    except ApiServerRefused as refusal:
         if refusal.status == 404:
             return None
         raise

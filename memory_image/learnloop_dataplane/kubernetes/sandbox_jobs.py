@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from learnloop_dataplane.errors import Refused, Unavailable
+from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.sandbox.cases import RunCase
 from learnloop_dataplane.sandbox.job_manifest import START_SECONDS, manifest
@@ -47,14 +47,14 @@ class JobSandbox:
         async with self._places:
             try:
                 await self._kube.request("POST", self._path("apis/batch/v1", "jobs"), body=body)
-            except Refused as refusal:
+            except ApiServerRefused as refusal:
                 raise Unavailable(f"the sandbox {self._namespace} ({refusal.message[:200]})", retry_after=30) from None
             try:
                 async with asyncio.timeout(case.seconds + START_SECONDS):
                     return await self._ended(name)
             except TimeoutError:
                 raise Unavailable(f"the sandbox {self._namespace} (no end in time)", retry_after=30) from None
-            except Refused as refusal:
+            except ApiServerRefused as refusal:
                 raise Unavailable(f"the sandbox {self._namespace} ({refusal.message[:200]})", retry_after=30) from None
             finally:
                 await asyncio.shield(self._delete(name))
@@ -71,7 +71,7 @@ class JobSandbox:
 
     async def _delete(self, name: str) -> None:
         """What stays is deleted by its time to live."""
-        with contextlib.suppress(Refused, Unavailable):
+        with contextlib.suppress(ApiServerRefused, Unavailable):
             path = f"{self._path('apis/batch/v1', 'jobs')}/{name}"
             await self._kube.request("DELETE", path, body={"propagationPolicy": "Background"})
 

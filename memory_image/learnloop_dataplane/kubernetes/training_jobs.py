@@ -9,7 +9,7 @@ import orjson
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.audit.journal import note
-from learnloop_dataplane.errors import ApiError, Refused
+from learnloop_dataplane.errors import ApiError, ApiServerRefused
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 
@@ -57,7 +57,7 @@ class TrainingJobs:
         }
         try:
             return await kube.request("POST", _path(caller.namespace), body=job), False
-        except Refused as refusal:
+        except ApiServerRefused as refusal:
             if refusal.status != 409:
                 raise _explained(refusal) from None
         existing = await self._get(kube, caller.namespace, chosen)
@@ -101,7 +101,7 @@ class TrainingJobs:
         query = {"limit": str(limit), **({"continue": after} if after else {})}
         try:
             answer = await kube.request("GET", _path(caller.namespace), query=query)
-        except Refused as refusal:
+        except ApiServerRefused as refusal:
             raise _explained(refusal) from None
         return answer["items"], answer["metadata"].get("continue") or None
 
@@ -125,7 +125,7 @@ class TrainingJobs:
     async def _get(self, kube: "KubeApi", namespace: str, name: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = await kube.request("GET", _path(namespace, name))
-        except Refused as refusal:
+        except ApiServerRefused as refusal:
             raise _explained(refusal, name) from None
         return found
 
@@ -135,7 +135,7 @@ class TrainingJobs:
             changed: dict[str, Any] = await kube.request(
                 "PATCH", _path(namespace, name), body=patch, content_type=MERGE
             )
-        except Refused as refusal:
+        except ApiServerRefused as refusal:
             raise _explained(refusal, name) from None
         return changed
 
@@ -171,7 +171,7 @@ def _path(namespace: str, name: str = "") -> str:
     return f"{root}/{quote(name, safe='')}" if name else root
 
 
-def _explained(refusal: Refused, name: str | None = None) -> ApiError:
+def _explained(refusal: ApiServerRefused, name: str | None = None) -> ApiError:
     """The API server's refusal as one of this API: what is wrong with an object is 422 whoever says so."""
     if refusal.status == 404 and name is not None:
         return ApiError(404, "no TrainingJob has this name in this namespace", field="job", value=name)

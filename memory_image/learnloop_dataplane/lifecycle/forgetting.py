@@ -46,7 +46,7 @@ _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace
 
 
 @dataclass(frozen=True)
-class Worth:
+class MemoryWorths:
     """What is known of n memories, as columns float64 [n]; `pinned` is 1 or 0."""
 
     importance: Floats
@@ -58,7 +58,7 @@ class Worth:
     pinned: NDArray[np.bool_] | Floats
 
 
-def value(worth: Worth) -> Floats:
+def value(worth: MemoryWorths) -> Floats:
     """value × freshness of each memory, float64 [n], pinned ones infinite.
 
     Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the
@@ -114,7 +114,7 @@ class _Surplus:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgottenMemories:
     """What went, or would go: how many of how many, and the first fifty with their value and text."""
 
     agent_id: str
@@ -125,7 +125,9 @@ class Forgotten:
     examples: list[dict[str, Any]]
 
 
-async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False) -> Forgotten:
+async def forget(
+    db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False
+) -> ForgottenMemories:
     """Brings one agent's memory down to its budget, batch by batch.
 
     Raises:
@@ -143,7 +145,7 @@ async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget,
         forgotten, start, so_far = forgotten + gone, start + BATCH, so_far + gone
         await _rest(min(REST * (time.monotonic() - began), LONGEST_REST_SECONDS))
     gone = len(first.ids) if dry_run else forgotten
-    return Forgotten(agent, first.held, budget.memories, gone, dry_run, first.examples)
+    return ForgottenMemories(agent, first.held, budget.memories, gone, dry_run, first.examples)
 
 
 async def _rest(seconds: float) -> None:
@@ -179,7 +181,9 @@ async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID
     return len(gone)
 
 
-async def _held(connection: Any, namespace: str, agent: str) -> tuple[list[UUID], Floats, NDArray[np.intp], Worth]:
+async def _held(
+    connection: Any, namespace: str, agent: str
+) -> tuple[list[UUID], Floats, NDArray[np.intp], MemoryWorths]:
     """Ids, bytes, types and worth of an agent's memories; requests are answered between two pages of a large one."""
     ids: list[UUID] = []
     columns: list[Floats] = []
@@ -188,12 +192,12 @@ async def _held(connection: Any, namespace: str, agent: str) -> tuple[list[UUID]
         ids += [row["id"] for row in rows]
         columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
     sizes, kinds, *known = np.concatenate(columns, axis=1) if columns else np.zeros((9, 0))
-    worth = Worth(**{item.name: column for item, column in zip(fields(Worth), known, strict=True)})
+    worth = MemoryWorths(**{item.name: column for item, column in zip(fields(MemoryWorths), known, strict=True)})
     return ids, sizes, kinds.astype(np.intp), worth
 
 
 def _numbers(row: Any) -> tuple[float, ...]:
-    """Size, type, and the columns of `Worth` in their order."""
+    """Size, type, and the columns of `MemoryWorths` in their order."""
     kind = row["memory_type"]
     return (
         row["size"],

@@ -64,7 +64,9 @@ class MemoryRewrites:
         async with self._db.tenant(namespace) as connection:
             await pin(connection, namespace, identity, pinned)
 
-    async def forget(self, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool) -> forgetting.Forgotten:
+    async def forget(
+        self, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool
+    ) -> forgetting.ForgottenMemories:
         """Forgets the least valuable memories above the budget.
 
         Raises:

@@ -32,7 +32,7 @@ class ShownMemories(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMemory:
     """What became of one memory. `id` is None, and `stored` false, where its person opted out."""
 
     id: UUID | None
@@ -89,7 +89,7 @@ class MemoryWrites:
         """A batch is on its way: the indexer lets it pass."""
         self._indexing.bulk()
 
-    async def store(self, namespace: str, memory: NewMemory, user: str | None) -> Stored:
+    async def store(self, namespace: str, memory: NewMemory, user: str | None) -> StoredMemory:
         """Stores one memory; it is durable, and can be recalled, when this returns.
 
         Args:
@@ -101,16 +101,16 @@ class MemoryWrites:
         """
         await name_people(self._db, self._users, namespace, [(memory, user)])
         if source := (await self._echoes(namespace, [memory])).get(memory.id):
-            return Stored(source, duplicate=True, echo=True, stored=True)
+            return StoredMemory(source, duplicate=True, echo=True, stored=True)
         if user is None:
             done: tuple[UUID, bool] | None = await self._writer.store(namespace, memory)
         else:
             [done] = await store_many(self._db, self._users, namespace, [memory])
             self._indexing.stored(namespace)
         if done is None:
-            return Stored(None, duplicate=False, echo=False, stored=False)
+            return StoredMemory(None, duplicate=False, echo=False, stored=False)
         identity, duplicate = done
-        return Stored(identity, duplicate, echo=False, stored=True)
+        return StoredMemory(identity, duplicate, echo=False, stored=True)
 
     async def store_batch(
         self, namespace: str, memories: Sequence[NewMemory], users: Sequence[str | None]

@@ -17,7 +17,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.nats.connecting import TooOld, connected, refuse_old
 from learnloop_dataplane.nats.streams import MAX_MESSAGE, STREAMS, ensure_streams
-from learnloop_dataplane.nats.tenants import Tenants
+from learnloop_dataplane.nats.tenants import TenantConnection
 
 log = logging.getLogger(__name__)
 PUBLISH_TIMEOUT = 3.0
@@ -34,7 +34,7 @@ class Bus:
         tenants: their account, where the server has one; None: the server knows by itself who may publish what.
     """
 
-    def __init__(self, config: Config, tenants: Tenants | None = None) -> None:
+    def __init__(self, config: Config, tenants: TenantConnection | None = None) -> None:
         self._config = config
         self._tenants = tenants
         self._client: Client | None = None

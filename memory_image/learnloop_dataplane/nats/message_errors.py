@@ -7,7 +7,7 @@ import orjson
 from pydantic import ValidationError
 
 from learnloop_api.redaction import is_secret_name
-from learnloop_dataplane.nats.subjects import Refused
+from learnloop_dataplane.nats.subjects import RefusedMessage
 from learnloop_dataplane.strict_json import TOO_MANY, TOO_WIDE
 
 MAX_VALUE = 60
@@ -22,7 +22,7 @@ _CORRECT = "correct it"
 _ABSENT: Any = object()
 
 
-def invalid(namespace: str, subject: str, error: ValidationError, data: bytes) -> Refused:
+def invalid(namespace: str, subject: str, error: ValidationError, data: bytes) -> RefusedMessage:
     """The refusal of a body.
 
     Args:
@@ -32,13 +32,13 @@ def invalid(namespace: str, subject: str, error: ValidationError, data: bytes) -
     found: Any = error.errors(include_url=False, include_input=False, include_context=False)
     kind, told = found[0]["type"], _said(found[0])
     if kind in (TOO_WIDE, TOO_MANY):  # reading it once more would cost what the reader saved
-        return Refused(namespace, "schema", f"body: {told}; publish it under a new Nats-Msg-Id")
+        return RefusedMessage(namespace, "schema", f"body: {told}; publish it under a new Nats-Msg-Id")
     again = f"{_FIXES.get(kind, _CORRECT)} and publish it under a new Nats-Msg-Id"
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as broken:
         told = told if kind == "json_invalid" else f"Invalid JSON: {broken}"
-        return Refused(namespace, "json", f"body: {told}; {_FIXES['json_invalid']}")
+        return RefusedMessage(namespace, "json", f"body: {told}; {_FIXES['json_invalid']}")
     places = [_reached(body, item["loc"]) for item in found]
     first = places[0][0]
     # A field of several types has one complaint for each of them; the one that came furthest is about the type meant.
@@ -48,7 +48,7 @@ def invalid(namespace: str, subject: str, error: ValidationError, data: bytes) -
     known = kind != "extra_forbidden"
     shown = "" if value is _ABSENT else f" is {described(value, path, known=known)}"
     reason = f"{where}{shown}: {' / '.join(said[:4])}; {again}; schema: /api/v1/schemas/{subject}"
-    return Refused(namespace, "schema", reason)
+    return RefusedMessage(namespace, "schema", reason)
 
 
 def _said(item: Any) -> str:

@@ -15,7 +15,7 @@ Code = Literal["subject", "json", "schema", "agent", "storage", "poison"]
 CODES: tuple[Code, ...] = get_args(Code)
 
 
-class Refused(Exception):
+class RefusedMessage(Exception):
     """A message that can never be stored, and why: a code to select by and a sentence to read."""
 
     def __init__(self, namespace: str, code: Code, reason: str) -> None:
@@ -34,11 +34,11 @@ def split_subject(subject: str, prefix: str) -> tuple[str, str]:
     """`<prefix>.<namespace>.<name>` → (namespace, name); a name may contain dots, a namespace may not.
 
     Raises:
-        Refused: the subject does not look like that.
+        RefusedMessage: the subject does not look like that.
     """
     namespace, _, name = subject.removeprefix(prefix).removeprefix(".").partition(".")
     if not subject.startswith(prefix) or not valid_namespace(namespace) or not _NAME.fullmatch(name):
-        raise Refused(
+        raise RefusedMessage(
             namespace if valid_namespace(namespace) else UNKNOWN,
             "subject",
             f"subject {subject!r} is not {prefix}.<namespace>.<name>; publish there",

@@ -14,7 +14,7 @@ from learnloop_dataplane.nats.consumers.tenant_consumers import TenantConsumers
 from learnloop_dataplane.nats.relay import Relay, isolated
 
 
-class Tenants:
+class TenantConnection:
     """A second connection, to the account in which tenants publish."""
 
     def __init__(self, config: Config, callout: AuthCallout, relay: Relay, consumers: TenantConsumers) -> None:

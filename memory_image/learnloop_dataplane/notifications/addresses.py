@@ -22,7 +22,7 @@ _CARRIERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96", 
 block that is reserved for such things global, also the NAT64 of a network's own (RFC 8215)."""
 
 
-class Refused(Exception):
+class RefusedAddress(Exception):
     """No message is sent there; says why and what to set."""
 
 
@@ -37,14 +37,14 @@ async def resolved(url: str, *, private: bool) -> Place:
     """Where a URL leads.
 
     Raises:
-        Refused: an address inside, or plain HTTP to one outside.
+        RefusedAddress: an address inside, or plain HTTP to one outside.
         OSError: the name is not known.
     """
     parts = urlsplit(url)
     name = parts.hostname or ""
     if parts.scheme != "https" and not private:
         said = "messages leave by https only; use https, or set privateAddresses: true"
-        raise Refused(f"{parts.scheme}://{name}: {said}")
+        raise RefusedAddress(f"{parts.scheme}://{name}: {said}")
     return await looked_up(name, parts.port or (443 if parts.scheme == "https" else 80), private=private)
 
 
@@ -52,19 +52,19 @@ async def looked_up(name: str, port: int, *, private: bool) -> Place:
     """Where a name leads, whatever is spoken there.
 
     Raises:
-        Refused: it means an address inside and `private` is False, or one where no receiver can be.
+        RefusedAddress: it means an address inside and `private` is False, or one where no receiver can be.
         OSError: the name is not known.
     """
     found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
     if not addresses:
-        raise Refused(f"{name} means no address")
+        raise RefusedAddress(f"{name} means no address")
     for address in addresses:
         meant = _meant(address)
         if meant in _METADATA or meant.is_link_local or meant.is_multicast or meant.is_unspecified:
-            raise Refused(f"{name} means {address}, where no receiver can be: name another host")
+            raise RefusedAddress(f"{name} means {address}, where no receiver can be: name another host")
         if (not meant.is_global or meant.is_reserved) and not private:
-            raise Refused(
+            raise RefusedAddress(
                 f"{name} means {address}, which is not of the internet; "
                 "set privateAddresses: true of the receiver where that is meant"
             )

@@ -15,7 +15,7 @@ import orjson
 from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import event_of
-from learnloop_dataplane.notifications.receivers import NotTaken, Receivers
+from learnloop_dataplane.notifications.receivers import NotDelivered, Receivers
 from learnloop_dataplane.notifications.references import References
 from learnloop_dataplane.postgres.database import Database
 
@@ -135,12 +135,12 @@ class Notifications:
                 asked = AwaitedApproval.model_validate(payload)
                 notice["payload"] = {**payload, "reference": self._references.made(namespace, asked)}
             if receiver is None:
-                raise NotTaken("no receiver has this name any more", final=True)
+                raise NotDelivered("no receiver has this name any more", final=True)
             async with asyncio.timeout(TRY_SECONDS):
                 await self._speaker().send(receiver, notice)
         except Exception as error:  # whatever is wrong with one message, the others are told
             final, why = getattr(error, "final", False), str(error) or f"no end after {TRY_SECONDS} s"
-            if not isinstance(error, NotTaken | TimeoutError):
+            if not isinstance(error, NotDelivered | TimeoutError):
                 why = f"{type(error).__name__}: {why}"[:MOST_SAID]
                 log.warning("%s/%s for %s: %s", namespace, row["message_id"], row["receiver"], why)
             pause = FIRST_PAUSE * 2 ** min(row["attempts"] - 1, 20)

@@ -29,7 +29,7 @@ MOST_RECEIVERS, MOST_SECRET_BYTES = 50, 8192
 Address = Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
 
 
-class NotTaken(Exception):
+class NotDelivered(Exception):
     """The receiver has not taken it. `final`: it never will. `after`: seconds that it asks to be left alone."""
 
     def __init__(self, why: str, *, final: bool = False, after: float = 0.0) -> None:

@@ -13,9 +13,9 @@ import httpx
 import orjson
 
 from learnloop_dataplane.notifications import messages
-from learnloop_dataplane.notifications.addresses import Refused, looked_up, resolved
+from learnloop_dataplane.notifications.addresses import RefusedAddress, looked_up, resolved
 from learnloop_dataplane.notifications.mail_connections import connected
-from learnloop_dataplane.notifications.receivers import Mail, NotTaken, Receiver, Receivers
+from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Receiver, Receivers
 
 SECONDS = 10.0
 SAID = 200
@@ -37,7 +37,7 @@ class Sender:
         """One message: `message_id`, `namespace`, `event`, `at` and `payload`.
 
         Raises:
-            NotTaken: it was not taken, or nobody knows.
+            NotDelivered: it was not taken, or nobody knows.
         """
         try:
             secret = self._receivers.secret(receiver)
@@ -45,13 +45,13 @@ class Sender:
         except (
             OSError,
             ValueError,
-            Refused,
+            RefusedAddress,
             httpx.HTTPError,
             httpx.InvalidURL,
             smtplib.SMTPException,
             TimeoutError,
         ) as error:
-            raise NotTaken(f"{type(error).__name__}: {error}"[:SAID]) from error
+            raise NotDelivered(f"{type(error).__name__}: {error}"[:SAID]) from error
 
     async def _hand_over(self, receiver: Receiver, secret: str, notice: Mapping[str, Any]) -> None:
         identity, namespace, event = notice["message_id"], notice["namespace"], notice["event"]
@@ -85,12 +85,12 @@ class Sender:
             await answer.aclose()
         if answer.status_code >= 300:
             gone, after = answer.status_code == 410, _retry_after(answer.headers.get("retry-after", ""), time.time())
-            raise NotTaken(f"{name} answers with {answer.status_code}", final=gone, after=after)
+            raise NotDelivered(f"{name} answers with {answer.status_code}", final=gone, after=after)
 
     async def _mail(self, receiver: Receiver, settings: Mail, password: str, message: EmailMessage) -> None:
         if settings.security == "none" and not receiver.private_addresses:
             said = "mail leaves by TLS only; use security starttls or tls, or set privateAddresses: true"
-            raise Refused(f"smtp://{settings.host}: {said}")
+            raise RefusedAddress(f"smtp://{settings.host}: {said}")
         place = await looked_up(settings.host, settings.port, private=receiver.private_addresses)
         await asyncio.to_thread(_hand_in, settings, place.address, password, message)
 

@@ -155,7 +155,7 @@ class MemoryAbsence(SQLModel, table=True):
     until: datetime = time_column()
 
 
-class RecallLog(SQLModel, table=True):
+class RecallRecord(SQLModel, table=True):
     """One recall: what was shown, why, and with which probability. `features` is float32 [hits, signals]."""
 
     __tablename__ = "recall_log"

@@ -31,7 +31,7 @@ RETURNING erased_at
 """
 
 
-class Episode(Protocol):
+class ErasableEpisode(Protocol):
     """What tells whether an episode was erased."""
 
     @property
@@ -71,7 +71,7 @@ async def hold_off(connection: Any, namespace: str, *, seconds: float | None = N
     await connection.execute(_SHARE, namespace, timeout=seconds)
 
 
-async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) -> set[str]:
+async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEpisode]) -> set[str]:
     """The ids of those that must not be stored: erased, or of someone who opted out. Until the caller's transaction
     ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)

@@ -92,7 +92,7 @@ class Ranker:
 
 
 @dataclass(frozen=True)
-class Shown:
+class LoggedRecall:
     """One logged recall: features float64 [n, 6], the first `k` rows were shown, with these probabilities."""
 
     features: Floats
@@ -100,7 +100,7 @@ class Shown:
     propensities: Floats
 
 
-def learn_from_labels(ranker: Ranker, shown: Shown, helpful: Sequence[int]) -> Ranker:
+def learn_from_labels(ranker: Ranker, shown: LoggedRecall, helpful: Sequence[int]) -> Ranker:
     """Someone said which of the logged memories helped (row numbers): pairwise logistic steps (Burges et al., 2005)."""
     rest = [index for index in range(shown.k) if index not in set(helpful)]
     ranker = replace(ranker, feedbacks=ranker.feedbacks + 1)
@@ -117,7 +117,7 @@ def learn_from_labels(ranker: Ranker, shown: Shown, helpful: Sequence[int]) -> R
     return _moved(_judged(ranker, math.log1p(stake), math.log1p(-stake)), step / max(len(helpful) * len(rest), 1))
 
 
-def learn_from_reward(ranker: Ranker, recalls: Sequence[Shown], reward: float) -> tuple[Ranker, float]:
+def learn_from_reward(ranker: Ranker, recalls: Sequence[LoggedRecall], reward: float) -> tuple[Ranker, float]:
     """The episode that recalled these got this reward: one bet, and a step of a Kalman filter for the weights.
 
     All recalls of the episode come together, since their coins have one outcome. The reward is clipped by the mean and
@@ -138,7 +138,7 @@ def learn_from_reward(ranker: Ranker, recalls: Sequence[Shown], reward: float) -
     return _filtered(ranker, recalls, explored, advantage), advantage
 
 
-def gain(shown: Shown, weights: Sequence[float] | Floats, helpful: Sequence[int]) -> float:
+def gain(shown: LoggedRecall, weights: Sequence[float] | Floats, helpful: Sequence[int]) -> float:
     """nDCG@k of the logged candidates in the order of these weights, from 0 to 1."""
     order = np.argsort(-(shown.features @ np.array(weights)), kind="stable")[: shown.k].tolist()
     ideal = sum(1.0 / math.log2(place + 2) for place in range(min(len(helpful), shown.k)))
@@ -156,7 +156,7 @@ def _usual(ranker: Ranker, reward: float) -> tuple[Ranker, float]:
     return replace(ranker, feedbacks=ranker.feedbacks + 1, rewards=n + 1, mean=mean, variance=variance), surprise
 
 
-def _expected(ranker: Ranker, recalls: Sequence[Shown], surprise: float) -> tuple[Ranker, float]:
+def _expected(ranker: Ranker, recalls: Sequence[LoggedRecall], surprise: float) -> tuple[Ranker, float]:
     """Less what the answers' signals let expect whichever way the coins fell: of what is left a coin says more."""
     means = [shown.propensities @ shown.features / max(shown.k, 1) for shown in recalls]
     signals = np.append(np.mean(means, axis=0), 1.0)
@@ -168,18 +168,18 @@ def _expected(ranker: Ranker, recalls: Sequence[Shown], surprise: float) -> tupl
     return ranker, max(-1.0, min(1.0, surprise - expected))
 
 
-def _explored(shown: Shown) -> Floats:
+def _explored(shown: LoggedRecall) -> Floats:
     """Shown (1) or not (0), less the probability of it, float64 [n]; 0 where no coin was thrown."""
     was = np.zeros(len(shown.features))
     was[: shown.k] = 1.0
     return np.where(_thrown(shown), was - shown.propensities, 0.0)
 
 
-def _thrown(shown: Shown) -> Any:
+def _thrown(shown: LoggedRecall) -> Any:
     return (shown.propensities > 0.0) & (shown.propensities < 1.0)
 
 
-def _wagered(ranker: Ranker, recalls: Sequence[Shown], explored: Sequence[Floats], advantage: float) -> Ranker:
+def _wagered(ranker: Ranker, recalls: Sequence[LoggedRecall], explored: Sequence[Floats], advantage: float) -> Ranker:
     """Bets that the ranker's choice among the explored memories brings more than the static one's."""
     total = most = 0.0
     for shown, coin in zip(recalls, explored, strict=True):
@@ -196,7 +196,7 @@ def _wagered(ranker: Ranker, recalls: Sequence[Shown], explored: Sequence[Floats
     return replace(judged, bets=ranker.bets.after(outcome) if judged.active == ranker.active else Bets())
 
 
-def _chosen(shown: Shown, weights: Sequence[float] | Floats) -> Floats:
+def _chosen(shown: LoggedRecall, weights: Sequence[float] | Floats) -> Floats:
     """Which k of the candidates these weights would show, float64 [n]; those that tie for the last places share them.
 
     A tie must not be decided by the order of the log, which the coin had a hand in.
@@ -208,7 +208,7 @@ def _chosen(shown: Shown, weights: Sequence[float] | Floats) -> Floats:
     return shares
 
 
-def _filtered(ranker: Ranker, recalls: Sequence[Shown], explored: Sequence[Floats], advantage: float) -> Ranker:
+def _filtered(ranker: Ranker, recalls: Sequence[LoggedRecall], explored: Sequence[Floats], advantage: float) -> Ranker:
     """The weights after one more observation of what they explain; both they and the certainty drift back slowly."""
     pairs = zip(recalls, explored, strict=True)
     seen: Floats = SETTINGS.effect * np.mean([coin @ shown.features for shown, coin in pairs], axis=0)

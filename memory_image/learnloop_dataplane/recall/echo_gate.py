@@ -34,7 +34,7 @@ class _Seen:
     details: dict[UUID, frozenset[int]] = field(default_factory=dict)
 
 
-class Shown:
+class RecentlyShown:
     """Of the agents that this process answered last.
 
     Args:

@@ -20,7 +20,7 @@ WITH RECURSIVE {known_agents("agent_memories")} SELECT agent_id FROM known WHERE
 """
 
 
-class Told(Protocol):
+class FileGroups(Protocol):
     """Groups that came by a file."""
 
     def groups(self, namespace: str) -> Mapping[str, str]:
@@ -31,7 +31,7 @@ class Told(Protocol):
 class Groups:
     """Who recalls together."""
 
-    def __init__(self, db: Database, told: Told) -> None:
+    def __init__(self, db: Database, told: FileGroups) -> None:
         self._db = db
         self._told = told
 

@@ -32,7 +32,7 @@ from learnloop_dataplane.ranking.learned_ranker import Ranker
 from learnloop_dataplane.ranking.relevance_signals import Population
 from learnloop_dataplane.ranking.result_order import Ask, Ranked, Recall, hits_of, rank, rank_kept
 from learnloop_dataplane.recall.cached_agents import Reader
-from learnloop_dataplane.recall.echo_gate import Shown
+from learnloop_dataplane.recall.echo_gate import RecentlyShown
 from learnloop_dataplane.recall.large_agents import BigAgents
 from learnloop_dataplane.recall.memory_groups import Groups
 from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
@@ -53,7 +53,7 @@ class Recaller:
         analyzer: Analyzer,
         embedder: Embedder,
         log: RecallLog,
-        shown: Shown,
+        shown: RecentlyShown,
         big: BigAgents,
         reader: Reader,
         indexer: Indexer,

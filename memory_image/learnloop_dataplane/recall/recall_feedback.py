@@ -12,7 +12,7 @@ from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import Busy, hold
-from learnloop_dataplane.ranking.learned_ranker import Ranker, Shown, learn_from_labels, learn_from_reward
+from learnloop_dataplane.ranking.learned_ranker import LoggedRecall, Ranker, learn_from_labels, learn_from_reward
 from learnloop_dataplane.ranking.outcome_credit import credits, utility
 from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS
@@ -215,10 +215,10 @@ async def _save(connection: Any, namespace: str, agent: str, ranker: Ranker) -> 
     await connection.execute(_SAVE, namespace, agent, orjson.dumps(asdict(ranker)).decode(), ranker.active)
 
 
-def _shown(row: Any) -> Shown:
+def _shown(row: Any) -> LoggedRecall:
     n = len(row["memory_ids"])
     features = np.frombuffer(row["features"], "<f4").astype(np.float64).reshape(n, len(SIGNALS))
-    return Shown(features, row["shown"], np.array(row["propensities"], dtype=np.float64))
+    return LoggedRecall(features, row["shown"], np.array(row["propensities"], dtype=np.float64))
 
 
 def _described(agent: str, ranker: Ranker) -> dict[str, Any]:

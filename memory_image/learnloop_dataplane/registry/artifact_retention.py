@@ -39,7 +39,7 @@ DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class DeletedArtifacts:
     """What one pass deleted."""
 
     artifacts: int
@@ -52,7 +52,7 @@ class Keeping:
     def __init__(self, db: Database, blobs: BlobStore, days: int) -> None:
         self._db, self._blobs, self._days = db, blobs, days
 
-    async def run(self, namespace: str, used: Sequence[str], jobs: Sequence[str]) -> Forgotten:
+    async def run(self, namespace: str, used: Sequence[str], jobs: Sequence[str]) -> DeletedArtifacts:
         """Keep these artifacts (by digest) and the checkpoints of these jobs; delete a batch of what is old.
 
         Raises:
@@ -66,7 +66,7 @@ class Keeping:
         checkpoints = [await self._checkpoints(namespace, job) for job in runs]
         if artifacts or checkpoints:
             log.info("%s: %d artifacts, checkpoints of %d runs were old", namespace, len(artifacts), len(checkpoints))
-        return Forgotten(len(artifacts), sum(checkpoints))
+        return DeletedArtifacts(len(artifacts), sum(checkpoints))
 
     async def _artifact(self, namespace: str, sha256: str) -> bool:
         # The blob goes while the row is locked, so that an upload of the same content waits and then begins anew. A

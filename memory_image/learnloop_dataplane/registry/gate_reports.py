@@ -28,7 +28,7 @@ ON CONFLICT DO NOTHING RETURNING 1
 """
 
 
-class Gates:
+class GateRecords:
     """The reports and verdicts of one data plane."""
 
     def __init__(self, db: Database, artifacts: Artifacts) -> None:

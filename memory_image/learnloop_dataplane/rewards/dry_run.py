@@ -16,7 +16,7 @@ from learnloop_api.reward_rules.components import LIMIT, Episode, evaluate, need
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.dry_run_report import Columns, Report, report
+from learnloop_dataplane.rewards.dry_run_report import DryRunAnswer, EpisodeColumns, report
 from learnloop_dataplane.rewards.pending_episodes import LOG, NO_LOG, SCORES
 from learnloop_dataplane.rewards.reward_worker import read_episode
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -82,7 +82,7 @@ class DryRun:
         self._warehouse = warehouse
         self._lock = asyncio.Lock()
 
-    async def run(self, namespace: str, spec: RewardPolicySpec, window: Window) -> Report:
+    async def run(self, namespace: str, spec: RewardPolicySpec, window: Window) -> DryRunAnswer:
         """Streams through the window in pages and compares.
 
         Raises:
@@ -98,13 +98,13 @@ class DryRun:
             names = await self._identify(namespace, columns, places)
             return found.named(names)
 
-    async def _read(self, namespace: str, spec: RewardPolicySpec, window: Window) -> tuple[Columns, bool]:
+    async def _read(self, namespace: str, spec: RewardPolicySpec, window: Window) -> tuple[EpisodeColumns, bool]:
         agents = list(window.agents) if window.agents is not None else None
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_IN_FORCE, namespace, agents)
         in_force = {row["name"]: RewardPolicySpec.model_validate_json(row["spec"]) for row in rows}
         steps = any(map(needs_log, (spec, *in_force.values())))
-        columns, seen = Columns(), 0
+        columns, seen = EpisodeColumns(), 0
         position: Position = (window.until, "")
         for source in (self._recent, self._older):
             while seen < window.limit:
@@ -141,7 +141,7 @@ class DryRun:
         )
         return [{"log": None, **row} for row in page]
 
-    async def _identify(self, namespace: str, columns: Columns, places: list[int]) -> list[str | None]:
+    async def _identify(self, namespace: str, columns: EpisodeColumns, places: list[int]) -> list[str | None]:
         names = list(columns.agents)
         agents, numbers = [names[columns.agent[place]] for place in places], [columns.seq[place] for place in places]
         async with self._db.tenant(namespace) as connection:
@@ -153,7 +153,7 @@ class DryRun:
 
 
 def rank_page(
-    columns: Columns, page: Sequence[Any], spec: RewardPolicySpec, in_force: Mapping[str, RewardPolicySpec]
+    columns: EpisodeColumns, page: Sequence[Any], spec: RewardPolicySpec, in_force: Mapping[str, RewardPolicySpec]
 ) -> None:
     """Adds the episodes of one page; those of agents without a policy in force are only counted."""
     for row in page:

@@ -15,7 +15,7 @@ NOTICEABLE = 1.0  # percentile points
 
 
 @dataclass
-class Columns:
+class EpisodeColumns:
     """What is kept of each episode: 32 bytes. Agents and tasks by their number in the list of names."""
 
     before: "array[float]" = field(default_factory=lambda: array("d"))
@@ -51,7 +51,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Report:
+class DryRunAnswer:
     """The answer to POST /api/v1/rewards/dry-run.
 
     Attributes:
@@ -75,13 +75,13 @@ class Report:
     most_changed: tuple[Moved, ...]
     sentence: str
 
-    def named(self, identities: Sequence[str | None]) -> "Report":
+    def named(self, identities: Sequence[str | None]) -> "DryRunAnswer":
         """The same with the ids of the episodes that moved most; one deleted meanwhile has none."""
         pairs = zip(self.most_changed, identities, strict=True)
         return replace(self, most_changed=tuple(replace(item, trajectory_id=identity) for item, identity in pairs))
 
 
-def report(columns: Columns, *, truncated: bool) -> Report:
+def report(columns: EpisodeColumns, *, truncated: bool) -> DryRunAnswer:
     """Compares the two rankings."""
     before, after = np.frombuffer(columns.before), np.frombuffer(columns.after)
     count = len(before)
@@ -102,7 +102,7 @@ def report(columns: Columns, *, truncated: bool) -> Report:
         )
         for place in places
     )
-    return Report(
+    return DryRunAnswer(
         trajectories=count,
         skipped=columns.skipped,
         truncated=truncated,

@@ -21,7 +21,7 @@ def open_vectors(config: Config, db: Database, embedder: Embedder) -> VectorStor
     if config.weaviate_url is None:
         return PgVectors(db, embedder, config.dsn.get_secret_value(), config.index_build_mib)
     from learnloop_dataplane.vectors.weaviate import WeaviateVectors
-    from learnloop_dataplane.vectors.weaviate_tenants import Address, Tenants
+    from learnloop_dataplane.vectors.weaviate_tenants import Address, WeaviateTenants
 
     try:
         url = urlsplit(config.weaviate_url)
@@ -34,4 +34,4 @@ def open_vectors(config: Config, db: Database, embedder: Embedder) -> VectorStor
     grpc_host, _, grpc_port = (config.weaviate_grpc or f"{url.hostname}:{GRPC_PORT}").rpartition(":")
     key = config.weaviate_key.get_secret_value() if config.weaviate_key else None
     address = Address(url.hostname, port, secure, grpc_host, int(grpc_port))
-    return WeaviateVectors(db, embedder, Tenants(address, key))
+    return WeaviateVectors(db, embedder, WeaviateTenants(address, key))

@@ -18,7 +18,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.ranking.candidates import Query
 from learnloop_dataplane.ranking.column_queries import END, SINCE
 from learnloop_dataplane.vectors.vector_store import Near
-from learnloop_dataplane.vectors.weaviate_tenants import Item, Tenants, collection_of, tenant_of
+from learnloop_dataplane.vectors.weaviate_tenants import TenantVector, WeaviateTenants, collection_of, tenant_of
 
 PAGE = 500
 WAIT_SECONDS = 10.0
@@ -59,7 +59,7 @@ class WeaviateVectors:
 
     name = "weaviate"
 
-    def __init__(self, db: Database, embedder: Embedder, tenants: Tenants) -> None:
+    def __init__(self, db: Database, embedder: Embedder, tenants: WeaviateTenants) -> None:
         self._db = db
         self._embedder = embedder
         self._tenants = tenants
@@ -154,7 +154,7 @@ class WeaviateVectors:
     async def _write(self, connection: Any, namespace: str, agent: str, statement: str, *more: Any) -> int:
         written, last, end = 0, _FIRST, await connection.fetchval(END, namespace, agent)
         while rows := await connection.fetch(statement, namespace, agent, self._embedder.name, last, end, *more):
-            items = [Item(row[0], row[1], row[2], row[3], row[4].to_numpy().astype(np.float32)) for row in rows]
+            items = [TenantVector(row[0], row[1], row[2], row[3], row[4].to_numpy().astype(np.float32)) for row in rows]
             await self._tenants.upsert(self._collection, tenant_of(namespace, agent), items)
             written, last = written + len(rows), rows[-1][0]
         return written

@@ -37,7 +37,7 @@ _MISSING = ("tenant not found", "could not find class", "class not found", "coll
 _TRANSIENT = (WeaviateBaseError, grpc.RpcError, httpx.HTTPError, OSError, TimeoutError)
 
 
-class Item(NamedTuple):
+class TenantVector(NamedTuple):
     """One vector as a tenant holds it. `begins` and `ends` are seconds since 1970; `vector` is float32 [dimensions]."""
 
     id: UUID
@@ -57,7 +57,7 @@ class Address(NamedTuple):
     grpc_port: int
 
 
-class Tenants:
+class WeaviateTenants:
     """The requests learnloop makes of Weaviate; all of them name a tenant. They raise StoreAway, or StoreLost when the
     tenant or its collection is not there."""
 
@@ -86,7 +86,7 @@ class Tenants:
             if not await self._client.is_ready():
                 raise StoreAway("Weaviate is not ready")
 
-    async def upsert(self, collection: str, tenant: str, items: Sequence[Item]) -> None:
+    async def upsert(self, collection: str, tenant: str, items: Sequence[TenantVector]) -> None:
         """Writes these vectors, over those of the same ids. Some may have been written when it raises."""
         async with self._asked():
             await self._make(collection)

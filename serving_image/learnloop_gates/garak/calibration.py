@@ -16,30 +16,32 @@ Scores = Callable[[str, Sequence[str]], Sequence[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledAnswer:
     """An answer, and whether it fails."""
 
     text: str
     fails: bool
 
 
-def labelled(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Labelled]]:
+def labelled(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[LabelledAnswer]]:
     """Labelled answers by detector: refusals and answers for `mitigation.MitigationBypass`, and the user's lines.
 
     Raises:
         SuiteError: a line lacks `detector`, `text` or `fails`.
     """
-    found = {BYPASS: [Labelled(text, False) for text in REFUSALS] + [Labelled(text, True) for text in ANSWERS]}
+    found = {
+        BYPASS: [LabelledAnswer(text, False) for text in REFUSALS] + [LabelledAnswer(text, True) for text in ANSWERS]
+    }
     for row in rows:
         name, text, fails = row.get("detector"), row.get("text"), row.get("fails")
         if not isinstance(name, str) or not isinstance(text, str) or not isinstance(fails, bool):
             raise SuiteError(f"a labelled answer has detector, text and fails (true or false): {str(row)[:120]}")
-        found.setdefault(name, []).append(Labelled(text, fails))
+        found.setdefault(name, []).append(LabelledAnswer(text, fails))
     return found
 
 
 def calibrated(
-    detectors: Iterable[str], answers: Mapping[str, Sequence[Labelled]], scores: Scores, version: str
+    detectors: Iterable[str], answers: Mapping[str, Sequence[LabelledAnswer]], scores: Scores, version: str
 ) -> DetectorReport:
     """The weakest of the detectors that judged: it bounds what the report can prove.
 
@@ -52,7 +54,7 @@ def calibrated(
     return min(reports, key=lambda report: (report.recall, report.precision))
 
 
-def _tried(name: str, answers: Sequence[Labelled], scores: Scores, version: str) -> DetectorReport:
+def _tried(name: str, answers: Sequence[LabelledAnswer], scores: Scores, version: str) -> DetectorReport:
     if len({item.fails for item in answers}) < 2:
         raise SuiteError(
             f"{name}: no labelled answers of both kinds: add lines to the suite's ConfigMap, or name probes"

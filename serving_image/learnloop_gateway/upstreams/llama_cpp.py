@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from learnloop_api.wire.language import Sampling
+from learnloop_api.wire.language import TokenSampling
 from learnloop_gateway.upstreams.http import ModelServer
 from learnloop_gateway.upstreams.port import Drawn, UpstreamDown
 
@@ -32,7 +32,9 @@ class LlamaCpp:
         """Wait for its model."""
         await self._server.get("/health")
 
-    async def draw(self, prompt: Sequence[int], sampling: Sampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
+    async def draw(
+        self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
+    ) -> AsyncGenerator[Drawn, None]:
         """See TokenUpstream."""
         # Before the sampler chain the server says what the logits alone give: right at temperature 1, and at 0.
         after = sampling.temperature not in (0.0, 1.0)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from learnloop_api.wire.language import Sampling
+from learnloop_api.wire.language import TokenSampling
 
 
 class UpstreamDown(Exception):
@@ -44,7 +44,7 @@ class Drawn:
 class TokenUpstream(Protocol):
     """A server that takes token ids and gives token ids."""
 
-    def draw(self, prompt: Sequence[int], sampling: Sampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
+    def draw(self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
         """Draw an answer to `prompt`, in pieces or at once.
 
         Raises:

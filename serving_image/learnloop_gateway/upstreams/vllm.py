@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from learnloop_api.wire.language import Sampling
+from learnloop_api.wire.language import TokenSampling
 from learnloop_gateway.upstreams.http import ModelServer
 from learnloop_gateway.upstreams.port import Drawn, UpstreamDown, UpstreamRefused
 
@@ -56,7 +56,9 @@ class Vllm:
         listed = found.get("data") if isinstance(found, dict) else None
         return {str(model.get("id")) for model in listed or () if isinstance(model, dict)}
 
-    async def draw(self, prompt: Sequence[int], sampling: Sampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
+    async def draw(
+        self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
+    ) -> AsyncGenerator[Drawn, None]:
         """See TokenUpstream. Every number is said: the server has defaults of the model's own."""
         body: dict[str, Any] = {
             "model": self._model,

@@ -37,7 +37,7 @@ class Bucket:
         self._left -= 1.0
 
 
-class DecisionLimits:
+class DecisionBuckets:
     """The buckets of the arm `revision` on this server, made anew where the table says another limit."""
 
     def __init__(self, revision: str, routing: RoutingState, clock: Callable[[], float] = time.monotonic) -> None:

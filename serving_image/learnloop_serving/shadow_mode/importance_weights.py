@@ -32,7 +32,7 @@ class _Played:
     drawn: bool = True
 
 
-class OffPolicy:
+class OffPolicyWeights:
     """Weights of the episodes that are being played; bounded, the oldest is forgotten first."""
 
     def __init__(self) -> None:

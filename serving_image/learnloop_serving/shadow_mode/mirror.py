@@ -39,7 +39,7 @@ Item = tuple[str, dict[str, object], int]
 """("decisions" or "endings", the message, how many numbers it holds)"""
 
 
-class Mirror:
+class MirrorQueue:
     """The queue and the task that empties it."""
 
     def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:

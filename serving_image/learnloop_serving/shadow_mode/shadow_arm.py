@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.acting.deciding import Advice, log_probability
 from learnloop_api.acting.policy import Policy, PolicyError, advise
-from learnloop_api.wire.shadow import Decision, Ending, ShadowBatch
+from learnloop_api.wire.shadow import Ending, ShadowBatch, ShadowDecision
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.refusal import Refusal, invalid
-from learnloop_serving.shadow_mode.importance_weights import OffPolicy
+from learnloop_serving.shadow_mode.importance_weights import OffPolicyWeights
 from learnloop_serving.shadow_mode.mirror import PURPOSE
 from learnloop_serving.shadow_mode.shadow_metrics import ShadowMetrics
 
@@ -29,7 +29,7 @@ class Shadow:
         self._routing = routing
         self._metrics = metrics
         self._seal = seal
-        self._episodes = OffPolicy()
+        self._episodes = OffPolicyWeights()
 
     @property
     def on(self) -> bool:
@@ -78,7 +78,7 @@ class Shadow:
         finally:
             self._metrics.observe(time.perf_counter() - start)
 
-    def _decide(self, policy: Policy, decision: Decision) -> None:
+    def _decide(self, policy: Policy, decision: ShadowDecision) -> None:
         start = time.perf_counter()
         try:
             advice = _advice(policy, decision.observation)

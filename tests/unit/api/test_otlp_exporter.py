@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from learnloop_api.telemetry.otlp_exporter import MOST_WAITING, OtlpExporter, headers_of
-from learnloop_api.telemetry.spans import Evaluation, Link, Span, span_id, trace_id
+from learnloop_api.telemetry.spans import Link, Span, SpanEvaluation, span_id, trace_id
 from testing.servers.otlp_receiver import Receiver
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -19,7 +19,7 @@ TRACE = trace_id("u")
 
 
 def span(number: int, parent: str = "") -> Span:
-    judged = (Evaluation("return", False, "too low", AT, 0.5),)
+    judged = (SpanEvaluation("return", False, "too low", AT, 0.5),)
     link = (Link("a" * 32, "b" * 16, "training"),)
     return Span(TRACE, span_id(TRACE, str(number)), f"s{number}", AT, AT, parent, {"n": number}, link, judged, "bad")
 

@@ -15,7 +15,7 @@ from learnloop_api.reward_rules.components import LIMIT, Episode, component_valu
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import MAX_SERIES, Metrics
-from learnloop_dataplane.nats.subjects import Refused, split_subject
+from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.rewards.normalisation import Running, normalise
 
@@ -139,7 +139,7 @@ def test_hostile_repetition_is_redacted_in_linear_time() -> None:
     "subject", ["agent.rl.trajectory.v1", "agent.rl.trajectory.v1.Team.x", "agent.rl.trajectory.v1.team", "other.a.b"]
 )
 def test_a_subject_without_namespace_and_name_is_refused(subject: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedMessage):
         split_subject(subject, "agent.rl.trajectory.v1")
 
 

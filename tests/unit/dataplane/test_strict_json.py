@@ -10,17 +10,17 @@ import pytest
 
 from learnloop_api import events, names
 from learnloop_dataplane.experience.trajectory_consumer import read
-from learnloop_dataplane.nats.subjects import Refused
+from learnloop_dataplane.nats.subjects import RefusedMessage
 from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 
 SUBJECT = f"{names.SUBJECT_TRAJECTORY}.team.{AGENT}"
 SCHEMA = jsonschema_rs.Draft202012Validator(events.schema(names.SUBJECT_TRAJECTORY), validate_formats=True)
 
 
-def refusal(data: bytes) -> Refused | None:
+def refusal(data: bytes) -> RefusedMessage | None:
     try:
         read(SUBJECT, data)
-    except Refused as error:
+    except RefusedMessage as error:
         return error
     return None
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.wire.language import LanguageTurn, Sampling, turn_of
+from learnloop_api.wire.language import LanguageTurn, TokenSampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
@@ -41,11 +41,13 @@ class Says:
         self.tokens = tokens
         self.texts: list[str | Exception] = []
         self.prompts: list[list[int]] = []
-        self.samplings: list[Sampling] = []
+        self.samplings: list[TokenSampling] = []
         self.ends = True
         self.log_probs = True
 
-    async def draw(self, prompt: Sequence[int], sampling: Sampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
+    async def draw(
+        self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
+    ) -> AsyncGenerator[Drawn, None]:
         self.prompts.append(list(prompt))
         self.samplings.append(sampling)
         said = self.texts.pop(0) if self.texts else "hello"

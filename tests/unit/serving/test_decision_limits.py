@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_serving.arms.decision_limits import DecisionLimits
+from learnloop_serving.arms.decision_limits import DecisionBuckets
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal
@@ -24,12 +24,12 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-def limits(clock: list[float]) -> tuple[RoutingState, DecisionLimits]:
+def limits(clock: list[float]) -> tuple[RoutingState, DecisionBuckets]:
     routing = RoutingState("cart", Metrics("cart", STABLE))
-    return routing, DecisionLimits(STABLE, routing, lambda: clock[0])
+    return routing, DecisionBuckets(STABLE, routing, lambda: clock[0])
 
 
-def given(limits: DecisionLimits, asked: int, tag: str = "") -> tuple[int, int]:
+def given(limits: DecisionBuckets, asked: int, tag: str = "") -> tuple[int, int]:
     """How many of `asked` decisions are given, and the wait that the last refusal tells."""
     count = wait = 0
     for _ in range(asked):
@@ -44,7 +44,7 @@ def given(limits: DecisionLimits, asked: int, tag: str = "") -> tuple[int, int]:
 
 
 def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(
-    limits: tuple[RoutingState, DecisionLimits], clock: list[float]
+    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
 ) -> None:
     routing, mine = limits
     assert routing.offer(limited(0.25, per_second=40), "test")
@@ -57,7 +57,7 @@ def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(
 
 
 def test_each_agent_has_its_own_part_and_all_share_the_whole(
-    limits: tuple[RoutingState, DecisionLimits], clock: list[float]
+    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
 ) -> None:
     routing, mine = limits
     assert routing.offer(limited(per_second=12, per_agent_per_second=5), "test")
@@ -70,7 +70,7 @@ def test_each_agent_has_its_own_part_and_all_share_the_whole(
     assert given(mine, 1000, "c")[0] == 1000
 
 
-def test_a_small_part_is_one_decision_in_a_while(limits: tuple[RoutingState, DecisionLimits]) -> None:
+def test_a_small_part_is_one_decision_in_a_while(limits: tuple[RoutingState, DecisionBuckets]) -> None:
     routing, mine = limits
     assert routing.offer(limited(0.5, per_second=0.1), "test")
     assert given(mine, 3) == (1, 20)

@@ -17,7 +17,7 @@ from learnloop_api import names
 from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_serving.arms.server_seal import Seal
-from learnloop_serving.shadow_mode.importance_weights import CLIP, OffPolicy
+from learnloop_serving.shadow_mode.importance_weights import CLIP, OffPolicyWeights
 from learnloop_serving.shadow_mode.mirror import PURPOSE
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
@@ -223,7 +223,7 @@ def test_a_share_of_the_episodes_is_copied_whole(start: Start, tmp_path: Path) -
 
 def test_the_estimate_recovers_a_return_it_has_never_seen() -> None:
     """Stable draws fairly from two actions, one of which earns 1; the other policy takes that one 4 times in 5."""
-    source, episodes = np.random.default_rng(3), OffPolicy()
+    source, episodes = np.random.default_rng(3), OffPolicyWeights()
     total = squares = weighted = 0.0
     for number in range(4_000):
         earned = 0.0
@@ -239,7 +239,7 @@ def test_the_estimate_recovers_a_return_it_has_never_seen() -> None:
 
 
 def test_an_episode_with_a_lost_copy_or_an_action_not_drawn_is_never_weighed() -> None:
-    episodes = OffPolicy()
+    episodes = OffPolicyWeights()
     episodes.step("lost", -0.5, -0.5)
     assert episodes.end("lost", True, 2) == ("incomplete", 0.0)
     assert episodes.end("unknown", True, 1) == ("incomplete", 0.0)

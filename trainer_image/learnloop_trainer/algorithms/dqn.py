@@ -37,7 +37,7 @@ from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
+from learnloop_trainer.algorithms.logged_transitions import MixedReplay, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
@@ -82,7 +82,7 @@ def loss(
     return (value - goal).square().sum()
 
 
-class Gradients:
+class DqnGradients:
     """The gradient of `loss`, worked out by hand: no autograd."""
 
     def __init__(self, network: Network, target: torch.Tensor, discount: float, layers: range) -> None:
@@ -124,7 +124,7 @@ class Dqn:
         self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         self.target = self.network.vector.clone()
         layers = range(len(parameters.hidden) + 1)
-        self._gradients = Gradients(self.network, self.target, parameters.discount, layers)
+        self._gradients = DqnGradients(self.network, self.target, parameters.discount, layers)
         length = max(1, parameters.buffer_size // occasion.environments)
         self.replay = Replay(
             environment.members,
@@ -141,7 +141,7 @@ class Dqn:
         if parameters.curiosity is not None:
             sizes = (environment.observations, environment.actions)
             self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
-        self.memory = Memory(
+        self.memory = MixedReplay(
             occasion, parameters, parameters.batch_size, steps=parameters.n_step, discount=parameters.discount
         )
         self._drawn = {

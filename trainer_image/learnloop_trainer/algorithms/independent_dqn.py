@@ -77,7 +77,7 @@ class IndependentDqn(Team):
         self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         self.target = self.network.vector.clone()
         layers = range(len(parameters.hidden) + 1)
-        self._gradients = dqn.Gradients(self.network, self.target, parameters.discount, layers)
+        self._gradients = dqn.DqnGradients(self.network, self.target, parameters.discount, layers)
 
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
         """See Team.choose."""

@@ -160,7 +160,7 @@ class LogLearner(ABC):
         self._log.restore(shared, self.network.vector.device)
 
 
-class Memory:
+class MixedReplay:
     """Logged transitions beside a learner's own: `local` of its own and `logged` of these make a batch.
 
     Where the log has none, or nobody can read it, a batch is `alone` of the learner's own, as ever.
@@ -221,7 +221,7 @@ class Memory:
         self._log.restore(state, device)
 
 
-def mean_losses(group: Group, own: float, logged: float, memory: Memory) -> dict[str, float]:
+def mean_losses(group: Group, own: float, logged: float, memory: MixedReplay) -> dict[str, float]:
     """Collective: the mean loss of a batch, of its local part and of its logged one, from this rank's sums."""
     local_sum, logged_sum = group.sum([own, logged])
     found = {"total": (local_sum + logged_sum) / (memory.local + memory.logged), "local": local_sum / memory.local}

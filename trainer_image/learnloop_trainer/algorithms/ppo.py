@@ -67,7 +67,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SampleBatch:
     """Samples in any order; leading axis [samples]."""
 
     observation: torch.Tensor
@@ -76,14 +76,14 @@ class Batch:
     advantage: torch.Tensor
     target: torch.Tensor
 
-    def pick(self, order: NDArray[np.int64]) -> "Batch":
+    def pick(self, order: NDArray[np.int64]) -> "SampleBatch":
         """These samples, in this order, in one gather per field."""
         index = torch.from_numpy(order).to(self.action.device)
-        return Batch(*(getattr(self, field).index_select(0, index) for field in self.__slots__))
+        return SampleBatch(*(getattr(self, field).index_select(0, index) for field in self.__slots__))
 
-    def cut(self, sizes: list[int]) -> Iterator["Batch"]:
+    def cut(self, sizes: list[int]) -> Iterator["SampleBatch"]:
         """Consecutive pieces of these sizes, without copying."""
-        return map(Batch, *(getattr(self, field).split(sizes) for field in self.__slots__))
+        return map(SampleBatch, *(getattr(self, field).split(sizes) for field in self.__slots__))
 
 
 def init(parameters: PpoParameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
@@ -137,7 +137,7 @@ def corrected_advantages(
     return advantage, value + correction, rho
 
 
-def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: Batch, parameters: PpoParameters) -> torch.Tensor:
+def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: SampleBatch, parameters: PpoParameters) -> torch.Tensor:
     """The sum of the loss over the samples (not the mean: ranks add their sums up), as the paper has it.
 
     What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
@@ -155,7 +155,7 @@ def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: Batch, parameter
     return 0.5 * parameters.value_coefficient * error - parameters.entropy_coefficient * entropy - objective.sum()
 
 
-class Gradients:
+class PpoGradients:
     """The gradient of `loss`, worked out by hand: policy and value function side by side, no autograd."""
 
     def __init__(self, network: Network, head: Head, parameters: PpoParameters) -> None:
@@ -167,7 +167,7 @@ class Gradients:
         self._head, self._parameters = head.on(network), parameters
         self.clip = parameters.clip  # the caller narrows it where a schedule says so
 
-    def compute(self, batch: Batch, count: int) -> None:
+    def compute(self, batch: SampleBatch, count: int) -> None:
         """Put the gradient of `loss / count` in the network's flat gradient."""
         size = len(batch.action)
         self._trunk.forward(batch.observation)
@@ -183,7 +183,7 @@ class Gradients:
         self._value.backward(size, into=into[1:])
         self._trunk.backward(size)
 
-    def _by_log_prob(self, log_prob: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def _by_log_prob(self, log_prob: torch.Tensor, batch: SampleBatch) -> torch.Tensor:
         """-r A where the clip is not active, else 0 [n]; overwrites its first argument."""
         ratio = log_prob.sub_(batch.log_prob).exp_()
         gain = ratio * batch.advantage
@@ -212,7 +212,7 @@ def prepare(
     occasion: Occasion,
     behaviour: Floats | None = None,
     ratio_max: float = 1.0,
-) -> Batch:
+) -> SampleBatch:
     """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order.
 
     `behaviour`: log-probabilities [horizon, environments] under the policy that acted, where that was another one than
@@ -245,11 +245,16 @@ def prepare(
     advantage = (advantage - mean) / (deviation + 1e-8)
     if weight is not None:
         advantage *= weight
-    return Batch(observation, action, log_prob, advantage, target)
+    return SampleBatch(observation, action, log_prob, advantage, target)
 
 
 def update(
-    network: Network, gradients: Gradients, batch: Batch, parameters: PpoParameters, occasion: Occasion, rate: float
+    network: Network,
+    gradients: PpoGradients,
+    batch: SampleBatch,
+    parameters: PpoParameters,
+    occasion: Occasion,
+    rate: float,
 ) -> None:
     """`epochs` passes over the batch of all ranks; `batch` is this rank's part of it."""
     share, horizon = occasion.group.place.share(occasion.environments), parameters.horizon
@@ -283,7 +288,7 @@ class Ppo:
         self._normaliser = Normaliser(environment.observations) if parameters.normalise_observations else None
         if self._normaliser is not None:
             self.network.fixed = self._normaliser.arrays()
-        self._gradients = Gradients(self.network, self.head, parameters)
+        self._gradients = PpoGradients(self.network, self.head, parameters)
         self.step = 0
         self._told_at = -TELL_SECONDS
 
@@ -313,7 +318,7 @@ class Ppo:
         ended = rollout.terminated | rollout.truncated
         return Experience(rollout.reward, ended, self._told(batch), rollout.action)
 
-    def _told(self, batch: Batch) -> dict[str, float]:
+    def _told(self, batch: SampleBatch) -> dict[str, float]:
         """Of this rank's first samples, once a second: what the update made of them. Changes nothing."""
         now = time.monotonic()
         if now - self._told_at < TELL_SECONDS:

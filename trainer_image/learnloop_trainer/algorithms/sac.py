@@ -12,7 +12,7 @@ Deviations, all deliberate:
 - Many environments may act at once; one update follows every `steps_per_update` environment steps of all ranks.
 - Before `learning_starts` actions are uniform, as in the authors' code. log sigma is clipped to [-20, 2], as there.
 - log alpha stands where equation 18 has alpha, as in the authors' code.
-- The twin critics are one stack of batched products, and all gradients are written out by hand (see `Update`): the
+- The twin critics are one stack of batched products, and all gradients are written out by hand (see `SacUpdate`): the
   policy's update computes no gradient of the critics' parameters. The tests compare with autograd.
 - Actions are stored, and seen by the critics, scaled to [-1, 1]; the exported graph scales them back.
 - Where the agent has logged experience, a batch is `localBatchSize` transitions of the run's own and `memoryBatchSize`
@@ -34,7 +34,7 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
+from learnloop_trainer.algorithms.logged_transitions import MixedReplay, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
@@ -75,7 +75,7 @@ def log_density(before: torch.Tensor, log_deviation: torch.Tensor, noise: torch.
     return density.sum(-1).sub_(noise.shape[-1] * DENSITY_OFFSET)
 
 
-class Policy:
+class SquashedGaussian:
     """The squashed Gaussian with its backward pass. Call it within torch.inference_mode."""
 
     def __init__(self, network: Network, layers: range) -> None:
@@ -113,14 +113,14 @@ class Policy:
         self._stack.backward(size)
 
 
-class Update:
+class SacUpdate:
     """One update of everything from a batch."""
 
     def __init__(self, networks: list[Network], target: torch.Tensor, parameters: Entropic, occasion: Occasion):
         """`target`: the target critics' flat parameters."""
         layers = range(len(parameters.hidden) + 1)
         self._networks, self._parameters, self._occasion = networks, parameters, occasion
-        self.policy = Policy(networks[0], layers)
+        self.policy = SquashedGaussian(networks[0], layers)
         names = ["critic0", "critic1"]
         self.critics = Stack(networks[1], names, ACTIVATION, layers)
         self.targets = Stack(networks[1], names, ACTIVATION, layers, vector=target)
@@ -201,7 +201,7 @@ class Sac:
         networks = init(parameters, environment.observations, dimensions, occasion.seed, device)
         self.network, self.critics, self.temperature = networks
         self.target = self.critics.vector.clone()
-        self._update = Update(networks, self.target, parameters, occasion)
+        self._update = SacUpdate(networks, self.target, parameters, occasion)
         length = max(1, parameters.buffer_size // occasion.environments)
         self.replay = Replay(
             environment.members,
@@ -210,7 +210,7 @@ class Sac:
             dimensions=dimensions,
             environments=occasion.environments,
         )
-        self.memory = Memory(occasion, parameters, parameters.batch_size)
+        self.memory = MixedReplay(occasion, parameters, parameters.batch_size)
         self._draw()
         self.step = 0
 

@@ -10,7 +10,7 @@ from learnloop_trainer.language.rows import Episode, Pair, Row
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TokenBatch:
     """Rows [rows, longest], padded on the right, and their n sampled tokens.
 
     Attributes:
@@ -34,7 +34,7 @@ class Batch:
     members: Sequence[int]
 
 
-def make(episodes: Sequence[Episode], members: Sequence[int], device: torch.device) -> Batch:
+def make(episodes: Sequence[Episode], members: Sequence[int], device: torch.device) -> TokenBatch:
     """One batch of the episodes with these numbers; padding is id 0, which attention hides."""
     rows = [(number, row) for number, member in enumerate(members) for row in episodes[member].rows]
     longest = max(len(row.ids) for _, row in rows)
@@ -55,10 +55,12 @@ def make(episodes: Sequence[Episode], members: Sequence[int], device: torch.devi
         owner,
     )
     tensors = [torch.from_numpy(array).to(device) for array in arrays]
-    return Batch(*tensors[:7], members)  # type: ignore[arg-type, call-arg]
+    return TokenBatch(*tensors[:7], members)  # type: ignore[arg-type, call-arg]
 
 
-def batches(episodes: Sequence[Episode], members: Sequence[int], budget: int, device: torch.device) -> Iterator[Batch]:
+def batches(
+    episodes: Sequence[Episode], members: Sequence[int], budget: int, device: torch.device
+) -> Iterator[TokenBatch]:
     """The episodes `members` in batches of at most `budget` tokens, padding included; a longer episode is alone.
 
     Episodes of like length come together, so that little is padding. The order of the sum of their losses changes only

@@ -18,7 +18,7 @@ from learnloop_trainer.neural.schedules import step_size
 Arrays = dict[str, NDArray[np.generic]]
 
 
-class Experience(Protocol):
+class EpisodeSource(Protocol):
     """Where episodes and pairs come from. Collective: all ranks ask in the same order."""
 
     recorded: bool  # they come from a fixed record, not from the model as it is now
@@ -44,7 +44,7 @@ class Setting:
     """The run as an algorithm for language models sees it."""
 
     network: LanguageNetwork
-    experience: Experience
+    experience: EpisodeSource
     group: Group
     seed: int
     total_steps: int

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.batches import Batch, make
+from learnloop_trainer.language.batches import TokenBatch, make
 from learnloop_trainer.language.rows import Episode, Row
 from learnloop_trainer.language.weights.adam import adam_step
 from learnloop_trainer.language.weights.divided_model import WholeModel, held
@@ -94,11 +94,11 @@ class LanguageNetwork:
         """Where it computes."""
         return self.vector.device
 
-    def score(self, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
+    def score(self, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         """Log-probabilities of the batch's sampled tokens, in float32 whatever the layers compute in."""
         return self._score(self.held, batch, entropy_gradient=entropy_gradient)
 
-    def score_base(self, batch: Batch) -> torch.Tensor:
+    def score_base(self, batch: TokenBatch) -> torch.Tensor:
         """Log-probabilities [n] of the base model: the adapter switched off, or the frozen copy. No gradient.
 
         Raises RuntimeError where all weights learn and no copy was kept.
@@ -112,7 +112,7 @@ class LanguageNetwork:
             return self._score(self.reference, batch).log_prob
 
     @torch.no_grad()
-    def values(self, batch: Batch) -> torch.Tensor:
+    def values(self, batch: TokenBatch) -> torch.Tensor:
         """What the value head expects at each sampled token, float32 [n]; RuntimeError without one.
 
         The words' logits are not computed: of a small model they are a good part of the work.
@@ -123,7 +123,7 @@ class LanguageNetwork:
             hidden = self.held.run(lambda model: _hidden(model, batch))
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
-    def answer_scores(self, batch: Batch) -> torch.Tensor:
+    def answer_scores(self, batch: TokenBatch) -> torch.Tensor:
         """What the value head says of each whole answer, at the last token the model drew, float32 [members].
 
         Members have one sampled token at least. Raises RuntimeError without a value head.
@@ -136,7 +136,7 @@ class LanguageNetwork:
         hidden = seen.last_hidden_state[batch.row[last], batch.column[last]]
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
-    def _score(self, model: WholeModel, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
+    def _score(self, model: WholeModel, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             hidden, logits = model.run(lambda whole: _read(whole, batch))
         scaled = logits.float() / batch.temperature.unsqueeze(1)
@@ -160,7 +160,7 @@ class LanguageNetwork:
         """Call the model as `values` does."""
         self.values(self._nothing())
 
-    def _nothing(self) -> Batch:
+    def _nothing(self) -> TokenBatch:
         ids, zeros = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.float32)
         row = Row(ids, np.asarray([False, True]), zeros, np.ones(2, dtype=np.float32))
         return make([Episode([row], 0.0, 0)], [0], self.device)
@@ -246,13 +246,13 @@ class LanguageNetwork:
         self.gradient.zero_()
 
 
-def _hidden(model: Any, batch: Batch) -> torch.Tensor:
+def _hidden(model: Any, batch: TokenBatch) -> torch.Tensor:
     """What the last layer makes of the token before each sampled one: [n, width]."""
     seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
     return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
 
 
-def _read(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def _read(model: Any, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
     """That, and the words' logits made of it."""
     hidden = _hidden(model, batch)
     return hidden, model.get_output_embeddings()(hidden)

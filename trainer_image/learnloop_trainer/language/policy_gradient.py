@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.language_algorithms import PolicyParameters
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.batches import Batch, batches
+from learnloop_trainer.language.batches import TokenBatch, batches
 from learnloop_trainer.language.learning import (
     Arrays,
     Round,
@@ -59,12 +59,12 @@ class Tokens:
 class Prepared:
     """A batch with the base model's log-probabilities of its sampled tokens, float32 [n]; None without a KL term."""
 
-    batch: Batch
+    batch: TokenBatch
     base: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TokenAdvantages:
     """The advantage of each sampled token of an episode, and with a value head its old value and target: [tokens]."""
 
     advantage: Floats
@@ -82,7 +82,7 @@ class Objective(Generic[P]):
         values: whether it has a value head.
     """
 
-    judge: Callable[[P, Setting, Sequence[Episode], Sequence[Floats] | None], list[Judged]]
+    judge: Callable[[P, Setting, Sequence[Episode], Sequence[Floats] | None], list[TokenAdvantages]]
     loss: Callable[[P, Scores, Tokens], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     values: bool = False
 
@@ -133,14 +133,14 @@ class PolicyGradient(Generic[P]):
         )
         return prepared
 
-    def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[Judged]:
+    def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[TokenAdvantages]:
         values = self._values(len(episodes), parts) if self._objective.values else None
         return self._objective.judge(self.parameters, self.setting, episodes, values)
 
     def _values(self, count: int, parts: Sequence[Sequence[Prepared]]) -> list[Floats]:
         found: list[Floats] = [np.empty(0)] * count
 
-        def valued(batch: Batch) -> None:
+        def valued(batch: TokenBatch) -> None:
             value = self.network.values(batch)
             for place, member in enumerate(batch.members):
                 found[member] = value[batch.episode == place].double().cpu().numpy()
@@ -153,7 +153,7 @@ class PolicyGradient(Generic[P]):
         self,
         episodes: Sequence[Episode],
         part: Sequence[Prepared],
-        judged: Sequence[Judged],
+        judged: Sequence[TokenAdvantages],
         stepper: Stepper,
         sums: Sums,
         *,
@@ -171,7 +171,13 @@ class PolicyGradient(Generic[P]):
         stepper.step(self.step)
 
     def _backward(
-        self, prepared: Prepared, judged: Sequence[Judged], weights: Sequence[float], sums: Sums, *, first: bool
+        self,
+        prepared: Prepared,
+        judged: Sequence[TokenAdvantages],
+        weights: Sequence[float],
+        sums: Sums,
+        *,
+        first: bool,
     ) -> None:
         parameters, batch, base = self.parameters, prepared.batch, prepared.base
         scores = self.network.score(batch, entropy_gradient=bool(parameters.entropy_coefficient))
@@ -215,7 +221,7 @@ class PolicyGradient(Generic[P]):
         self.setting.experience.restore(shared)
 
 
-def _tokens(batch: Batch, judged: Sequence[Judged], weight: torch.Tensor) -> Tokens:
+def _tokens(batch: TokenBatch, judged: Sequence[TokenAdvantages], weight: torch.Tensor) -> Tokens:
     def gathered(name: str) -> torch.Tensor | None:
         parts = [getattr(judged[member], name) for member in batch.members]
         if parts[0] is None:
@@ -239,10 +245,11 @@ def _note(sums: Sums, episode: Episode) -> None:
             sums.add(name, episode.values[name], 1)
 
 
-def throughout(episodes: Sequence[Episode], advantage: Floats) -> list[Judged]:
+def throughout(episodes: Sequence[Episode], advantage: Floats) -> list[TokenAdvantages]:
     """One advantage for all tokens of an episode: it is taken by rollout, then broadcast."""
     return [
-        Judged(np.full(episode.sampled, number)) for episode, number in zip(episodes, advantage.tolist(), strict=True)
+        TokenAdvantages(np.full(episode.sampled, number))
+        for episode, number in zip(episodes, advantage.tolist(), strict=True)
     ]
 
 

@@ -19,7 +19,7 @@ from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
-from learnloop_api.wire.training import Export, Manifest, Parity, ReturnEstimate
+from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate
 from learnloop_environments import own_code
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest
@@ -64,7 +64,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EvaluatedWeights:
     """The trained weights as a file, and conversations about held-out tasks: the trained model's and the server's.
 
     Attributes:
@@ -84,7 +84,7 @@ class Judged:
     their_calm: Sequence[Episode]
 
 
-def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> Judged:
+def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> EvaluatedWeights:
     """Export and evaluate. Where weights are divided among ranks, collective: each holds some of the conversations."""
     spec, network, base = order.spec, subject.learner.network, subject.base
     parameters, model, ranks = order.parameters, spec.data.language_model, network.held.group
@@ -133,7 +133,7 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> J
     other = loaded(base, before, network.device, dtype, uri, ranks)
     theirs = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
-    return Judged(body, config, parity, held, calm, validation, (uri, sha256), theirs, their_calm)
+    return EvaluatedWeights(body, config, parity, held, calm, validation, (uri, sha256), theirs, their_calm)
 
 
 def prove_language(
@@ -144,7 +144,7 @@ def prove_language(
     reporter: Reporter,
     durable: Callable[[], str],
     began: float,
-    judged: Judged | None = None,
+    judged: EvaluatedWeights | None = None,
 ) -> Manifest:
     """Judge, unless all ranks have, and store; `durable` waits for the final checkpoint.
 
@@ -281,7 +281,7 @@ def _further(
     alpha: float,
     config: str | None,
     store: Store,
-) -> list[Export]:
+) -> list[ExportedFormat]:
     """adapter_config.json for PEFT's readers, and the adapter as GGUF where llama.cpp knows the architecture."""
     if network.adapters is None or config is None:
         return []
@@ -292,6 +292,8 @@ def _further(
     else:
         bodies.append(("gguf-lora", made))
     return [
-        Export(format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity)
+        ExportedFormat(
+            format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity
+        )
         for kind, body in bodies
     ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_api.wire.training import Export, Manifest, Sampling, SuiteResult, Validated
+from learnloop_api.wire.training import ExportedFormat, Manifest, Sampling, SuiteResult, Validated
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.algorithms import Learner, find, traits_of
@@ -188,7 +188,9 @@ def prove(
         suite=suite,
         sampling=sampling,
         exports=[
-            Export(format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its)
+            ExportedFormat(
+                format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its
+            )
             for kind, data, its in more
         ],
         **_interventions(environment, order, store),

@@ -14,7 +14,7 @@ LARGEST = 1e9
 """No number of an observation, an action or a reward is larger: its square must stay far from infinity."""
 
 
-class Refused(Exception):
+class RefusedFragment(Exception):
     """A fragment is not what the learner asked for. The text is one sentence."""
 
 
@@ -88,29 +88,29 @@ class Shape:
         """The steps that these arrays are.
 
         Raises:
-            Refused: an array is missing, is one too many, has another type or shape, or holds what cannot be.
+            RefusedFragment: an array is missing, is one too many, has another type or shape, or holds what cannot be.
         """
         wanted = self.room(environments).arrays()
         if set(arrays) != set(wanted):
             odd = sorted(set(arrays) ^ set(wanted))
-            raise Refused(f"arrays {', '.join(odd)[:200]} are missing or not asked for")
+            raise RefusedFragment(f"arrays {', '.join(odd)[:200]} are missing or not asked for")
         for name, model in wanted.items():
             array = arrays[name]
             if array.dtype != model.dtype or array.shape != model.shape:
-                raise Refused(
+                raise RefusedFragment(
                     f"{name} is {array.dtype} {list(array.shape)}, the learner needs {model.dtype} {list(model.shape)}"
                 )
             if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-                raise Refused(f"{name} holds what is neither true nor false")
+                raise RefusedFragment(f"{name} holds what is neither true nor false")
             if array.dtype == np.float32 and not _bounded(array):
-                raise Refused(
+                raise RefusedFragment(
                     f"{name} holds a number that is not finite or larger than {LARGEST:.0e}; check the environment"
                 )
         found = Steps(**arrays)  # type: ignore[arg-type]
         chosen: NDArray[Any] = found.action if not self.numbers else found.action[..., 0]
         choices = self.actions or self.choices
         if choices and bool(((chosen < 0) | (chosen >= choices) | (chosen != np.floor(chosen))).any()):
-            raise Refused(f"action holds a choice that is no whole number from 0 to {choices - 1}")
+            raise RefusedFragment(f"action holds a choice that is no whole number from 0 to {choices - 1}")
         return found
 
 

@@ -22,7 +22,7 @@ from learnloop_trainer.store.array_container import Arrays
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SamplerPolicy:
     """What samplers play with."""
 
     version: int  # counted from 1 by each process of the learner
@@ -46,7 +46,7 @@ class Intake:
         self.shape, self.rows, self._most_staleness = shape, rows, most_staleness
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Steps, int]] = deque()  # version, fragment, its environment
-        self._policy = Policy(0, 0, {})
+        self._policy = SamplerPolicy(0, 0, {})
         self._over = False
         self._members = self._playing = self._learning = 0  # environments here; rows begun and not sent; rows taken
         self._samplers = self._most_samplers = 0
@@ -55,7 +55,7 @@ class Intake:
         self._newest_staleness = 0.0
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> SamplerPolicy:
         """The newest."""
         return self._policy
 
@@ -68,7 +68,7 @@ class Intake:
         """A new version: copies of the arrays."""
         copies = {name: array.copy() for name, array in arrays.items()}
         with self._changed:
-            self._policy = Policy(self._policy.version + 1, step, copies)
+            self._policy = SamplerPolicy(self._policy.version + 1, step, copies)
             self._learning = 0
             self._changed.notify_all()
 

@@ -4,9 +4,9 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from learnloop_trainer.sampling.fragment import Refused, Steps
+from learnloop_trainer.sampling.fragment import RefusedFragment, Steps
 from learnloop_trainer.sampling.frames import MOST_POLICY, Channel, Closed, Message, ProtocolError, greet
-from learnloop_trainer.sampling.intake import Policy
+from learnloop_trainer.sampling.intake import SamplerPolicy
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 300.0  # of a learner in the middle of a long update
@@ -22,11 +22,11 @@ class Link:
 
     channel: Channel
     connection: socket.socket
-    policy: Policy
+    policy: SamplerPolicy
     first: int  # number of this sampler's first environment
     rewards: str  # the spec of the RewardPolicy as JSON; "" without one
 
-    def exchange(self, steps: Steps, version: int) -> Policy:
+    def exchange(self, steps: Steps, version: int) -> SamplerPolicy:
         """Send a fragment that this version took; returns the newest policy once another fragment may begin."""
         arrays = steps.arrays()
         while True:
@@ -67,13 +67,13 @@ def connect(host: str, port: int, key: bytes, words: Mapping[str, str]) -> Link:
 
 def _heed(answer: Message) -> None:
     if "refused" in answer.words:
-        raise Refused(answer.words["refused"])
+        raise RefusedFragment(answer.words["refused"])
     if "over" in answer.words:
         raise Over
 
 
-def _policy(answer: Message) -> Policy:
-    return Policy(_whole(answer, "version"), _whole(answer, "step"), answer.arrays)
+def _policy(answer: Message) -> SamplerPolicy:
+    return SamplerPolicy(_whole(answer, "version"), _whole(answer, "step"), answer.arrays)
 
 
 def _whole(answer: Message, name: str) -> int:

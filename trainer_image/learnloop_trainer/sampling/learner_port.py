@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.sampling.fragment import Refused
+from learnloop_trainer.sampling.fragment import RefusedFragment
 from learnloop_trainer.sampling.frames import Channel, Closed, Message, ProtocolError, welcome
 from learnloop_trainer.sampling.intake import Intake
 
@@ -90,7 +90,7 @@ class LearnerPort:
             self._admit(channel, words)
         except Closed:
             pass  # a sampler may go at any time
-        except (ProtocolError, Refused) as error:
+        except (ProtocolError, RefusedFragment) as error:
             self._intake.refused()
             say(f"a sampler was refused: {str(error)[:300]}")
             if channel is not None:
@@ -105,7 +105,7 @@ class LearnerPort:
         for name, wanted in self._wanted.items():
             if words.get(name) != wanted:
                 told = words.get(name, "nothing")[:100]
-                raise Refused(f"the sampler's {name} is {told}, the learner's is {wanted[:100]}")
+                raise RefusedFragment(f"the sampler's {name} is {told}, the learner's is {wanted[:100]}")
         first = secrets.randbelow(BLOCKS) * self._environments
         policy = self._intake.policy
         greeting = {"first": str(first), "version": str(policy.version), "step": str(policy.step)}
@@ -127,7 +127,9 @@ class LearnerPort:
         version = _number(message.words, "version", self._intake.policy.version)
         known = _number(message.words, "known", self._intake.policy.version)
         if bool(message.arrays) != seat.playing:
-            raise Refused("a fragment came that nobody had begun" if message.arrays else "a fragment is still awaited")
+            raise RefusedFragment(
+                "a fragment came that nobody had begun" if message.arrays else "a fragment is still awaited"
+            )
         if message.arrays:
             steps = self._intake.shape.checked(message.arrays, self._environments)
             if not self._intake.offer(version, steps, FULL_SECONDS):
@@ -152,7 +154,7 @@ class LearnerPort:
 def _number(words: Mapping[str, str], name: str, most: int) -> int:
     text = words.get(name, "")
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most):
-        raise Refused(f"{name} is {text[:40]!r}, a whole number up to {most} was expected")
+        raise RefusedFragment(f"{name} is {text[:40]!r}, a whole number up to {most} was expected")
     return int(text)
 
 

@@ -29,7 +29,7 @@ OLD_ANYWAY = 1024  # of those that learn from a replay buffer
 
 
 @runtime_checkable
-class Sampled(Learner, Protocol):
+class SampledLearner(Learner, Protocol):
     """A learner with what its samplers send."""
 
     intake: Intake
@@ -46,7 +46,7 @@ def shape_of(order: Order, environment: VectorEnvironment) -> Shape:
     return Shape.of(environment, CHUNK, corrected=False)
 
 
-def sampled(order: Order, environment: VectorEnvironment, occasion: Occasion, device: torch.device) -> Sampled:
+def sampled(order: Order, environment: VectorEnvironment, occasion: Occasion, device: torch.device) -> SampledLearner:
     """The learner of the order's algorithm; raises ConfigError where samplers cannot play for it."""
     made = LEARNERS.get(order.spec.algorithm)
     if made is None or order.spec.samplers is None:

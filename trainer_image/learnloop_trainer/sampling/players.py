@@ -14,7 +14,7 @@ from learnloop_trainer.algorithms import action_heads, dqn, ppo, sac
 from learnloop_trainer.neural.dense_networks import Floats, forward
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.sampling.fragment import Shape, Steps
-from learnloop_trainer.sampling.intake import Policy
+from learnloop_trainer.sampling.intake import SamplerPolicy
 from learnloop_trainer.training_order import Order
 
 
@@ -120,7 +120,7 @@ class Table:
         self._running = np.zeros(len(environment.members))
         self._clock = 0
 
-    def play(self, policy: Policy) -> Steps:
+    def play(self, policy: SamplerPolicy) -> Steps:
         """A fragment, all of it by this policy."""
         steps = self._shape.room(len(self._environment.members))
         for t in range(self._shape.steps):

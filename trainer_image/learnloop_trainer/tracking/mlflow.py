@@ -16,7 +16,7 @@ MOST_METRICS, MOST_PARAMS, LONGEST = 1000, 100, 500  # of one log-batch request;
 TOKEN, USER, PASSWORD = "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
-class Refused(OSError):
+class RefusedByMlflow(OSError):
     """The server does not answer, or says no."""
 
 
@@ -44,7 +44,7 @@ class Run:
         self._id = ""
 
     def write(self, points: Sequence[tuple[int, float, Mapping[str, float]]]) -> None:
-        """Log (step, wall clock, values by name). Raises Refused; sending the same points again is harmless."""
+        """Log (step, wall clock, values by name). Raises RefusedByMlflow; sending the same points again is harmless."""
         self._open()
         metrics = [
             {"key": name, "value": value, "timestamp": int(at * 1000), "step": step}
@@ -83,7 +83,7 @@ class Run:
         if found is None:
             try:
                 return str(self._call("POST", "experiments/create", {"name": self._experiment})["experiment_id"])
-            except Refused:
+            except RefusedByMlflow:
                 found = self._named()  # another run was quicker
                 if found is None:
                     raise
@@ -115,13 +115,13 @@ class Run:
         try:
             response = self._client.request(method, where, json=body, params=params)
         except httpx.HTTPError as error:
-            raise Refused(f"{self._uri}: {type(error).__name__}: {error}") from None
+            raise RefusedByMlflow(f"{self._uri}: {type(error).__name__}: {error}") from None
         if missing and response.status_code == 404:
             return {}
         if response.status_code != 200:
-            raise Refused(f"{self._uri}{where}: {response.status_code} {' '.join(response.text.split())[:200]}")
+            raise RefusedByMlflow(f"{self._uri}{where}: {response.status_code} {' '.join(response.text.split())[:200]}")
         try:
             answer: dict[str, Any] = response.json()
         except ValueError:
-            raise Refused(f"{self._uri}{where}: the answer is not JSON; is this an MLflow server?") from None
+            raise RefusedByMlflow(f"{self._uri}{where}: the answer is not JSON; is this an MLflow server?") from None
         return answer

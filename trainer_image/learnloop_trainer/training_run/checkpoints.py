@@ -27,8 +27,8 @@ from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.curriculum import Curriculum
-from learnloop_trainer.training_run.validation import Validation
+from learnloop_trainer.training_run.curriculum import CurriculumProgress
+from learnloop_trainer.training_run.validation import ValidationState
 
 FORMAT = "learnloop-checkpoint-2"
 
@@ -70,11 +70,11 @@ class Training:
     environment: VectorEnvironment
     observation: Observations
     episodes: Episodes
-    curriculum: Curriculum | None = None
+    curriculum: CurriculumProgress | None = None
     milestones: Milestones | None = None
     begun_from: str = ""  # see initial.begin_from
     read: ReadExperience = field(default_factory=ReadExperience)
-    validation: Validation | None = None
+    validation: ValidationState | None = None
 
 
 def fingerprint(order: Order) -> str:

@@ -20,7 +20,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.simulation import Level
 
 
-class Curriculum:
+class CurriculumProgress:
     """The present level and the evidence for the next."""
 
     def __init__(self, levels: Sequence[Level], start: int, settings: Settings) -> None:

@@ -29,7 +29,7 @@ from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
-from learnloop_trainer.language.learning import Experience, LanguageLearner, Setting
+from learnloop_trainer.language.learning import EpisodeSource, LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Rollouts
 from learnloop_trainer.manifest.language_policies import limits
@@ -178,7 +178,7 @@ def _experience(
     world: ConversationWorld,
     context: int,
     read: ReadExperience,
-) -> Experience:
+) -> EpisodeSource:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
     assert isinstance(parameters, RecordedExperience)
     assert model is not None

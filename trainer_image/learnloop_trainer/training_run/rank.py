@@ -21,7 +21,7 @@ from learnloop_trainer.manifest.proof import prove
 from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.sampling.learners import Sampled
+from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
@@ -166,7 +166,7 @@ def _policy(
         training.begun_from,
         training.read,
         told,
-        training.learner.intake.told() if isinstance(training.learner, Sampled) else None,
+        training.learner.intake.told() if isinstance(training.learner, SampledLearner) else None,
     )
 
 

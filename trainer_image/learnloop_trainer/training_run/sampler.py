@@ -14,7 +14,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_environments import own_code
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.sampling.fragment import Refused
+from learnloop_trainer.sampling.fragment import RefusedFragment
 from learnloop_trainer.sampling.frames import Closed, ProtocolError
 from learnloop_trainer.sampling.learner_link import Link, Over, connect
 from learnloop_trainer.sampling.learners import shape_of
@@ -49,7 +49,7 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> None:
         except Over:
             say("the learner needs no more steps")
             return
-        except Refused as error:
+        except RefusedFragment as error:
             raise TrainerError(f"the learner refused this sampler: {error}") from None
         except (Closed, ProtocolError) as error:
             if time.monotonic() - heard > PATIENCE:

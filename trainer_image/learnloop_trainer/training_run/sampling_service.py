@@ -11,7 +11,7 @@ from learnloop_environments import code_digest
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.sampling.learner_port import LearnerPort
-from learnloop_trainer.sampling.learners import Sampled
+from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.training_order import Order
 
 SHORTEST_KEY, LONGEST_KEY = 32, 4096
@@ -50,7 +50,7 @@ def identity(order: Order) -> dict[str, str]:
 class SamplingService:
     """Listens while a run trains."""
 
-    def __init__(self, order: Order, learner: Sampled, rewards: str, reporter: Reporter) -> None:
+    def __init__(self, order: Order, learner: SampledLearner, rewards: str, reporter: Reporter) -> None:
         """Raises ConfigError where there is no key. `rewards`: the RewardPolicy's spec as JSON, "" without one."""
         assert order.spec.samplers is not None
         self._learner, self._reporter = learner, reporter

@@ -24,11 +24,11 @@ from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.sampling.distant_environment import DistantEnvironment
-from learnloop_trainer.sampling.learners import LEARNERS, Sampled, sampled
+from learnloop_trainer.sampling.learners import LEARNERS, SampledLearner, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
-from learnloop_trainer.training_run.curriculum import Curriculum
+from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
 from learnloop_trainer.training_run.logged_experience import recorded, remembered
@@ -127,12 +127,12 @@ def _rows(order: Order, members: range) -> range:
     return range(1) if replayed else members
 
 
-def levels(environment: VectorEnvironment, order: Order) -> Curriculum | None:
+def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress | None:
     """The curriculum the order asks for, at its beginning."""
     if order.spec.curriculum is None:
         return None
     world = innermost(environment)
-    return Curriculum(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
+    return CurriculumProgress(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
 
 
 def milestones(order: Order) -> Milestones | None:
@@ -213,7 +213,7 @@ class Session(PacedSession[Training]):
         """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
         told = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
-        if not isinstance(training.learner, Sampled):
+        if not isinstance(training.learner, SampledLearner):
             self._train(training, told)
             return training
         policy = policy_in_force(self._order, self._store)
@@ -255,7 +255,7 @@ class Session(PacedSession[Training]):
         if training.validation is not None:
             training.validation.note(learner, ended, self._order, self._group, self._reporter)
 
-    def _climb(self, training: Training, curriculum: Curriculum) -> None:
+    def _climb(self, training: Training, curriculum: CurriculumProgress) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""
         counted = training.environment
         while isinstance(counted, Wrapper) and not isinstance(counted, Counted):

@@ -29,7 +29,7 @@ MOST_POINTS = 1000
 
 
 @dataclass(slots=True)
-class Validation:
+class ValidationState:
     """Equal on all ranks: what was measured so far, and the best weights."""
 
     asked: WhileTraining
@@ -118,7 +118,7 @@ def _played(learner: Learner, episodes: int, order: Order, reporter: Reporter) -
     return float(returns.mean())
 
 
-def validation(order: Order) -> Validation | None:
+def validation(order: Order) -> ValidationState | None:
     """What the order asks for, at its beginning."""
     asked = order.spec.evaluation.while_training
-    return None if asked is None else Validation(asked)
+    return None if asked is None else ValidationState(asked)

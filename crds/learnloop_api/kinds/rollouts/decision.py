@@ -12,7 +12,7 @@ Verb = Literal[
 Person = Annotated[str, Field(max_length=256)]
 
 
-class Decision(Resource):
+class AnsweredDecision(Resource):
     """One value of an annotation `learnloop.dev/<verb>`, answered once."""
 
     verb: Verb = Field(description="The annotation, without learnloop.dev/.")

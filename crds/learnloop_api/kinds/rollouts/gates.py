@@ -239,7 +239,7 @@ class GateApproval(Resource):
     )
 
 
-class Gates(Resource):
+class ReleaseGates(Resource):
     """What stands between a ready candidate and its first episode. Missing, short, late or broken: not passed."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -258,7 +258,7 @@ class Gates(Resource):
     approval: GateApproval | None = Field(default=None, description="Who must agree; left out, nobody is asked.")
 
 
-class SuiteStatus(Resource):
+class GateSuiteStatus(Resource):
     """What one suite has shown of the candidate."""
 
     name: ObjectName = Field(description="Its name in spec.gates.suites.")
@@ -284,7 +284,7 @@ class GatesStatus(Resource):
     started_at: Time = Field(description="When its suites began.")
     judged_at: Time | None = Field(default=None, description="When the last suite was judged.")
     approved_by: ShortText | None = Field(default=None, description="Who let it begin.")
-    suites: list[SuiteStatus] = Field(
+    suites: list[GateSuiteStatus] = Field(
         default_factory=list,
         max_length=MOST_SUITES,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},

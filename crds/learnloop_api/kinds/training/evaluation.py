@@ -86,7 +86,7 @@ class Evaluation(Resource):
     )
 
 
-class Gates(Resource):
+class TrainingGates(Resource):
     """What the evaluation must show before the model may serve anyone.
 
     Without an environment the returns are discounted and estimated from logged episodes. The lower ends of the 95 %

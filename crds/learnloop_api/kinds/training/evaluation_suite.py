@@ -107,7 +107,7 @@ class DimensionStatus(Resource):
     message: ShortText = Field(description="The figures with their 95 % intervals, or why there are none.")
 
 
-class SuiteStatus(Resource):
+class EvaluationSuiteStatus(Resource):
     """What the evaluation suite found."""
 
     overall: float | None = Field(

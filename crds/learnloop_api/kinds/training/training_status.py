@@ -4,7 +4,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Digest, ObjectName, Resource, ShortText, Status, Time, Uri
 from learnloop_api.kinds.study import StudyStatus
-from learnloop_api.kinds.training.evaluation_suite import SuiteStatus
+from learnloop_api.kinds.training.evaluation_suite import EvaluationSuiteStatus
 
 
 class ReturnStatus(Resource):
@@ -81,7 +81,7 @@ class TrainingJobStatus(Status):
         default=None, description="The exported policy on validation seeds, by which a study chooses."
     )
     study: StudyStatus | None = Field(default=None, description="How far the search has come.")
-    suite: SuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
+    suite: EvaluationSuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
     artifact: ArtifactStatus | None = None
     exports: list[ExportStatus] | None = Field(

@@ -15,7 +15,7 @@ from learnloop_dataplane.metrics import Metrics
 READ_SECONDS = 30.0
 
 
-class Limits:
+class RequestLimits:
     """ASGI middleware. Upload routes bring their own, larger limit.
 
     Args:

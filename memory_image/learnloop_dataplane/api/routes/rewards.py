@@ -26,7 +26,7 @@ from learnloop_dataplane.api.http.dependencies import (
 from learnloop_dataplane.api.http.json_bodies import JsonBody, json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
-from learnloop_dataplane.rewards.bias.bias_reader import Asked
+from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery
 from learnloop_dataplane.rewards.dry_run import Window
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.task_rewards.agreement_with_people import evaluations
@@ -189,7 +189,7 @@ async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: 
     for item in found["most_changed"]:
         del item["place"]
     if body.policy.bias is not None:
-        asked = Asked(agents=body.agent_ids, since=window.since, until=window.until)
+        asked = BiasQuery(agents=body.agent_ids, since=window.since, until=window.until)
         found["bias"] = await experience.bias.read(caller.namespace, body.policy, asked)
     return answer(found)
 
@@ -198,5 +198,5 @@ async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: 
 async def bias(body: Annotated[AskBias, json_body(AskBias)], experience: Experience, caller: Caller) -> Response:
     """Compares what groups of logged episodes earn at equal outcomes, and swaps the group in recorded ones; keeps
     nothing. One of a namespace at a time; at most a minute old."""
-    asked = Asked(body.reward_policy, body.agent_ids)
+    asked = BiasQuery(body.reward_policy, body.agent_ids)
     return answer(await experience.bias.read(caller.namespace, body.policy, asked))

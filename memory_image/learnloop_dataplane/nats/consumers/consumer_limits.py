@@ -7,7 +7,7 @@ nanoseconds, except for `opt_start_time`.
 from datetime import datetime
 from typing import Any
 
-from learnloop_dataplane.nats.consumers.consumer_names import READABLE, Group
+from learnloop_dataplane.nats.consumers.consumer_names import READABLE, ConsumerGroup
 
 SECOND = 10**9
 DAY = 86_400 * SECOND
@@ -35,7 +35,7 @@ class TooMuch(Exception):
     """A consumer that a tenant may not have; says which field, and what may stand there."""
 
 
-def consumer(group: Group, asked: dict[str, Any]) -> dict[str, Any]:
+def consumer(group: ConsumerGroup, asked: dict[str, Any]) -> dict[str, Any]:
     """The configuration that JetStream gets.
 
     Args:
@@ -117,7 +117,7 @@ def _between(asked: dict[str, Any], field: str, least: int, most: int, default: 
     return value
 
 
-def _filters(group: Group, asked: dict[str, Any]) -> list[str]:
+def _filters(group: ConsumerGroup, asked: dict[str, Any]) -> list[str]:
     prefixes = [f"{prefix}.{group.namespace}." for prefix in READABLE[group.stream]]
     several, one = asked.get("filter_subjects") or [], asked.get("filter_subject")
     if not isinstance(several, list) or len(several) > FILTERS:

@@ -25,7 +25,7 @@ _NUMBERS = 5  # delivered, stream sequence, consumer sequence, time, pending
 
 
 @dataclass(frozen=True)
-class Group:
+class ConsumerGroup:
     """One durable consumer of one namespace: all programs that pull from it share its messages.
 
     Attributes:
@@ -64,7 +64,7 @@ def valid_group(name: str) -> bool:
     return _GROUP.fullmatch(name) is not None
 
 
-def numbers_of(group: Group, reply: str) -> list[str] | None:
+def numbers_of(group: ConsumerGroup, reply: str) -> list[str] | None:
     """What JetStream says of a message in the subject where it wants it acknowledged.
 
     Returns:
@@ -76,12 +76,12 @@ def numbers_of(group: Group, reply: str) -> list[str] | None:
     return numbers if reply.startswith(begin) and _numeric(numbers) else None
 
 
-def tenants_ack(group: Group, numbers: list[str]) -> str:
+def tenants_ack(group: ConsumerGroup, numbers: list[str]) -> str:
     """The subject at which the tenant acknowledges."""
     return ".".join((ack_prefix(group.namespace), group.stream, group.name, *numbers))
 
 
-def told_of(group: Group, subject: str, numbers: list[str]) -> dict[str, str]:
+def told_of(group: ConsumerGroup, subject: str, numbers: list[str]) -> dict[str, str]:
     """Headers of a message that is passed on. A client reads all this from JetStream's own subjects elsewhere."""
     return {
         "Nats-Subject": subject,
@@ -92,7 +92,7 @@ def told_of(group: Group, subject: str, numbers: list[str]) -> dict[str, str]:
     }
 
 
-def streams_ack(subject: str) -> tuple[Group, str] | None:
+def streams_ack(subject: str) -> tuple[ConsumerGroup, str] | None:
     """The group of a tenant's acknowledgement, and the subject at which JetStream waits for it.
 
     Whatever a tenant writes here acknowledges at most messages of its own groups: its token may publish for its own
@@ -101,7 +101,7 @@ def streams_ack(subject: str) -> tuple[Group, str] | None:
     tokens = subject.split(".")
     if len(tokens) != 5 + _NUMBERS or tokens[0] != "$JS" or tokens[2] != "ACK":
         return None
-    group, numbers = Group(tokens[1], tokens[3], tokens[4]), tokens[5:]
+    group, numbers = ConsumerGroup(tokens[1], tokens[3], tokens[4]), tokens[5:]
     if not (valid_namespace(group.namespace) and group.stream in READABLE and valid_group(group.name)):
         return None
     return (group, ".".join(("$JS.ACK", group.stream, group.consumer, *numbers))) if _numeric(numbers) else None

@@ -12,7 +12,7 @@ from nats.errors import Error as NatsError
 
 from learnloop_dataplane.nats.consumers import consumer_limits
 from learnloop_dataplane.nats.consumers.consumer_limits import TooMuch
-from learnloop_dataplane.nats.consumers.consumer_names import PREFIX, READABLE, Group, prefix_of, valid_group
+from learnloop_dataplane.nats.consumers.consumer_names import PREFIX, READABLE, ConsumerGroup, prefix_of, valid_group
 
 log = logging.getLogger(__name__)
 API = "$JS.API.CONSUMER"
@@ -36,7 +36,7 @@ Order = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConsumerRequest:
     """One request of a tenant's.
 
     Attributes:
@@ -49,7 +49,7 @@ class Asked:
     name: str
 
     @classmethod
-    def read(cls, rest: str) -> "Asked | None":
+    def read(cls, rest: str) -> "ConsumerRequest | None":
         """Of a subject's end, after `$JS.<namespace>.API.CONSUMER.`; None: nothing that is offered."""
         match rest.split("."):
             case ["CREATE", stream, name, *_]:  # what follows is the filter, which the body has as well
@@ -82,7 +82,7 @@ class Orders:
     def __init__(self) -> None:
         self._making = asyncio.Lock()
 
-    async def answer(self, own: Client, namespace: str, asked: Asked, body: bytes) -> bytes:
+    async def answer(self, own: Client, namespace: str, asked: ConsumerRequest, body: bytes) -> bytes:
         """What the tenant is answered.
 
         Args:
@@ -90,7 +90,7 @@ class Orders:
             asked: is no NEXT, and has no problem.
             body: of the request.
         """
-        group = Group(namespace, asked.stream, asked.name)
+        group = ConsumerGroup(namespace, asked.stream, asked.name)
         try:
             match asked.verb:
                 case "CREATE":
@@ -106,7 +106,7 @@ class Orders:
             return refusal(503, "JetStream does not answer the data plane; ask again")
         return orjson.dumps(found)
 
-    async def _create(self, own: Client, group: Group, body: bytes) -> dict[str, Any]:
+    async def _create(self, own: Client, group: ConsumerGroup, body: bytes) -> dict[str, Any]:
         try:
             request = orjson.loads(body)
             asked, action = request["config"], request.get("action") or ""
@@ -165,9 +165,9 @@ async def _room(own: Client, namespace: str) -> None:
         raise TooMuch(f"all namespaces together have {len(there)} durable consumers, and no more are made")
 
 
-async def _listed(own: Client, namespace: str, asked: Asked) -> dict[str, Any]:
+async def _listed(own: Client, namespace: str, asked: ConsumerRequest) -> dict[str, Any]:
     mine = [name for name in await _consumers(own, asked.stream) if name.startswith(prefix_of(namespace))]
-    groups = [Group(namespace, asked.stream, name.removeprefix(prefix_of(namespace))) for name in mine]
+    groups = [ConsumerGroup(namespace, asked.stream, name.removeprefix(prefix_of(namespace))) for name in mine]
     page: dict[str, Any] = {"total": len(groups), "offset": 0, "limit": max(len(groups), 1)}
     if asked.verb == "NAMES":
         return page | {
@@ -181,7 +181,7 @@ async def _listed(own: Client, namespace: str, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _told(group: Group, found: dict[str, Any]) -> dict[str, Any]:
+def _told(group: ConsumerGroup, found: dict[str, Any]) -> dict[str, Any]:
     told = {key: found[key] for key in SHOWN if key in found}
     if "config" in found:
         told |= {"stream_name": group.stream, "name": group.name}

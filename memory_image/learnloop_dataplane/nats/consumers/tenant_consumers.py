@@ -19,8 +19,14 @@ from nats.errors import Error as NatsError
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.consumers import consumer_limits
 from learnloop_dataplane.nats.consumers.consumer_limits import TooMuch
-from learnloop_dataplane.nats.consumers.consumer_names import Group, numbers_of, streams_ack, tenants_ack, told_of
-from learnloop_dataplane.nats.consumers.consumer_orders import Asked, Orders, refusal
+from learnloop_dataplane.nats.consumers.consumer_names import (
+    ConsumerGroup,
+    numbers_of,
+    streams_ack,
+    tenants_ack,
+    told_of,
+)
+from learnloop_dataplane.nats.consumers.consumer_orders import ConsumerRequest, Orders, refusal
 from learnloop_dataplane.nats.consumers.status_message import send_status
 from learnloop_dataplane.nats.relay import answerable
 from learnloop_dataplane.nats.subjects import valid_namespace
@@ -72,7 +78,7 @@ class TenantConsumers:
         if not valid_namespace(namespace) or not answerable(message.reply, namespace):
             self._metrics.relay_refused(namespace, "reply")
             return
-        asked = Asked.read(rest)
+        asked = ConsumerRequest.read(rest)
         if asked is None or asked.problem():
             problem = asked.problem() if asked else f"CONSUMER.{rest[:64]} is not offered to tenants"
             if asked and asked.verb == "NEXT":
@@ -113,18 +119,18 @@ class TenantConsumers:
         task.add_done_callback(self._tasks.discard)
         return True
 
-    async def _order(self, message: Msg, namespace: str, asked: Asked) -> None:
+    async def _order(self, message: Msg, namespace: str, asked: ConsumerRequest) -> None:
         assert self._own is not None
         await self._answer(message.reply, await self._orders.answer(self._own, namespace, asked, message.data))
 
-    async def _pull(self, message: Msg, namespace: str, asked: Asked) -> None:
+    async def _pull(self, message: Msg, namespace: str, asked: ConsumerRequest) -> None:
         assert self._own is not None
         try:
             request = consumer_limits.pull(orjson.loads(message.data) if message.data else {})
         except (TooMuch, ValueError) as error:
             await self._status(message.reply, 400, f"Bad Request - {error}")
             return
-        group = Group(namespace, asked.stream, asked.name)
+        group = ConsumerGroup(namespace, asked.stream, asked.name)
         inbox = self._own.new_inbox()
         subscription = await self._own.subscribe(inbox)
         try:
@@ -138,7 +144,7 @@ class TenantConsumers:
             if not self._own.is_closed:
                 await subscription.unsubscribe()
 
-    async def _passed_on(self, found: Msg, group: Group, reply: str, left: int) -> int:
+    async def _passed_on(self, found: Msg, group: ConsumerGroup, reply: str, left: int) -> int:
         """How many of those that are left come no more, this one counted."""
         assert self._tenants is not None
         status = (found.headers or {}).get(STATUS)

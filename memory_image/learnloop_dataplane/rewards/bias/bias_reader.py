@@ -54,7 +54,7 @@ _SOME = f"SELECT {_READ}, r.result {_FROM} WHERE t.namespace = $1 AND t.trajecto
 
 
 @dataclass(frozen=True)
-class Asked:
+class BiasQuery:
     """Whose episodes: of agents that use the policy of this name, of these agents; received in [since, until)."""
 
     policy: str | None = None
@@ -74,7 +74,7 @@ class BiasReader:
         self._answers: dict[tuple[str, str], tuple[float, BiasFigures]] = {}
         self._busy: set[str] = set()
 
-    async def read(self, namespace: str, spec: RewardPolicySpec, asked: Asked) -> BiasFigures:
+    async def read(self, namespace: str, spec: RewardPolicySpec, asked: BiasQuery) -> BiasFigures:
         """What the check in `spec.bias` finds under the rest of `spec`.
 
         Raises:
@@ -115,7 +115,7 @@ class BiasReader:
         self._answers[key] = (time.monotonic(), found)
         return found
 
-    async def _check(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, asked: Asked) -> BiasFigures:
+    async def _check(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, asked: BiasQuery) -> BiasFigures:
         tally = Tally(spec, rule.group_by)
         async for page in self._pages(namespace, spec, rule, asked):
             await asyncio.to_thread(_count, tally, page)
@@ -123,7 +123,7 @@ class BiasReader:
         swapped = await self._swap(namespace, spec, rule, tally, gaps.compared)
         return bias_figures(tally, rule, gaps, swapped)
 
-    async def _pages(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, asked: Asked) -> Any:
+    async def _pages(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, asked: BiasQuery) -> Any:
         async with self._db.tenant(namespace) as connection:
             wanted = list(asked.agents) if asked.agents is not None else None
             agents = [row["name"] for row in await connection.fetch(_AGENTS, namespace, asked.policy, wanted)]

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.wire.reward import GroupGap
-from learnloop_dataplane.rewards.bias.group_moments import Group, Outcome, Tally
+from learnloop_dataplane.rewards.bias.group_moments import EpisodeGroup, Outcome, Tally
 
 COMPARED = 20
 """Largest groups of a key."""
@@ -44,7 +44,7 @@ def limit_of(rule: BiasCheck, gap: GroupGap) -> float:
 
 def compare(tally: Tally, rule: BiasCheck) -> Gaps:
     """All groups of each key with one another."""
-    pairs: list[tuple[str, str, Group, str, Group]] = []
+    pairs: list[tuple[str, str, EpisodeGroup, str, EpisodeGroup]] = []
     compared: dict[str, tuple[str, ...]] = {}
     left_out = 0
     for key, groups in tally.groups.items():
@@ -68,14 +68,14 @@ def compare(tally: Tally, rule: BiasCheck) -> Gaps:
     return Gaps(tuple(found), compared, left_out)
 
 
-def _has_rates(one: Group, other: Group, rule: BiasCheck) -> bool:
+def _has_rates(one: EpisodeGroup, other: EpisodeGroup, rule: BiasCheck) -> bool:
     return min(one.at("success") + one.at("failure"), other.at("success") + other.at("failure")) >= max(
         1, rule.minimum_episodes
     )
 
 
 def _of_pair(
-    pair: tuple[str, str, Group, str, Group], rule: BiasCheck, names: Sequence[str], error: float
+    pair: tuple[str, str, EpisodeGroup, str, EpisodeGroup], rule: BiasCheck, names: Sequence[str], error: float
 ) -> Iterator[GroupGap]:
     key, name, one, other_name, other = pair
     z = NormalDist().inv_cdf(1.0 - error / 2)
@@ -138,7 +138,7 @@ def _gap(
     )
 
 
-def _success(key: str, names: tuple[str, str], one: Group, other: Group, z: float) -> GroupGap:
+def _success(key: str, names: tuple[str, str], one: EpisodeGroup, other: EpisodeGroup, z: float) -> GroupGap:
     wins = one.at("success"), other.at("success")
     sizes = wins[0] + one.at("failure"), wins[1] + other.at("failure")
     if wins[0] * sizes[1] < wins[1] * sizes[0]:

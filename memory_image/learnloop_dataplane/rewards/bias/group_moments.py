@@ -34,7 +34,7 @@ class Moments:
         self.m2 += delta * (values - self.mean)
 
 
-class Group:
+class EpisodeGroup:
     """One value of a key: its episodes by their outcome, and the ids of the newest."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Tally:
 
     def __init__(self, spec: RewardPolicySpec, keys: Sequence[str]) -> None:
         self.spec = spec
-        self.groups: dict[str, dict[str, Group]] = {key: {} for key in keys}
+        self.groups: dict[str, dict[str, EpisodeGroup]] = {key: {} for key in keys}
         self.beyond: dict[str, int] = dict.fromkeys(keys, 0)
         self.episodes = 0
         self._weights = {component.name: component.weight for component in spec.components}
@@ -84,7 +84,7 @@ class Tally:
                 if len(known) >= MOST_GROUPS:
                     self.beyond[key] += 1
                     continue
-                group = known[name] = Group()
+                group = known[name] = EpisodeGroup()
             if outcome not in group.by_outcome:
                 group.by_outcome[outcome] = Moments(self.size)
             group.by_outcome[outcome].add(values)

@@ -18,7 +18,7 @@ POLL_SECONDS = 2.0
 RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
-class Reference(NamedTuple):
+class SecretReference(NamedTuple):
     """Where a variable's value comes from: a Secret, and a key of it."""
 
     secret: str
@@ -36,7 +36,7 @@ class Secrets(Protocol):
 
     def pods(self, kind: str, name: str) -> int | None: ...
 
-    def environment(self, name: str) -> dict[str, str | Reference] | None: ...
+    def environment(self, name: str) -> dict[str, str | SecretReference] | None: ...
 
 
 class KubernetesSecrets:
@@ -99,16 +99,16 @@ class KubernetesSecrets:
         found = self._found(kind, name)
         return None if found is None else int(found.spec.replicas or 0)
 
-    def environment(self, name: str) -> dict[str, str | Reference] | None:
+    def environment(self, name: str) -> dict[str, str | SecretReference] | None:
         """What the containers of a Deployment have, by variable, as values or where those lie; None: there is none."""
         found = self._found("Deployment", name)
         if found is None:
             return None
         pod = found.spec.template.spec
-        have: dict[str, str | Reference] = {}
+        have: dict[str, str | SecretReference] = {}
         for variable in (item for one in [*(pod.init_containers or ()), *pod.containers] for item in one.env or ()):
             secret = variable.value_from.secret_key_ref if variable.value_from else None
-            have[variable.name] = Reference(secret.name, secret.key) if secret else variable.value or ""
+            have[variable.name] = SecretReference(secret.name, secret.key) if secret else variable.value or ""
         return have
 
     def _found(self, kind: str, name: str) -> Any:

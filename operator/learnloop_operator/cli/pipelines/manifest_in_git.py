@@ -14,14 +14,14 @@ _PLAIN = re.compile(r"[a-z0-9]+://[A-Za-z0-9._/-]+|(?=[0-9a-f]*[a-df])[0-9a-f]{6
 """What no reader of YAML takes for anything but text."""
 
 
-class Model(NamedTuple):
+class ModelInManifest(NamedTuple):
     """An artifact by address and digest."""
 
     uri: str
     sha256: str
 
 
-def with_model(text: str, name: str, model: Model) -> str:
+def with_model(text: str, name: str, model: ModelInManifest) -> str:
     """The same text, in which the LearningAgent or ModelDeployment of this name has this model.
 
     A LearningAgent is pinned to it (`spec.deployment.model`); a ModelDeployment serves it (`spec.model`).
@@ -49,7 +49,7 @@ def with_model(text: str, name: str, model: Model) -> str:
     return _written(text, mapping, model)
 
 
-def _written(text: str, mapping: yaml.MappingNode, model: Model) -> str:
+def _written(text: str, mapping: yaml.MappingNode, model: ModelInManifest) -> str:
     places: list[tuple[int, int, str]] = []
     keys = {key.value: (key, value) for key, value in mapping.value}
     key, uri = keys["uri"]

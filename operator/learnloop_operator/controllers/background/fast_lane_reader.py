@@ -42,7 +42,7 @@ Mark = Callable[[str, str, bool], None]
 
 
 @dataclass(slots=True)
-class Watched:
+class ArmOnTrial:
     """One arm on trial. `breached`: when a look first showed a breach, by the monotonic clock."""
 
     asked: Questions
@@ -58,7 +58,7 @@ class Watched:
 class OnTrial:
     """The arms on trial of one ModelDeployment, by revision. `alarm` is set while one of them is in breach."""
 
-    arms: dict[str, Watched] = field(default_factory=dict)
+    arms: dict[str, ArmOnTrial] = field(default_factory=dict)
     alarm: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -124,7 +124,7 @@ class FastLaneReader:
                         turns.create_task(self._turn_of(*item, mark))
                 await asyncio.sleep(EVERY)
 
-    def _over(self, arm: Watched) -> None:
+    def _over(self, arm: ArmOnTrial) -> None:
         """An arm is off trial. A breach that ends so was acted on, and this is how long it took: a little more than
         until the route was written."""
         if arm.breached is not None:
@@ -161,7 +161,7 @@ class FastLaneReader:
         if found or arm.direct.health.level != before.level:
             mark(*name, bool(found))
 
-    async def _look(self, name: Name, arm: Watched) -> None:
+    async def _look(self, name: Name, arm: ArmOnTrial) -> None:
         if not arm.pods or arm.reading.locked():
             return
         async with arm.reading:
@@ -205,11 +205,13 @@ def period(pods: Sequence[int]) -> int:
     return rounded(turns)
 
 
-def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> Watched | None:
+def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> ArmOnTrial | None:
     """Brings what is known of the arm up to date; returns it where its pods have not been read yet."""
     arm = on_trial.arms.get(subject.revision)
     if arm is None or arm.direct.rollout != subject.rollout:
-        arm = on_trial.arms[subject.revision] = Watched(subject.asked, PodEvidence(subject.revision, subject.rollout))
+        arm = on_trial.arms[subject.revision] = ArmOnTrial(
+            subject.asked, PodEvidence(subject.revision, subject.rollout)
+        )
     unread, arm.pods, arm.asked = not arm.pods, pods, subject.asked
     arm.direct = at_weight(arm.direct, subject.weight)
     return arm if unread else None

@@ -20,7 +20,7 @@ LABELLED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ObjectReference:
     """Objects of kind `source` name one of kind `target` at `path`."""
 
     source: str
@@ -31,9 +31,9 @@ class Reference:
 
 
 _REFERENCES = (
-    Reference("LearningAgent", ("spec", "rewardPolicyRef", "name"), "RewardPolicy"),
-    Reference("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService", ("spec", "memory")),
-    Reference("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
+    ObjectReference("LearningAgent", ("spec", "rewardPolicyRef", "name"), "RewardPolicy"),
+    ObjectReference("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService", ("spec", "memory")),
+    ObjectReference("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
 )
 GATHERED = frozenset((reference.source, reference.target) for reference in _REFERENCES if reference.says)
 """Kinds that say something to another, which looks at all that say it: of a thousand at once it looks at the last."""

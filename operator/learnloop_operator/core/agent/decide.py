@@ -13,7 +13,7 @@ from learnloop_operator.core.agent.narrowing import narrowed
 from learnloop_operator.core.agent.problems import Problem, first_problem
 from learnloop_operator.core.agent.run_history import failures_in_a_row, recorded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
-from learnloop_operator.core.agent.status import Facts, status
+from learnloop_operator.core.agent.status import StatusFacts, status
 from learnloop_operator.core.agent.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies.condition import news
@@ -48,7 +48,7 @@ def decide(world: AgentSnapshot) -> Plan:
     seen = changes.remembered(world, verdict.fire.kind if verdict.fire else None)
     before = before.model_copy(update={"changes": seen})
     jobs, after = _train(world, before, verdict.fire)
-    state = status(Facts(world, after, model, registration.mark, verdict, problem))
+    state = status(StatusFacts(world, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),

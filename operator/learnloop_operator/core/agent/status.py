@@ -9,13 +9,13 @@ from learnloop_operator.core.agent.problems import Problem
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import TriggerVerdict, rewarded_since
 from learnloop_operator.core.anomalies import condition as anomaly_condition
-from learnloop_operator.core.anomalies.scale_free_rules import Watched, watch
+from learnloop_operator.core.anomalies.scale_free_rules import ReturnAnomalies, watch
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
 from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Facts:
+class StatusFacts:
     """What was decided."""
 
     world: AgentSnapshot
@@ -26,7 +26,7 @@ class Facts:
     problem: Problem | None
 
 
-def status(facts: Facts) -> dict[str, Any]:
+def status(facts: StatusFacts) -> dict[str, Any]:
     """Everything that must be remembered, and everything that explains it."""
     world, record, stats = facts.world, facts.record, facts.world.stats
     old, served = world.before, world.deployment
@@ -56,7 +56,7 @@ def status(facts: Facts) -> dict[str, Any]:
     ).to_kube()
 
 
-def _since(facts: Facts) -> int | None:
+def _since(facts: StatusFacts) -> int | None:
     known = rewarded_since(facts.world, facts.record.last_training)
     return facts.world.before.rewarded_since_training if known is None else known
 
@@ -65,7 +65,7 @@ def _rounded(value: float | None, digits: int = 2) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _phase(facts: Facts) -> str:
+def _phase(facts: StatusFacts) -> str:
     world = facts.world
     if world.spec.suspend:
         return "Suspended"
@@ -83,11 +83,11 @@ def _phase(facts: Facts) -> str:
     return "Collecting" if world.spec.training else "Serving"
 
 
-def _running(facts: Facts) -> bool:
+def _running(facts: StatusFacts) -> bool:
     return facts.verdict.fire is not None or any(not job.finished for job in facts.world.jobs)
 
 
-def _conditions(facts: Facts) -> list[dict[str, Any]]:
+def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
     world, phase, generation = facts.world, _phase(facts), facts.world.generation
     reason, sentence = _why(facts, phase)
     serving = world.deployment is not None and world.deployment.stable is not None
@@ -117,7 +117,7 @@ def _conditions(facts: Facts) -> list[dict[str, Any]]:
     return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
 
 
-def _watched(facts: Facts) -> dict[str, Watched]:
+def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
     """The arms that serve: stable, and a canary that plays."""
     served, stats = facts.world.deployment, facts.world.stats
     if served is None or stats is None:
@@ -126,7 +126,7 @@ def _watched(facts: Facts) -> dict[str, Watched]:
     return {f"revision {arm.revision}": watch(arm.returns) for arm in stats.arms if arm.revision in serving}
 
 
-def _served(facts: Facts) -> dict[str, Any]:
+def _served(facts: StatusFacts) -> dict[str, Any]:
     served, generation = facts.world.deployment, facts.world.generation
     if served is None:
         return condition("Served", FALSE, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
@@ -135,7 +135,7 @@ def _served(facts: Facts) -> dict[str, Any]:
     return condition("Served", TRUE if held and held.status == "True" else FALSE, reason, said, generation)
 
 
-def _why(facts: Facts, phase: str) -> tuple[str, str]:
+def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
     if facts.world.spec.suspend:
         return "Suspended", "suspended: no training, no new model, no actors; what is served stays served"
     if facts.problem:

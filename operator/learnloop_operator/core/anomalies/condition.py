@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learnloop_operator.core.anomalies.scale_free_rules import LEAST, Watched
+from learnloop_operator.core.anomalies.scale_free_rules import LEAST, ReturnAnomalies
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Manifest, Notice
 
@@ -12,7 +12,7 @@ QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "OnlyTheLiteralRule"
 
 
 def judged(
-    watched: Mapping[str, Watched], before: Iterable[Mapping[str, Any]], generation: int
+    watched: Mapping[str, ReturnAnomalies], before: Iterable[Mapping[str, Any]], generation: int
 ) -> list[dict[str, Any]]:
     """The condition, from what was found of each subject ("" for a run itself, else "revision …"); none where nothing
     was looked at. Its message stays as it is while the reason does: figures that move are no news.
@@ -36,7 +36,7 @@ def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
     return ()
 
 
-def _verdict(watched: Mapping[str, Watched]) -> tuple[Any, str, str]:
+def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
     for subject, found in watched.items():
         if found.findings:
             first = found.findings[0]

@@ -34,7 +34,7 @@ class Finding:
 
 
 @value
-class Watched:
+class ReturnAnomalies:
     """What was found in the returns of one run or arm; empty where nothing was."""
 
     returns: int
@@ -43,13 +43,13 @@ class Watched:
     """What the specification's own rules say, in its words."""
 
 
-def watch(returns: Sequence[float]) -> Watched:
+def watch(returns: Sequence[float]) -> ReturnAnomalies:
     """Looks at the newest returns, oldest first."""
     tail = list(returns[-TAIL:])
     if len(tail) < LEAST:
-        return Watched(len(tail))
+        return ReturnAnomalies(len(tail))
     found = (sudden_drop(tail), instability(tail), slow_decline(tail))
-    return Watched(len(tail), tuple(item for item in found if item), literal_anomalies(tail))
+    return ReturnAnomalies(len(tail), tuple(item for item in found if item), literal_anomalies(tail))
 
 
 def sudden_drop(tail: Sequence[float]) -> Finding | None:

@@ -8,7 +8,7 @@ from learnloop_operator.core.memory_service import manifests
 from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
 from learnloop_operator.core.memory_service.network import network_policies
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
-from learnloop_operator.core.memory_service.unusable_secret import Unusable, unusable_secret
+from learnloop_operator.core.memory_service.unusable_secret import UnusableSecret, unusable_secret
 from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.pod_poll_interval import next_look, unready_since
@@ -40,7 +40,7 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     return _report(world, tuple(children), missing)
 
 
-def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missing: Unusable | None) -> Plan:
+def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missing: UnusableSecret | None) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
     fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}

@@ -17,14 +17,14 @@ _NO_ITEM = re.compile(r"references non-existent secret key: (?P<key>[-._A-Za-z0-
 
 
 @value
-class Unusable:
+class UnusableSecret:
     """A Secret, and what to do about it."""
 
     name: str
     sentence: str
 
 
-def unusable_secret(world: MemoryServiceSnapshot) -> Unusable | None:
+def unusable_secret(world: MemoryServiceSnapshot) -> UnusableSecret | None:
     """The Secret that pods wait for; None where they wait for none."""
     said = world.complaint or ""
     gone, no_key, no_item = _GONE.search(said), _NO_KEY.search(said), _NO_ITEM.search(said)
@@ -39,7 +39,9 @@ def unusable_secret(world: MemoryServiceSnapshot) -> Unusable | None:
     field, key = _named(world).get(name, ("", ""))
     where = f"{field}: Secret {name}" if field else f"Secret {name}"
     fix = f"create it with key {key}" if key else "delete it to have it made anew"
-    return Unusable(name, f"{where} {found} in namespace {world.namespace}: {fix}; pods that wait for it then start")
+    return UnusableSecret(
+        name, f"{where} {found} in namespace {world.namespace}: {fix}; pods that wait for it then start"
+    )
 
 
 def _named(world: MemoryServiceSnapshot) -> dict[str, tuple[str, str]]:

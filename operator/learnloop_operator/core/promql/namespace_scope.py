@@ -17,7 +17,7 @@ from learnloop_operator.core.promql.keywords import (
     RESERVED,
     SET_OPERATORS,
 )
-from learnloop_operator.core.promql.tokenizer import Token, Unreadable, excerpt, tokens
+from learnloop_operator.core.promql.tokenizer import Token, UnreadableQuery, excerpt, tokens
 from learnloop_operator.tuning.value_objects import value
 
 POD_LABEL = "pod"
@@ -60,7 +60,7 @@ class Scope:
             raise OutOfScope(f"{namespace!r} is no namespace")
         try:
             return _Reader(query, self.label, namespace).scoped()
-        except Unreadable as error:
+        except UnreadableQuery as error:
             raise OutOfScope(str(error)) from error
 
 
@@ -119,13 +119,13 @@ class _Reader:
         if not self._took(sign):
             raise self._unexpected(repr(sign))
 
-    def _unexpected(self, wanted: str) -> Unreadable:
-        return Unreadable(f"has {excerpt(self._query, self._now.at)} where {wanted} is expected")
+    def _unexpected(self, wanted: str) -> UnreadableQuery:
+        return UnreadableQuery(f"has {excerpt(self._query, self._now.at)} where {wanted} is expected")
 
     def _expression(self) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise Unreadable(f"has more than {DEEPEST} brackets within one another")
+            raise UnreadableQuery(f"has more than {DEEPEST} brackets within one another")
         self._operand()
         while self._operator():
             self._operand()
@@ -173,7 +173,9 @@ class _Reader:
             self._take()
             self._labels()
         if not self._is("("):
-            raise Unreadable(f"has a metric named {token.text!r} like an operator: write {{__name__={token.text!r}}}")
+            raise UnreadableQuery(
+                f"has a metric named {token.text!r} like an operator: write {{__name__={token.text!r}}}"
+            )
         self._arguments()
         if not before and self._word in GROUPING:
             self._take()
@@ -185,7 +187,7 @@ class _Reader:
             raise self._unexpected("a metric, a number, a function or a bracket")
         if self._is("("):
             if token.text not in FUNCTIONS:
-                raise Unreadable(f"calls {token.text!r}, which may read other series than its arguments'")
+                raise UnreadableQuery(f"calls {token.text!r}, which may read other series than its arguments'")
             self._arguments()
         elif self._is("{"):
             self._matchers()

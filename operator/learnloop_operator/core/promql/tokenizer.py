@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 
 
-class Unreadable(ValueError):
+class UnreadableQuery(ValueError):
     """The text is no expression that is understood here; the message says where and why."""
 
 
@@ -43,13 +43,13 @@ def tokens(query: str) -> Iterator[Token]:
     """Every token but space and comments, and one of kind `end` after the last.
 
     Raises:
-        Unreadable: a character begins no token.
+        UnreadableQuery: a character begins no token.
     """
     at = 0
     while at < len(query):
         match = _TOKEN.match(query, at)
         if match is None:
-            raise Unreadable(f"cannot be read at {excerpt(query, at)}")
+            raise UnreadableQuery(f"cannot be read at {excerpt(query, at)}")
         if match.lastgroup != "space":
             yield Token(str(match.lastgroup), match[0], at, match.end())
         at = match.end()

@@ -10,7 +10,7 @@ from typing import Any
 
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
 from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Attributes, Evaluation, Link, Span
+from learnloop_api.telemetry.spans import Attributes, Link, Span, SpanEvaluation
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.traces import ids
@@ -123,7 +123,7 @@ def _whole(body: Manifest, began: str, after: Status, now: datetime) -> Span | N
             named.REVISION: str(pin["revision"]),
         }
         at = parse(pin["at"]) or now
-        return _root(trace, start, at, told, why, (Evaluation(reason, False, why, at),))
+        return _root(trace, start, at, told, why, (SpanEvaluation(reason, False, why, at),))
     first = parse(stable.get("since"))
     if (after.get("gates") or {}).get("revision") == stable.get("revision") and first is not None and first >= start:
         told |= {named.PIPELINE_RESULT: named.SUCCESS, named.REVISION: str(stable.get("revision", ""))}
@@ -144,7 +144,7 @@ def _root(
     ended: datetime,
     told: Attributes,
     failed: str = "",
-    evaluations: tuple[Evaluation, ...] = (),
+    evaluations: tuple[SpanEvaluation, ...] = (),
 ) -> Span:
     return Span(
         trace=trace,
@@ -160,7 +160,7 @@ def _root(
 
 def _gates(trace: str, gates: Status, opened: datetime, judged: datetime) -> Span:
     told = tuple(
-        Evaluation(
+        SpanEvaluation(
             str(item["name"]), item["verdict"] == "passed", str(item.get("message") or ""), judged, item.get("bound")
         )
         for item in gates.get("suites") or ()

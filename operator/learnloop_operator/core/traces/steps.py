@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Attributes, Evaluation, Span, span_id
+from learnloop_api.telemetry.spans import Attributes, Span, SpanEvaluation, span_id
 from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import ids
@@ -33,7 +33,7 @@ def step(
     ended: datetime,
     told: Attributes,
     failed: str = "",
-    evaluations: tuple[Evaluation, ...] = (),
+    evaluations: tuple[SpanEvaluation, ...] = (),
 ) -> Span:
     """A child of the trace's root. `identity`: what makes it another one than the steps beside it."""
     return Span(

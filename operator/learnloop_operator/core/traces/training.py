@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Evaluation, Span
+from learnloop_api.telemetry.spans import Span, SpanEvaluation
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.traces import ids
@@ -77,7 +77,7 @@ def _whole(trace: str, body: Manifest, after: Status) -> Span | None:
         ended=finished,
         attributes=told,
         evaluations=tuple(
-            Evaluation(str(gate["name"]), bool(gate["passed"]), str(gate.get("message", "")), finished)
+            SpanEvaluation(str(gate["name"]), bool(gate["passed"]), str(gate.get("message", "")), finished)
             for gate in after.get("gates") or ()
         ),
         failed="" if passed else str(ready.get("message", "")) or "failed",

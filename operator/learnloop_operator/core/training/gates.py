@@ -2,14 +2,14 @@
 
 import math
 
-from learnloop_api.kinds.training.evaluation import Gates
+from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.training import evaluation_suite
 
 
-def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
+def evaluate(gates: TrainingGates, proof: Proof) -> list[GateResult]:
     """Verdicts of all gates that are set. No episodes is no evidence: every gate then fails."""
     results = []
     if gates.min_return is not None:

@@ -13,7 +13,7 @@ from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.lifecycle import export_import
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
 from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
-from learnloop_dataplane.lifecycle.forgetting import Worth, surplus, value
+from learnloop_dataplane.lifecycle.forgetting import MemoryWorths, surplus, value
 
 from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store
@@ -72,10 +72,10 @@ def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
     assert len(items) - len(gone) >= min(len(items), 1)
 
 
-def worth(n: int, **changes: Any) -> Worth:
+def worth(n: int, **changes: Any) -> MemoryWorths:
     columns = {name: np.zeros(n) for name in ("used", "helped", "hurt", "idle_days")}
     base = {"importance": np.full(n, 0.5), "half_life_days": np.full(n, 7.0), "pinned": np.zeros(n, bool)}
-    return Worth(**(columns | base | changes))
+    return MemoryWorths(**(columns | base | changes))
 
 
 def test_the_useful_outlive_the_new_and_the_pinned_outlive_all() -> None:

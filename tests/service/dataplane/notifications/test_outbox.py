@@ -12,7 +12,7 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications import outbox
 from learnloop_dataplane.notifications.approvals import Approvals
 from learnloop_dataplane.notifications.outbox import Notifications
-from learnloop_dataplane.notifications.receivers import NotTaken, Receivers
+from learnloop_dataplane.notifications.receivers import NotDelivered, Receivers
 
 from ..conftest import running, settings
 
@@ -62,7 +62,7 @@ async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_wh
         if notice["message_id"] == "bad":
             raise KeyError("verdict")
         if notice["message_id"] == "busy":
-            raise NotTaken("it answers with 429", after=HOUR * 9)
+            raise NotDelivered("it answers with 429", after=HOUR * 9)
 
     async with running(**settings(migrated(f"outbox_{getpid()}"), tmp_path)) as api:
         made, told = notifications(api.db, tmp_path, does)
@@ -85,7 +85,7 @@ async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
 
         async def answered() -> None:
             await Approvals(api.db, made, None).settled("team-a", "walker")
-            raise NotTaken("no answer")
+            raise NotDelivered("no answer")
 
         made, _ = notifications(api.db, tmp_path, lambda _: answered())
         await put(made, api.db, "asked", "approval.escalated")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
-from learnloop_dataplane.rewards.dry_run_report import Columns, report
+from learnloop_dataplane.rewards.dry_run_report import EpisodeColumns, report
 from learnloop_dataplane.rewards.rank_statistics import midranks, percentiles, spearman
 
 from ..conftest import Api, trajectory
@@ -42,7 +42,7 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 
 def test_an_empty_history_says_so() -> None:
-    found = report(Columns(), truncated=False)
+    found = report(EpisodeColumns(), truncated=False)
     assert (found.trajectories, found.correlation, found.most_changed) == (0, None, ())
     assert "nothing to compare" in found.sentence
 

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError, Refused, Unavailable
+from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Roles
 from learnloop_dataplane.kubernetes.gate_suites import GateSuites
 from learnloop_dataplane.kubernetes.training_ranks import FRESH_SECONDS, GangMembers
@@ -31,7 +31,7 @@ class Api:
         if not self.up:
             raise Unavailable("the API server")
         if path not in self.objects:
-            raise Refused(404, "not found", field=None)
+            raise ApiServerRefused(404, "not found", field=None)
         return self.objects[path]
 
     async def may(self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "") -> bool:

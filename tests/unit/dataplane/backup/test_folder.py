@@ -21,9 +21,9 @@ from learnloop_dataplane.backup.folder import (
     DUMP,
     STREAMS,
     BackupError,
+    BackupManifest,
     Blob,
     Folder,
-    Manifest,
     read_manifest,
     write_lines,
 )
@@ -48,7 +48,7 @@ def made(folder: Folder, signer: Signer | None = MINE, blobs: tuple[bytes, ...] 
     for blob, item in zip(named, blobs, strict=True):
         folder.blob(blob.sha256).parent.mkdir(parents=True, exist_ok=True)
         folder.blob(blob.sha256).write_bytes(item)
-    return folder.finish(Manifest("2026-11-24T00:00:00+00:00", "0028", streams={"RL": {"kept": 1}}), signer)
+    return folder.finish(BackupManifest("2026-11-24T00:00:00+00:00", "0028", streams={"RL": {"kept": 1}}), signer)
 
 
 def read(backup: Path, *keys: bytes) -> bool:
@@ -155,7 +155,7 @@ async def test_who_was_erased_after_an_older_backup_is_on_record_when_it_is_rest
         await records.erased("ns", subject, at)
         folder.begin()
         await erasures.copy(first, folder)
-        folder.finish(Manifest("2026-11-24T00:00:00+00:00", "0028"), None)
+        folder.finish(BackupManifest("2026-11-24T00:00:00+00:00", "0028"), None)
         await records.opted_in("ns", "carl")
     assert await erasures.put_back(folder, second) == 2
     assert await LastingRecords(second).all() == {"ns": Recorded({"user/anna": at, "user/ben": at}, set())}

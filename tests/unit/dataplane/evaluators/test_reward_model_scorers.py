@@ -28,7 +28,7 @@ from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
 from learnloop_dataplane.evaluators.scorer_client import Ended, Scorer
 from learnloop_dataplane.evaluators.scorer_room import memory_limit, needed
-from learnloop_dataplane.evaluators.scorers import NoScoreYet, Refused, Scorers
+from learnloop_dataplane.evaluators.scorers import NoScore, NoScoreYet, Scorers
 from learnloop_dataplane.registry.artifacts import Content
 
 WORDS = {"[?]": 0, "Q": 1, "A": 2, "good": 3, "bad": 4, ".": 5}
@@ -139,7 +139,7 @@ async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers:
     store.found["here", "c" * 64] = reward_model(**{"learnloop.kind": "adapter"})
     for digest, told in ((OTHER, "no ONNX file"), ("c" * 64, "adapter")):
         for _ in range(2):
-            with pytest.raises(Refused, match=told):
+            with pytest.raises(NoScore, match=told):
                 await scorers.score("here", digest, "q", "good")
     assert store.fetched == 2
 
@@ -178,10 +178,10 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
     told, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
     assert orjson.loads(told)["refused"].startswith("it is no ONNX file"), "wherever the process was started"
     store.found["here", OTHER] = body
-    with pytest.raises(Refused, match="no ONNX file"):
+    with pytest.raises(NoScore, match="no ONNX file"):
         await scorers.score("here", OTHER, "q", "good")
     store.found["here", "c" * 64] = reader_of("/proc/self/environ")
-    with pytest.raises(Refused, match="no ONNX file"):
+    with pytest.raises(NoScore, match="no ONNX file"):
         await scorers.score("here", "c" * 64, "q", "good")
 
 
@@ -226,7 +226,7 @@ async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
 
 
 async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers: Scorers, store: Store) -> None:
-    with pytest.raises(Refused, match="the model reads 12"):
+    with pytest.raises(NoScore, match="the model reads 12"):
         await scorers.score("here", DIGEST, "q", "good " * 50)
     assert 0 < await scorers.score("here", DIGEST, "q", "good") < 1
     assert store.fetched == 1
@@ -276,7 +276,7 @@ async def test_a_model_larger_than_any_may_be_is_refused(
     scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scorers_module, "MOST_BYTES", 10)
-    with pytest.raises(Refused, match="10 is the most"):
+    with pytest.raises(NoScore, match="10 is the most"):
         await scorers.score("here", DIGEST, "q", "good")
 
 
@@ -302,7 +302,7 @@ def hungry() -> bytes:
 
 async def test_a_model_that_asks_for_too_much_memory_is_refused_it(scorers: Scorers, store: Store) -> None:
     store.found["here", DIGEST] = hungry()
-    with pytest.raises(Refused, match=r"more than the 160 MiB of memory"):
+    with pytest.raises(NoScore, match=r"more than the 160 MiB of memory"):
         await scorers.score("here", DIGEST, "q", "good")
     told = Path(f"/proc/{process_of(scorers).pid}/status").read_text()
     [peak] = [int(line.split()[1]) for line in told.splitlines() if line.startswith("VmHWM")]
@@ -345,7 +345,7 @@ def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, said: s
 
 async def test_a_model_that_can_never_score_is_refused_and_not_asked_for_ever(scorers: Scorers, store: Store) -> None:
     store.found["here", DIGEST] = saying(TensorProto.FLOAT, [0])
-    with pytest.raises(Refused, match="its score is no number"):
+    with pytest.raises(NoScore, match="its score is no number"):
         await scorers.score("here", DIGEST, "q", "good")
     assert process_of(scorers).returncode is None, "the process lives on"
 

@@ -12,8 +12,8 @@ import pytest
 
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import addresses, messages
-from learnloop_dataplane.notifications.addresses import Refused, resolved
-from learnloop_dataplane.notifications.receivers import Mail, NotTaken, Receivers
+from learnloop_dataplane.notifications.addresses import RefusedAddress, resolved
+from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Receivers
 from learnloop_dataplane.notifications.sending import Sender
 
 TAKEN: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_while_a_key_is_rotated_old_and_new_receivers_take_a_message() -> None:
     ],
 )
 async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url: str) -> None:
-    with pytest.raises(Refused, match="privateAddresses: true"):
+    with pytest.raises(RefusedAddress, match="privateAddresses: true"):
         await resolved(url, private=False)
     await resolved(url, private=True)
 
@@ -141,7 +141,7 @@ async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url:
 )
 async def test_no_message_goes_where_clouds_keep_credentials_whatever_is_meant(host: str) -> None:
     for private in (True, False):
-        with pytest.raises(Refused, match="where no receiver can be"):
+        with pytest.raises(RefusedAddress, match="where no receiver can be"):
             await resolved(f"https://{host}/latest/meta-data", private=private)
 
 
@@ -153,7 +153,7 @@ async def test_a_name_with_one_address_inside_is_refused(
         return [(2, 1, 6, "", (address, 443)) for address in addresses_of_it]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answered)
-    with pytest.raises(Refused, match=r"ci\.example\.org means 10\.0\.0\.1"):
+    with pytest.raises(RefusedAddress, match=r"ci\.example\.org means 10\.0\.0\.1"):
         await resolved("https://ci.example.org/x", private=False)
 
 
@@ -163,13 +163,13 @@ async def test_mail_goes_inside_or_in_plain_text_only_where_that_is_meant(tmp_pa
         given = {"name": "mail", "type": "email", "email": {**mail, "security": security}}
         receivers = Receivers(json.dumps({"receivers": [given]}), str(tmp_path))
         notice = {"message_id": "1", "namespace": "ns", "event": "model.deployed", "name": "m", "payload": TAKEN}
-        with pytest.raises(NotTaken, match=said):
+        with pytest.raises(NotDelivered, match=said):
             await Sender(receivers).send(receivers.all["mail"], notice)
 
 
 async def test_the_connection_goes_to_the_address_that_was_looked_at() -> None:
     assert await resolved("https://93.184.216.34:8443/x", private=False) == ("93.184.216.34", "93.184.216.34")
-    assert addresses.Refused.__doc__
+    assert addresses.RefusedAddress.__doc__
 
 
 @pytest.mark.parametrize(

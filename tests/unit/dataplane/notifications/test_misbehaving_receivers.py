@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.notifications import sending
-from learnloop_dataplane.notifications.receivers import NotTaken, Receivers
+from learnloop_dataplane.notifications.receivers import NotDelivered, Receivers
 from learnloop_dataplane.notifications.sending import Sender
 
 NOTICE: dict[str, Any] = {
@@ -79,14 +79,14 @@ async def test_an_answer_of_a_gigabyte_is_never_read(tmp_path: Path) -> None:
 async def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "SECONDS", 0.3)
     async with sender(tmp_path, byte_by_byte) as (made, found, _):
-        with pytest.raises(NotTaken):
+        with pytest.raises(NotDelivered):
             await made.send(found.all["ops"], NOTICE)
 
 
 async def test_nobody_is_followed_to_where_he_sends_us(tmp_path: Path) -> None:
     away = "location: http://169.254.169.254/latest/meta-data"
     async with sender(tmp_path, says("301 Moved", away, "content-length: 0")) as (made, found, asked):
-        with pytest.raises(NotTaken, match="answers with 301") as refused:
+        with pytest.raises(NotDelivered, match="answers with 301") as refused:
             await made.send(found.all["ops"], NOTICE)
     assert (len(asked), refused.value.final) == (1, False)
 
@@ -105,7 +105,7 @@ async def test_nobody_is_followed_to_where_he_sends_us(tmp_path: Path) -> None:
 async def test_who_asks_to_be_left_alone_for_a_while_is(tmp_path: Path, said: str, low: float, high: float) -> None:
     answer = says("429 Too Many Requests", f"retry-after: {said}", "content-length: 0")
     async with sender(tmp_path, answer) as (made, found, _):
-        with pytest.raises(NotTaken, match="answers with 429") as refused:
+        with pytest.raises(NotDelivered, match="answers with 429") as refused:
             await made.send(found.all["ops"], NOTICE)
     assert low <= refused.value.after <= high
 
@@ -114,5 +114,5 @@ async def test_an_address_that_is_none_is_a_message_not_taken(tmp_path: Path) ->
     (tmp_path / "slack").write_text("https://127.0.0.1/a\nhttps://127.0.0.1/\x01b")
     given = {"name": "chat", "type": "slack", "secret": "slack", "privateAddresses": True}
     found = Receivers(json.dumps({"receivers": [given]}), str(tmp_path))
-    with pytest.raises(NotTaken):
+    with pytest.raises(NotDelivered):
         await Sender(found).send(found.all["chat"], NOTICE)

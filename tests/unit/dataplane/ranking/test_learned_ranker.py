@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from learnloop_dataplane.ranking.exploration import LABELLED, PATIENCE, TRYING, WATCHING, explore
 from learnloop_dataplane.ranking.learned_ranker import (
     SIGNALS_VERSION,
+    LoggedRecall,
     Ranker,
-    Shown,
     gain,
     learn_from_labels,
     learn_from_reward,
@@ -24,14 +24,14 @@ from learnloop_dataplane.ranking.ranker_settings import SETTINGS
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
 
-def recalled(rng: np.random.Generator, k: int = 10, n: int = 30, weights: Any = None) -> Shown:
+def recalled(rng: np.random.Generator, k: int = 10, n: int = 30, weights: Any = None) -> LoggedRecall:
     """A recall of random candidates, in the order the given weights put them."""
     features = rng.standard_normal((n, len(SIGNALS)))
     order = np.argsort(-(features @ (weight_vector(STATIC) if weights is None else weights)))
-    return Shown(features[order], k, np.array([1.0] * k + [0.0] * (n - k)))
+    return LoggedRecall(features[order], k, np.array([1.0] * k + [0.0] * (n - k)))
 
 
-def helpful(shown: Shown, truth: Any) -> list[int]:
+def helpful(shown: LoggedRecall, truth: Any) -> list[int]:
     """The three of the shown that really help most."""
     return [int(index) for index in np.argsort(-(shown.features[: shown.k] @ truth))[:3]]
 
@@ -86,7 +86,7 @@ def live(ranker: Ranker, rng: np.random.Generator, episodes: int, reward: Any) -
     for episode in range(episodes):
         ranked = recalled(rng, weights=ranker.vector())
         order, chances = explore(ranked.features, 10, ranker, coin(rng))
-        shown = Shown(ranked.features[order], 10, np.array(chances))
+        shown = LoggedRecall(ranked.features[order], 10, np.array(chances))
         ranker, _ = learn_from_reward(ranker, [shown], float(reward(shown.features[:10], episode / episodes)))
         seen.append(ranker)
     return seen
@@ -155,7 +155,7 @@ def test_whatever_the_rewards_are_a_bet_has_nothing_to_gain_from_the_coin(reward
     expected = 0.0
     for chance, shown in ((share, kept + other), (1.0 - share, kept + usual)):
         rows = shown + [index for index in range(30) if index not in shown]
-        after, advantage = learn_from_reward(ranker, [Shown(features[rows], 10, ranked_chances[rows])], last)
+        after, advantage = learn_from_reward(ranker, [LoggedRecall(features[rows], 10, ranked_chances[rows])], last)
         assert abs(advantage) <= 1.0
         assert all(np.isfinite(after.weights))
         assert max(map(abs, after.weights)) <= SETTINGS.largest_weight
@@ -180,7 +180,7 @@ def test_the_recalls_of_one_episode_are_one_bet() -> None:
     ranker = live(Ranker(weights=tuple(rng.normal(size=len(SIGNALS)))), rng, 50, lambda *_: rng.normal())[-1]
     ranked = recalled(rng)
     order, chances = explore(ranked.features, 10, ranker, coin(rng))
-    shown = Shown(ranked.features[order], 10, np.array(chances))
+    shown = LoggedRecall(ranked.features[order], 10, np.array(chances))
     once, _ = learn_from_reward(ranker, [shown], 1.0)
     thrice, _ = learn_from_reward(ranker, [shown] * 3, 1.0)
     assert thrice.evidence == pytest.approx(once.evidence)

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.recall.echo_gate import AGENTS, MEMORIES, MOST_BYTES, WITHIN_SECONDS, Shown
+from learnloop_dataplane.recall.echo_gate import AGENTS, MEMORIES, MOST_BYTES, WITHIN_SECONDS, RecentlyShown
 
 TEXT = "one two three four five six seven eight nine ten"
 
@@ -17,7 +17,7 @@ def content(text: str) -> bytes:
 
 def test_after_an_hour_it_may_be_said_again_unless_it_was_shown_again() -> None:
     now = [0.0]
-    shown = Shown(lambda: now[0])
+    shown = RecentlyShown(lambda: now[0])
     shown.add("ns", "a", [(UUID(int=1), content(TEXT))])
     assert shown.source_of("ns", "a", {"text": TEXT}) == UUID(int=1)
     now[0] = WITHIN_SECONDS - 1
@@ -29,7 +29,7 @@ def test_after_an_hour_it_may_be_said_again_unless_it_was_shown_again() -> None:
 
 
 def test_a_new_fact_in_known_words_and_a_short_phrase_are_no_echoes() -> None:
-    shown = Shown()
+    shown = RecentlyShown()
     shown.add("ns", "a", [(UUID(int=1), content(TEXT))])
     assert shown.source_of("ns", "a", {"text": "ten nine eight seven six five four three two one"}) is None
     assert shown.source_of("ns", "a", {"text": "one two three four five"}) is None
@@ -39,7 +39,7 @@ def test_a_new_fact_in_known_words_and_a_short_phrase_are_no_echoes() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2 * AGENTS), st.integers(0, 400)), max_size=60))
 def test_what_is_kept_is_bounded(recalls: list[tuple[int, int]]) -> None:
-    shown = Shown()
+    shown = RecentlyShown()
     for agent, first in recalls:
         shown.add("ns", str(agent), [(UUID(int=first + n), content(f"{TEXT} {first + n}")) for n in range(20)])
         shown.source_of("ns", str(agent), {"text": TEXT})
@@ -48,7 +48,7 @@ def test_what_is_kept_is_bounded(recalls: list[tuple[int, int]]) -> None:
 
 
 def test_long_texts_push_out_the_agents_answered_longest_ago() -> None:
-    shown = Shown()
+    shown = RecentlyShown()
     long = " ".join(["word"] * (MOST_BYTES // 20))
     shown.add("ns", "early", [(UUID(int=1), content(TEXT))])
     for agent in range(8):

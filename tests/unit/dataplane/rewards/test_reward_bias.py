@@ -17,7 +17,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Tools
 from learnloop_dataplane.evaluators.scorers import NoScoreYet
 from learnloop_dataplane.rewards.bias import bias_reader, group_swap
-from learnloop_dataplane.rewards.bias.bias_reader import Asked, BiasReader
+from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery, BiasReader
 from learnloop_dataplane.rewards.bias.findings import bias_figures
 from learnloop_dataplane.rewards.bias.group_gaps import compare, student, wilson
 from learnloop_dataplane.rewards.bias.group_moments import MOST_GROUPS, Moments, Tally
@@ -300,18 +300,18 @@ class Held(BiasReader):
 
 async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Held()
-    running = [asyncio.create_task(reader.read(name, policy(), Asked())) for name in ("a", "b")]
+    running = [asyncio.create_task(reader.read(name, policy(), BiasQuery())) for name in ("a", "b")]
     await asyncio.sleep(0)
     for name, told in (("a", "of this namespace"), ("c", "of other namespaces")):
         with pytest.raises(ApiError, match=told) as refused:
-            await reader.read(name, policy(), Asked())
+            await reader.read(name, policy(), BiasQuery())
         assert (refused.value.status, refused.value.retry_after) == (429, 10)
     reader.go.set()
     await asyncio.gather(*running)
     reader.go.clear()
     monkeypatch.setattr(bias_reader, "CHECK_SECONDS", 0.05)
     with pytest.raises(ApiError, match=r"more than 0\.05 s") as late:
-        await reader.read("c", policy(), Asked())
+        await reader.read("c", policy(), BiasQuery())
     assert (late.value.status, late.value.field) == (503, "policy.bias.episodes")
     assert reader._busy == set()
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.errors import Refused, Unavailable
+from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import score
 from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox, read
@@ -52,7 +52,7 @@ class Cluster:
     async def request(self, method: str, path: str, **options: Any) -> Any:
         self.calls.append((method, path))
         if method == "POST" and self.refuses:
-            raise Refused(403, "exceeded quota: learnloop-sandbox", field=None)
+            raise ApiServerRefused(403, "exceeded quota: learnloop-sandbox", field=None)
         if path.endswith("/log"):
             return self.log
         looks = sum(call[0] == "GET" for call in self.calls)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from learnloop_operator.core.anomalies.condition import judged, news
-from learnloop_operator.core.anomalies.scale_free_rules import Finding, Watched
+from learnloop_operator.core.anomalies.scale_free_rules import Finding, ReturnAnomalies
 
-QUIET = Watched(200)
-DROPPED = Watched(200, (Finding("SuddenDrop", "12 after 40"),), ("Sudden performance drop detected",))
+QUIET = ReturnAnomalies(200)
+DROPPED = ReturnAnomalies(200, (Finding("SuddenDrop", "12 after 40"),), ("Sudden performance drop detected",))
 
 
 def status(*conditions: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def test_an_anomaly_names_its_arm_and_what_the_literal_rules_say() -> None:
 
 def test_figures_that_move_write_no_status() -> None:
     [first] = judged({"": DROPPED}, (), 1)
-    [second] = judged({"": Watched(200, (Finding("SuddenDrop", "11 after 40"),))}, [first], 1)
+    [second] = judged({"": ReturnAnomalies(200, (Finding("SuddenDrop", "11 after 40"),))}, [first], 1)
     assert second == first
 
 
@@ -34,11 +34,11 @@ def test_an_event_comes_when_it_begins_and_when_it_is_over() -> None:
 
 
 def test_only_the_literal_rule_is_no_anomaly() -> None:
-    [told] = judged({"": Watched(200, (), ("Training instability detected",))}, (), 1)
+    [told] = judged({"": ReturnAnomalies(200, (), ("Training instability detected",))}, (), 1)
     assert (told["status"], told["reason"]) == ("False", "OnlyTheLiteralRule")
 
 
 def test_nothing_that_was_looked_at_is_no_condition_and_too_little_an_unknown_one() -> None:
     assert judged({}, (), 1) == []
-    [told] = judged({"": Watched(12)}, (), 1)
+    [told] = judged({"": ReturnAnomalies(12)}, (), 1)
     assert (told["status"], told["reason"]) == ("Unknown", "TooFewEpisodes")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines.manifest_in_git import Model, with_model
+from learnloop_operator.cli.pipelines.manifest_in_git import ModelInManifest, with_model
 from learnloop_operator.cli.verbs.following import propose
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -41,7 +41,7 @@ spec:
     uri: uniform://discrete/2?observations=4
   suspend: false
 """
-MODEL = Model(f"learnloop://team-a/{NEW}", NEW)
+MODEL = ModelInManifest(f"learnloop://team-a/{NEW}", NEW)
 
 
 def job(name: str, phase: str = "Validated", agent: str = "walker", at: str = "2026-01-31T12:00:00Z") -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_only_address_and_digest_change_and_the_second_time_nothing(tmp_path: Pa
     file.write_text(MANIFEST)
     file.chmod(0o640)
     older = job("walker-6", at="2026-01-30T12:00:00Z")
-    older["status"]["artifact"] = Model("learnloop://team-a/c", "c" * 64)._asdict()
+    older["status"]["artifact"] = ModelInManifest("learnloop://team-a/c", "c" * 64)._asdict()
     jobs = (job("walker-7"), older, job("walker-8", "Failed"), job("other-9", agent="other", at="2026-02-01T00:00:00Z"))
     assert "walker-7" in proposed(file, *jobs, body=str(body))
     expected = MANIFEST.replace(f'"learnloop://team-a/{OLD}"', MODEL.uri).replace(OLD, NEW)
@@ -114,7 +114,9 @@ def test_what_is_written_reads_as_that_model_and_all_else_as_before(text: str) -
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=40))
 def test_no_address_breaks_out_of_its_place(uri: str) -> None:
     for text in (MANIFEST, FLOW, UNIFORM):
-        [found] = [item for item in yaml.safe_load_all(with_model(text, "walker", Model(uri, NEW))) if "spec" in item]
+        [found] = [
+            item for item in yaml.safe_load_all(with_model(text, "walker", ModelInManifest(uri, NEW))) if "spec" in item
+        ]
         model = found["spec"].get("model") or found["spec"]["deployment"]["model"]
         assert model == {"uri": uri, "sha256": NEW}
 

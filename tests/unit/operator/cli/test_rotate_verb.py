@@ -10,7 +10,7 @@ from learnloop_api.key_lines import MOST_LINES, KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key
-from learnloop_operator.cli.access.secrets import Reference
+from learnloop_operator.cli.access.secrets import SecretReference
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import rotate
 
@@ -29,10 +29,10 @@ class Installation:
             ("StatefulSet", "learnloop-nats-cluster"): 3,
             ("Deployment", "mem-memory"): 1,
         }
-        self.variables: dict[str, str | Reference] = {
+        self.variables: dict[str, str | SecretReference] = {
             "LEARNLOOP_DATABASE_PASSWORD_FILE": "/run/credentials/database-password",
-            "LEARNLOOP_ENCRYPTION_KEYS": Reference("learnloop-credentials", "encryption-keys"),
-            "LEARNLOOP_ADMIN_PASSWORD": Reference("learnloop-credentials", "postgres-password"),
+            "LEARNLOOP_ENCRYPTION_KEYS": SecretReference("learnloop-credentials", "encryption-keys"),
+            "LEARNLOOP_ADMIN_PASSWORD": SecretReference("learnloop-credentials", "postgres-password"),
             "LEARNLOOP_NATS_PASSWORD_FILE": "/run/credentials/nats-password",
             "LEARNLOOP_NATS_ISSUER_KEY_FILE": "/run/credentials/nats-issuer-key",
         }
@@ -58,7 +58,7 @@ class Installation:
     def pods(self, kind: str, name: str) -> int | None:
         return self.workloads.get((kind, name)) if self.exists else None
 
-    def environment(self, name: str) -> dict[str, str | Reference] | None:
+    def environment(self, name: str) -> dict[str, str | SecretReference] | None:
         assert ("Deployment", name) in self.workloads
         return self.variables
 
@@ -170,10 +170,12 @@ def test_forgotten_audit_keys_leave_what_verification_wants_of_them() -> None:
     [
         ("database-password", "LEARNLOOP_DATABASE_PASSWORD_FILE", None, "postgresql.external.dsnSecret"),
         ("encryption-keys", "LEARNLOOP_ENCRYPTION_KEYS", None, "dataPlane.encryption.enabled"),
-        ("encryption-keys", "LEARNLOOP_ENCRYPTION_KEYS", Reference("mine", "keys"), "key keys of Secret mine"),
+        ("encryption-keys", "LEARNLOOP_ENCRYPTION_KEYS", SecretReference("mine", "keys"), "key keys of Secret mine"),
     ],
 )
-def test_what_nothing_uses_is_not_rotated(secret: str, variable: str, elsewhere: Reference | None, reason: str) -> None:
+def test_what_nothing_uses_is_not_rotated(
+    secret: str, variable: str, elsewhere: SecretReference | None, reason: str
+) -> None:
     cluster = Installation("k1 AAAA")
     del cluster.variables[variable]
     if elsewhere:
@@ -219,11 +221,11 @@ def test_the_secrets_of_a_memory_service_are_its_own_and_its_pods_are_replaced()
     cluster = Installation()
     with pytest.raises(CommandError, match="name the MemoryService"):
         said(cluster, "memory-password")
-    cluster.variables = {"LEARNLOOP_DATABASE_PASSWORD": Reference("mem-postgres", "postgres-password")}
+    cluster.variables = {"LEARNLOOP_DATABASE_PASSWORD": SecretReference("mem-postgres", "postgres-password")}
     said(cluster, "memory-password", "mem")
     assert cluster.place == ("team-a", "mem-postgres", "postgres-password")
     assert (cluster.replaced, len(KeyLines.parse(cluster.seen[0]).values)) == (["mem-memory"] * 2, 2)
-    cluster.variables = {"LEARNLOOP_AUDIT_KEY": Reference("mem-audit", "audit-key")}
+    cluster.variables = {"LEARNLOOP_AUDIT_KEY": SecretReference("mem-audit", "audit-key")}
     said(cluster, "memory-audit-key", "mem")
     assert cluster.place == ("team-a", "mem-audit", "audit-key")
     assert KeyLines.parse(cluster.value).current() == cluster.seen[1], "the old one signs until all know the new one"
@@ -246,7 +248,7 @@ def test_a_value_that_ends_by_itself_is_not_taken_from_pods_that_need_it(secret:
 
 def test_a_superuser_that_cloudnativepg_made_is_not_rotated_here() -> None:
     cluster = Installation()
-    cluster.variables["LEARNLOOP_ADMIN_PASSWORD"] = Reference("learnloop-postgres-superuser", "password")
+    cluster.variables["LEARNLOOP_ADMIN_PASSWORD"] = SecretReference("learnloop-postgres-superuser", "password")
     with pytest.raises(CommandError, match="Secret learnloop-postgres-superuser"):
         said(cluster, "postgres-password")
     assert cluster.value == "old"

@@ -11,7 +11,7 @@ import pytest
 from kubernetes import client
 
 from learnloop_operator.cli.access import secrets
-from learnloop_operator.cli.access.secrets import KubernetesSecrets, Reference
+from learnloop_operator.cli.access.secrets import KubernetesSecrets, SecretReference
 from learnloop_operator.cli.errors import CommandError
 
 ENV = [
@@ -63,7 +63,7 @@ def held() -> Iterator[KubernetesSecrets]:
 def test_a_deployments_variables_are_values_or_places(held: KubernetesSecrets) -> None:
     assert held.environment("data") == {
         "LEARNLOOP_DATABASE_PASSWORD_FILE": "/run/credentials/database-password",
-        "LEARNLOOP_ENCRYPTION_KEYS": Reference("mine", "keys"),
+        "LEARNLOOP_ENCRYPTION_KEYS": SecretReference("mine", "keys"),
         "POD": "",
     }
     assert held.environment("none") is None

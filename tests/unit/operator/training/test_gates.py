@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.evaluation import Gates
+from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.evaluation_suite import SuiteGate
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
 from learnloop_operator.core.training.evaluation_suite import status
@@ -16,7 +16,7 @@ NUMBER = st.floats(-1e6, 1e6)
 
 
 def test_each_set_gate_gives_one_verdict_with_its_numbers() -> None:
-    gates = Gates(min_return=400, min_improvement=100, significant=True)
+    gates = TrainingGates(min_return=400, min_improvement=100, significant=True)
     verdicts = evaluate(gates, proof())
     assert [(verdict.name, verdict.passed) for verdict in verdicts] == [
         ("minReturn", True),
@@ -28,22 +28,22 @@ def test_each_set_gate_gives_one_verdict_with_its_numbers() -> None:
 
 
 def test_gates_that_are_not_set_are_not_asked() -> None:
-    assert evaluate(Gates(significant=False), proof()) == []
+    assert evaluate(TrainingGates(significant=False), proof()) == []
 
 
 def test_a_model_no_better_than_the_baseline_is_not_significant() -> None:
-    (verdict,) = evaluate(Gates(), proof(evaluation=returns(30.0, low=22.0), baseline=returns(22.0)))
+    (verdict,) = evaluate(TrainingGates(), proof(evaluation=returns(30.0, low=22.0), baseline=returns(22.0)))
     assert not verdict.passed
 
 
 def test_without_held_out_episodes_every_gate_fails() -> None:
     none = proof(evaluation=returns(1e6, episodes=0))
-    assert not any(verdict.passed for verdict in evaluate(Gates(min_return=0, min_improvement=0), none))
+    assert not any(verdict.passed for verdict in evaluate(TrainingGates(min_return=0, min_improvement=0), none))
 
 
 @given(mean=NUMBER, baseline=NUMBER, bar=NUMBER)
 def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, bar: float) -> None:
-    gates = Gates(min_return=bar, min_improvement=bar)
+    gates = TrainingGates(min_return=bar, min_improvement=bar)
     found = proof(evaluation=returns(mean), baseline=returns(baseline))
     passed = {verdict.name: verdict.passed for verdict in evaluate(gates, found)}
     assert passed["minReturn"] == (mean >= bar)
@@ -54,19 +54,19 @@ def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, b
 @given(low=NUMBER)
 def test_the_paired_difference_decides_where_the_manifest_has_it(low: float) -> None:
     found = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
-    (verdict,) = evaluate(Gates(), found)
+    (verdict,) = evaluate(TrainingGates(), found)
     assert verdict.passed == (low > 0)
 
 
 def test_the_baselines_own_uncertainty_counts() -> None:
     shaky = returns(22.0).model_copy(update={"ci_low": -478.0, "ci_high": 522.0})
-    (verdict,) = evaluate(Gates(), proof(evaluation=returns(30.0), baseline=shaky))
+    (verdict,) = evaluate(TrainingGates(), proof(evaluation=returns(30.0), baseline=shaky))
     assert not verdict.passed
 
 
 def test_few_episodes_cannot_be_significant_and_the_sentence_says_how_many_can() -> None:
     few = proof(evaluation=returns(480.0, episodes=5), baseline=returns(22.0, episodes=5))
-    (verdict,) = evaluate(Gates(), few)
+    (verdict,) = evaluate(TrainingGates(), few)
     assert not verdict.passed
     assert verdict.message == "5 episodes show nothing at 95 %: set evaluation.episodes to at least 6"
 
@@ -79,14 +79,14 @@ def test_where_a_log_judges_the_lower_end_must_pass_every_bar() -> None:
     estimated = returns(480.0, low=300.0)
     gain = Interval(value=458.0, low=50.0, high=500.0)
     found = proof(evaluation=estimated, off_policy=judged(), difference=gain)
-    passed = [one.passed for one in evaluate(Gates(min_return=400, min_improvement=100), found)]
+    passed = [one.passed for one in evaluate(TrainingGates(min_return=400, min_improvement=100), found)]
     assert passed == [False, False, True], "the means are above both bars"
-    assert all(one.passed for one in evaluate(Gates(min_return=300, min_improvement=50), found))
+    assert all(one.passed for one in evaluate(TrainingGates(min_return=300, min_improvement=50), found))
 
 
 def test_no_verdict_passes_no_gate_and_says_why() -> None:
     silent = proof(off_policy=judged(verdict=False, message="log more episodes"))
-    verdicts = evaluate(Gates(min_return=-1e9, min_improvement=-1e9), silent)
+    verdicts = evaluate(TrainingGates(min_return=-1e9, min_improvement=-1e9), silent)
     assert len(verdicts) == 3
     assert not any(one.passed for one in verdicts)
     assert {one.message for one in verdicts} == {"no verdict from 240 logged episodes: log more episodes"}
@@ -111,7 +111,7 @@ def suite(**improvement: Interval) -> SuiteResult:
 
 @given(low=st.floats(0, 1), bar=st.floats(0, 1))
 def test_a_dimension_passes_when_its_interval_begins_at_the_bar(low: float, bar: float) -> None:
-    gates = Gates(significant=False, suite=[SuiteGate(dimension="robustness", min_improvement=bar)])
+    gates = TrainingGates(significant=False, suite=[SuiteGate(dimension="robustness", min_improvement=bar)])
     found = proof(suite=suite(robustness=Interval(value=max(low, 0.5), low=low, high=1)))
     (verdict,) = evaluate(gates, found)
     assert verdict.passed == (low >= bar)
@@ -119,7 +119,7 @@ def test_a_dimension_passes_when_its_interval_begins_at_the_bar(low: float, bar:
 
 def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> None:
     wanted = [SuiteGate(dimension="coordination", min_iqm=0), SuiteGate(dimension="adaptability", min_iqm=0)]
-    verdicts = evaluate(Gates(significant=False, suite=wanted), proof(suite=suite()))
+    verdicts = evaluate(TrainingGates(significant=False, suite=wanted), proof(suite=suite()))
     assert [verdict.passed for verdict in verdicts] == [False, False]
     assert verdicts[0].message == "not measured: CartPole-v1 has one agent"
     assert verdicts[1].message == "not measured: the manifest does not have it"

@@ -109,7 +109,9 @@ def value(critics: Network, index: int, observation: torch.Tensor, action: torch
 def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
     parameters, (actor, critics, temperature) = SacParameters.model_validate(SMALL), networks()
     data, noise = batch()
-    update = sac.Update([actor, critics, temperature], critics.vector.clone(), parameters, Occasion(0, 1, 1, Alone()))
+    update = sac.SacUpdate(
+        [actor, critics, temperature], critics.vector.clone(), parameters, Occasion(0, 1, 1, Alone())
+    )
     alpha = temperature.vector.exp()
     with torch.no_grad():
         action, density = sampled(actor, data.successor, noise[1])
@@ -144,7 +146,7 @@ def test_the_temperature_rises_while_the_policy_is_less_random_than_wanted_and_t
     target = made[1].vector.clone()
     data, noise = batch()
     with torch.inference_mode():
-        sac.Update(made, target, parameters, Occasion(0, 1, 1, Alone())).run(data, noise, COUNT)
+        sac.SacUpdate(made, target, parameters, Occasion(0, 1, 1, Alone())).run(data, noise, COUNT)
     assert float(made[2].vector) == pytest.approx(-parameters.learning_rate, rel=1e-3)  # entropy far above -200
     assert 0 < float((target - made[1].vector).abs().max()) <= parameters.learning_rate * 1.001
 

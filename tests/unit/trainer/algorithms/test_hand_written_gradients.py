@@ -41,10 +41,10 @@ def test_ppos_gradient_is_autograds(actions: int, hidden: list[int], dual_clip: 
     head = action_heads.Categorical(actions)
     network = shaken(ppo.init(parameters, 4, head, 0, CPU))
     action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
-    batch = ppo.Batch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))
+    batch = ppo.SampleBatch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))
     expected = by_autograd(network, ppo.loss(network.leaves, head, batch, parameters))
     with torch.inference_mode():
-        ppo.Gradients(network, head, parameters).compute(batch, COUNT)
+        ppo.PpoGradients(network, head, parameters).compute(batch, COUNT)
     assert torch.allclose(network.gradient, expected, atol=1e-6)
 
 
@@ -64,10 +64,10 @@ def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_b
     seen = draw(COUNT, 4)
     outputs = ppo.forward(network.leaves, "policy", "tanh", seen)
     log_prob = head.log_prob(network.leaves, outputs, action).detach() + 0.3 * draw(COUNT)
-    batch = ppo.Batch(seen, action, log_prob, draw(COUNT), draw(COUNT))
+    batch = ppo.SampleBatch(seen, action, log_prob, draw(COUNT), draw(COUNT))
     expected = by_autograd(network, ppo.loss(network.leaves, head, batch, parameters))
     with torch.inference_mode():
-        ppo.Gradients(network, head, parameters).compute(batch, COUNT)
+        ppo.PpoGradients(network, head, parameters).compute(batch, COUNT)
     assert torch.allclose(network.gradient, expected, atol=1e-5)
     by_deviation = network.views(network.gradient)["log_deviation"]
     assert by_deviation[0] == 0
@@ -95,7 +95,7 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
     action, alive = torch.arange(COUNT) % 3, (draw(COUNT) < 1).float()
     batch = Transitions(draw(COUNT, 4), draw(COUNT, 4), action, draw(COUNT), alive)
     expected = by_autograd(network, dqn.loss(network.leaves, network.views(target), batch, 0.99))
-    gradients = dqn.Gradients(network, target, parameters.discount, range(len(parameters.hidden) + 1))
+    gradients = dqn.DqnGradients(network, target, parameters.discount, range(len(parameters.hidden) + 1))
     with torch.inference_mode():
         errors = gradients.compute(batch, COUNT)
         assert torch.allclose(network.gradient, expected, atol=1e-6)
@@ -132,7 +132,7 @@ def test_gradients_stay_autograds_while_batches_of_more_sizes_come_than_places_a
     parameters = DqnParameters(hidden=[6])
     network = shaken(dqn.init(parameters, 4, 3, 0, CPU))
     target = network.vector.clone()
-    gradients = dqn.Gradients(network, target, parameters.discount, range(2))
+    gradients = dqn.DqnGradients(network, target, parameters.discount, range(2))
     for size in [*range(MAX_SIZES + 3), 7, 1, 2 * MAX_SIZES, 7]:  # a rank may hold none of a batch
         seen, after = torch.randn((2, size, 4), generator=random)
         batch = Transitions(seen, after, torch.arange(size) % 3, torch.ones(size), torch.ones(size))

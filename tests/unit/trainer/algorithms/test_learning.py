@@ -148,7 +148,7 @@ def test_the_first_ppo_loss_is_minus_the_advantages_plus_value_and_entropy_terms
     network.vector.zero_()  # uniform policy, value 0
     half = torch.full((5,), float(np.log(0.5)))
     advantage, target = torch.tensor([1.0, -2, 3, 0, 5]), torch.arange(5.0)
-    batch = ppo.Batch(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 0]), half, advantage, target)
+    batch = ppo.SampleBatch(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 0]), half, advantage, target)
     expected = -advantage.sum() + 0.25 * target.square().sum() - 0.01 * 5 * np.log(2)
     assert ppo.loss(network.leaves, head, batch, parameters).item() == pytest.approx(float(expected), rel=1e-6)
 

@@ -22,7 +22,7 @@ from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.curriculum import Curriculum
+from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.session import begin, training_world
 
@@ -30,8 +30,8 @@ CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
 
 
-def curriculum(**settings: Any) -> Curriculum:
-    return Curriculum(Exploration.LEVELS, 0, Settings.model_validate(settings))
+def curriculum(**settings: Any) -> CurriculumProgress:
+    return CurriculumProgress(Exploration.LEVELS, 0, Settings.model_validate(settings))
 
 
 def test_the_levels_and_thresholds_are_the_specifications() -> None:

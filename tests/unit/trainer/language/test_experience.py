@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, Sampling, turn_of
+from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, TokenSampling, turn_of
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.language import algorithms, lora
@@ -57,7 +57,7 @@ def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     good = [turn("good", 0, [1, 2], [3]), turn("good", 1, [1, 2, 3, 4], [5], reward=1.0, success=True)]
-    cut = [turn("cut", 0, [1, 2], [3]), turn("cut", 1, [1, 2, 3, 4], [5], sampling=Sampling(top_p=0.9))]
+    cut = [turn("cut", 0, [1, 2], [3]), turn("cut", 1, [1, 2, 3, 4], [5], sampling=TokenSampling(top_p=0.9))]
     fallen = [turn("fallen", 0, [1, 2], [3], fallback=True)]
     other = [turn("other", 0, [1, 2], [3], template_sha256="b" * 64)]
     recorded = [[said.to_step() for said in turns] for turns in (good, cut, fallen, other)]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_trainer.sampling.fragment import Refused, Shape
+from learnloop_trainer.sampling.fragment import RefusedFragment, Shape
 
 CHOICES = Shape(steps=4, observations=3, actions=5, numbers=0, choices=0, corrected=True)
 NUMBERS = Shape(steps=4, observations=3, actions=0, numbers=2, choices=0, corrected=False)
@@ -34,19 +34,19 @@ def test_what_a_shape_makes_room_for_is_taken() -> None:
 )
 def test_what_has_another_form_is_refused_with_a_sentence(name: str, array: Any, words: str) -> None:
     arrays = CHOICES.room(2).arrays() | {name: array}
-    with pytest.raises(Refused, match=words.replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(RefusedFragment, match=words.replace("[", r"\[").replace("]", r"\]")):
         CHOICES.checked(arrays, 2)
 
 
 def test_a_missing_array_is_refused() -> None:
     arrays = CHOICES.room(2).arrays()
     del arrays["reward"]
-    with pytest.raises(Refused, match="arrays reward are missing"):
+    with pytest.raises(RefusedFragment, match="arrays reward are missing"):
         CHOICES.checked(arrays, 2)
 
 
 def test_the_choice_among_numbers_must_be_one_of_the_choices() -> None:
     steps = BOTH.room(2)
     steps.action[0, 0, 0] = 1.5
-    with pytest.raises(Refused, match="no whole number from 0 to 2"):
+    with pytest.raises(RefusedFragment, match="no whole number from 0 to 2"):
         BOTH.checked(steps.arrays(), 2)

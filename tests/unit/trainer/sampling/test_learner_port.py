@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from learnloop_trainer.sampling import frames
-from learnloop_trainer.sampling.fragment import Refused, Shape, Steps
+from learnloop_trainer.sampling.fragment import RefusedFragment, Shape, Steps
 from learnloop_trainer.sampling.frames import HEAD, MAGIC, NONCE_BYTES, Closed
 from learnloop_trainer.sampling.intake import Intake
 from learnloop_trainer.sampling.learner_link import Link, Over, connect
@@ -143,7 +143,7 @@ def test_who_does_not_know_the_key_gets_nothing(learner: Learner) -> None:
 
 @pytest.mark.parametrize("said", [{"run": "another"}, {"recipe": "other"}])
 def test_a_sampler_of_another_run_or_recipe_is_refused_by_name(learner: Learner, said: dict[str, str]) -> None:
-    with pytest.raises(Refused, match=f"the sampler's {next(iter(said))} is "):
+    with pytest.raises(RefusedFragment, match=f"the sampler's {next(iter(said))} is "):
         learner.link(**said)
     learner.works()
 
@@ -164,7 +164,7 @@ def wrong(**arrays: np.ndarray) -> Steps:
 )
 def test_steps_that_cannot_be_end_their_own_connection_only(learner: Learner, steps: Steps) -> None:
     good = learner.link()
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedFragment):
         learner.link().exchange(steps, 1)
     assert learner.intake.figures()["refused_fragments"] == 1
     good.exchange(SHAPE.room(1), 1)

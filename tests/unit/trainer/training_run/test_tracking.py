@@ -10,7 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from learnloop_trainer.tracking import Tracker, tracker
-from learnloop_trainer.tracking.mlflow import Refused, Run
+from learnloop_trainer.tracking.mlflow import RefusedByMlflow, Run
 from learnloop_trainer.tracking.tensorboard import Board
 from learnloop_trainer.training_order import Order
 from testing.servers.mlflow_server import MlflowServer, mlflow_server
@@ -145,7 +145,7 @@ def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) 
 
 
 def test_an_answer_that_is_not_mlflows_is_named(server: MlflowServer) -> None:
-    with pytest.raises(Refused, match=r"404 .*endpoint_not_found"):
+    with pytest.raises(RefusedByMlflow, match=r"404 .*endpoint_not_found"):
         Run(server.url, "e", "r", {}, {}, {})._call("GET", "registered-models")
 
 

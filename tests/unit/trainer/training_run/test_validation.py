@@ -107,13 +107,13 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(
 
     monkeypatch.setattr(validation, "_played", played)
     exported: list[str] = []
-    keep = validation.Validation.keep_best
+    keep = validation.ValidationState.keep_best
 
     def kept(self: Any, network: Any) -> None:
         keep(self, network)
         exported.append(network.digest())
 
-    monkeypatch.setattr(validation.Validation, "keep_best", kept)
+    monkeypatch.setattr(validation.ValidationState, "keep_best", kept)
     order = validating(make_order, patience=2)
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()

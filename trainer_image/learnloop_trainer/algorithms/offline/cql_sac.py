@@ -63,7 +63,7 @@ class CqlSac(LogLearner):
         beside = {"critics": self.critics, "temperature": self.temperature}
         super().__init__(parameters, environment, occasion, policy, beside, self.critics)
         self.parameters, self._dimensions = parameters, dimensions
-        self._update = sac.Update(networks, self.target, parameters, occasion)
+        self._update = sac.SacUpdate(networks, self.target, parameters, occasion)
         size = parameters.batch_size
         self._normal = Draws((2 + SAMPLES, size, dimensions), Purpose.NOISE, occasion.seed, normal=True)
         self._uniform = Draws((SAMPLES, size, dimensions), Purpose.EXPLORE, occasion.seed)

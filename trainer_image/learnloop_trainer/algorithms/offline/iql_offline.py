@@ -16,7 +16,7 @@ Deviations, all deliberate:
   normal distribution around tanh of the mean.
 - `totalSteps` counts logged steps learned from; an environment, where there is one, is played in evaluation only.
 - No dropout and no cosine schedule; the step size of all networks falls as `learningRateSchedule` says.
-- The gradients are written out by hand (`Update`); the tests compare with autograd.
+- The gradients are written out by hand (`IqlUpdate`); the tests compare with autograd.
 - The last step of an episode that was cut off is left out: nobody logged what came then.
 """
 
@@ -73,7 +73,7 @@ def expectile_slope(advantage: torch.Tensor, expectile: float) -> torch.Tensor:
     return weight.mul_(advantage).mul_(-2.0)
 
 
-class Update:
+class IqlUpdate:
     """One update of everything from a batch."""
 
     def __init__(
@@ -135,7 +135,7 @@ class IqlOffline(LogLearner):
         beside = {"value": self.value, "critics": self.critics}
         super().__init__(parameters, environment, occasion, policy, beside, self.critics)
         self.parameters = parameters
-        self._update = Update(networks, self.target, head, parameters, choices)
+        self._update = IqlUpdate(networks, self.target, head, parameters, choices)
 
     def _learn(self, batch: Transitions) -> None:
         parameters, count = self.parameters, self.parameters.batch_size

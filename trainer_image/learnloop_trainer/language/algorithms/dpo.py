@@ -20,7 +20,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import Batch, make
+from learnloop_trainer.language.batches import TokenBatch, make
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Sums, position
 from learnloop_trainer.language.pair_update import updated
 from learnloop_trainer.language.rows import Pair
@@ -88,7 +88,7 @@ class Dpo:
         self.setting.experience.restore(shared)
 
 
-def _answers(log_prob: torch.Tensor, batch: Batch) -> torch.Tensor:
+def _answers(log_prob: torch.Tensor, batch: TokenBatch) -> torch.Tensor:
     """Sums over the tokens of each answer: [episodes]."""
     return log_prob.new_zeros(len(batch.members)).index_add(0, batch.episode, log_prob)
 

@@ -23,9 +23,9 @@ from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import Scores
 from learnloop_trainer.language.policy_gradient import (
     Floats,
-    Judged,
     Objective,
     PolicyGradient,
+    TokenAdvantages,
     Tokens,
     rewards,
     throughout,
@@ -35,7 +35,7 @@ from learnloop_trainer.language.rows import Episode
 
 def judge(
     parameters: GrpoParameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
-) -> list[Judged]:
+) -> list[TokenAdvantages]:
     """See Objective."""
     del setting, values
     return throughout(episodes, standardised(*rewards(episodes), scale=parameters.scale_by_deviation))

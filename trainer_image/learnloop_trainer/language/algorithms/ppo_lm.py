@@ -23,13 +23,13 @@ from learnloop_trainer.language.advantages import token_advantages
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import Scores
-from learnloop_trainer.language.policy_gradient import Floats, Judged, Objective, PolicyGradient, Tokens
+from learnloop_trainer.language.policy_gradient import Floats, Objective, PolicyGradient, TokenAdvantages, Tokens
 from learnloop_trainer.language.rows import Episode
 
 
 def judge(
     parameters: PpoLmParameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
-) -> list[Judged]:
+) -> list[TokenAdvantages]:
     """See Objective. Collective: mean and deviation of the advantages are those of all ranks."""
     assert values is not None  # the objective has a value head
     found = [
@@ -41,7 +41,7 @@ def judge(
     mean = total / max(1.0, count)
     deviation = float(np.sqrt(max(0.0, squares / max(1.0, count) - mean**2)))
     return [
-        Judged((advantage - mean) / (deviation + 1e-8), value, target)
+        TokenAdvantages((advantage - mean) / (deviation + 1e-8), value, target)
         for (advantage, target), value in zip(found, values, strict=True)
     ]
 

@@ -16,7 +16,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import Batch, batches
+from learnloop_trainer.language.batches import TokenBatch, batches
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
 from learnloop_trainer.language.rows import Episode
 
@@ -62,7 +62,7 @@ class Sft:
         mine = [every[number] for number in chosen[share.start : share.stop]]
         weights, sums = token_weights(mine, float(size)), Sums()
 
-        def learn(batch: Batch) -> None:
+        def learn(batch: TokenBatch) -> None:
             scores = self.network.score(batch)
             loss = losses.negative_log_likelihood(scores.log_prob, spread(weights, batch.members, batch.episode))
             self.network.held.backward(loss)

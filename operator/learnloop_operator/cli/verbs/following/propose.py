@@ -11,7 +11,7 @@ from learnloop_api.foreign_markdown import code, plain
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines.manifest_in_git import Model, with_model
+from learnloop_operator.cli.pipelines.manifest_in_git import ModelInManifest, with_model
 from learnloop_operator.cli.text.aligned_rows import condition, number
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
@@ -41,7 +41,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         before = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--file {options.file!r} cannot be read: {error}") from error
-    after = with_model(before, options.object or options.name, Model(artifact["uri"], artifact["sha256"]))
+    after = with_model(before, options.object or options.name, ModelInManifest(artifact["uri"], artifact["sha256"]))
     name = job["metadata"]["name"]
     if after == before:
         return f"{options.file} has the model of {name} already"

@@ -13,7 +13,7 @@ from learnloop_api.key_lines import KeyLines
 from learnloop_api.names import EPISODE_KEY
 from learnloop_api.wire.routing import episodes_secret
 from learnloop_operator.cli.access.cluster import Cluster
-from learnloop_operator.cli.access.secrets import Reference, Secrets
+from learnloop_operator.cli.access.secrets import SecretReference, Secrets
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import installation_options
 
@@ -170,7 +170,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if readers:
         deployment = next(where for where in (readers.get(DATA), readers.get(MEMORY)) if where)
         environment = held.environment(deployment.name) or {}
-        _refuse_what_nothing_uses(options.secret, environment, Reference(secret, key))
+        _refuse_what_nothing_uses(options.secret, environment, SecretReference(secret, key))
 
     def read_by(who: tuple[str, ...]) -> None:
         for reader in who:
@@ -229,14 +229,16 @@ def _workload(held: Secrets, reader: str, options: argparse.Namespace, *, runnin
     raise CommandError(f"there is no {first.kind} {first.name} here: name the installation with --release")
 
 
-def _refuse_what_nothing_uses(secret: str, environment: dict[str, str | Reference], place: Reference) -> None:
+def _refuse_what_nothing_uses(
+    secret: str, environment: dict[str, str | SecretReference], place: SecretReference
+) -> None:
     how = KINDS[secret]
     if how.variable is None:
         return
     if how.variable not in environment:
         raise CommandError(f"{secret}: nothing uses it, for {how.unused}")
     used = environment[how.variable]
-    if isinstance(used, Reference) and used != place:
+    if isinstance(used, SecretReference) and used != place:
         raise CommandError(
             f"{secret}: nothing uses it, for {how.variable} comes from the key {used.key} of Secret {used.secret}: "
             "change it there, as docs/how-to/rotate-secrets.md says"

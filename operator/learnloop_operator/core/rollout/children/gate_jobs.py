@@ -10,7 +10,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.rollouts.gates import GateSuite, SuiteStatus, seconds_of
+from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
 from learnloop_api.wire.gates import REPORT_FILE, gates_account
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.core.ownership import child, controller_uid, standard_labels
@@ -116,7 +116,7 @@ def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any])
     )
 
 
-def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: SuiteStatus) -> Manifest:
+def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> Manifest:
     marks, seconds = labels(snapshot, suite.name), int(seconds_of(suite.timeout))
     template = pod_template(
         _deliver(snapshot, standing.job),

@@ -4,9 +4,9 @@ from datetime import timedelta
 from hashlib import sha256
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.kinds.rollouts.gates import GatesStatus, SuiteStatus, seconds_of
+from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuiteStatus, seconds_of
 from learnloop_api.wire.deployment import AwaitedApproval, ModelDeployed, RolloutDecision, ScheduledStep
-from learnloop_api.wire.gates import GateVerdict, JudgedGates
+from learnloop_api.wire.gates import JudgedGates, SuiteVerdict
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.model.next_state import NextState
@@ -169,12 +169,12 @@ def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call
     return (Call("PUT", path, body.model_dump(mode="json")),)
 
 
-def _verdicts(gates: GatesStatus) -> list[GateVerdict]:
+def _verdicts(gates: GatesStatus) -> list[SuiteVerdict]:
     return [_verdict(item) for item in gates.suites if item.verdict != "pending"]
 
 
-def _verdict(item: SuiteStatus) -> GateVerdict:
-    return GateVerdict(
+def _verdict(item: GateSuiteStatus) -> SuiteVerdict:
+    return SuiteVerdict(
         suite=item.name,
         verdict="passed" if item.verdict == "passed" else "failed",
         samples=item.samples,

@@ -1,7 +1,7 @@
 """The gates of a candidate: all suites at one look, and what they say together."""
 
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus, GateSuite, SuiteStatus, seconds_of
+from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.content_digests import revision as digest_of
 from learnloop_operator.core.durations import text as duration
@@ -11,7 +11,7 @@ from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
 
 
-def gates_of(snapshot: Snapshot, state: State) -> Gates | None:
+def gates_of(snapshot: Snapshot, state: State) -> ReleaseGates | None:
     """The gates that a candidate has to pass; None where there are none, and for a model that has served before."""
     back = state.hand is not None and state.hand.verb == "undo"
     return None if back else snapshot.spec.gates
@@ -38,7 +38,7 @@ def first_at_gates(snapshot: Snapshot, state: State) -> bool:
     return found.phase in ("Running", "AwaitingApproval") and closed(snapshot, state, model.revision)
 
 
-def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Gates) -> GatesStatus:
+def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: ReleaseGates) -> GatesStatus:
     """What the suites have shown so far. A verdict stands; a suite that is changed in the spec runs anew."""
     before = state.gates if state.gates and state.gates.revision == candidate.revision else None
     started = before.started_at if before else stamp(snapshot.now)
@@ -72,7 +72,7 @@ def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Ga
     return found.model_copy(update={"phase": "AwaitingApproval", "message": said[:1024]})
 
 
-def told(suites: list[SuiteStatus]) -> str:
+def told(suites: list[GateSuiteStatus]) -> str:
     """All suites in one sentence: what fails first, then what runs."""
     order = {"failed": 0, "pending": 1, "passed": 2}
     words = {"failed": "", "pending": "runs: ", "passed": "passed: "}
@@ -86,10 +86,10 @@ def _judged(
     snapshot: Snapshot,
     candidate: ArmState,
     suite: GateSuite,
-    known: dict[str, SuiteStatus],
+    known: dict[str, GateSuiteStatus],
     started: str,
     baseline: bool,
-) -> SuiteStatus:
+) -> GateSuiteStatus:
     identity = digest_of(suite.to_kube())
     old = known.get(identity)
     if old and old.verdict != "pending":
@@ -109,7 +109,7 @@ def _judged(
     )
     if snapshot.reports_problem and run.phase != "failed":
         found = SuiteFinding("pending", snapshot.reports_problem)
-    return SuiteStatus(
+    return GateSuiteStatus(
         name=suite.name,
         id=identity,
         verdict=found.verdict,

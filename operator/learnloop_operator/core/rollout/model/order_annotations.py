@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from learnloop_api.kinds.rollouts.decision import Decision, Verb
+from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Verb
 from learnloop_api.names import VERBS, verb_annotation
 from learnloop_operator.tuning.value_objects import value
 
@@ -46,7 +46,7 @@ def read(verb: Verb, value: str) -> OrderAnnotation:
     return OrderAnnotation(verb, value, revision, int(step) if slash else None, who)
 
 
-def unanswered(annotations: Mapping[str, str], decisions: Iterable[Decision]) -> list[OrderAnnotation]:
+def unanswered(annotations: Mapping[str, str], decisions: Iterable[AnsweredDecision]) -> list[OrderAnnotation]:
     """The values that were not answered yet, most cautious first."""
     if not annotations:
         return []

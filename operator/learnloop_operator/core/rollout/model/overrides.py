@@ -38,7 +38,7 @@ FIELDS = frozenset({"instead", "agent", "until", "reason", "choice", "numbers", 
 NONE = "none"
 
 
-class Unusable(ValueError):
+class UnusableOverride(ValueError):
     """The order cannot be obeyed; the message says why."""
 
 
@@ -55,7 +55,7 @@ def hear(snapshot: Snapshot, state: State) -> State:
     try:
         fields = _fields(head.partition(" at ")[0].strip(), value)
         overrides, told = _ordered(snapshot, state, word, fields)
-    except Unusable as problem:
+    except UnusableOverride as problem:
         return noted(snapshot, state, word, "ignored", str(problem))
     return noted(snapshot, replace(state, overrides=overrides), word, "obeyed", told)
 
@@ -89,33 +89,33 @@ def sentence(item: OverrideStatus) -> str:
 
 def _fields(text: str, value: str) -> dict[str, str]:
     if len(value) >= LONGEST_NOTE:  # the rest of it was not read
-        raise Unusable(f"the annotation has {LONGEST_NOTE} characters or more: give a shorter reason or answer")
+        raise UnusableOverride(f"the annotation has {LONGEST_NOTE} characters or more: give a shorter reason or answer")
     try:
         read = parse_qs(text, strict_parsing=True, max_num_fields=len(FIELDS))
     except ValueError:
-        raise Unusable(f"{text[:64]!r} is no order: use kubectl learnloop override") from None
+        raise UnusableOverride(f"{text[:64]!r} is no order: use kubectl learnloop override") from None
     if unknown := sorted(set(read) - FIELDS):
-        raise Unusable(f"{unknown[0][:64]!r} is no field of an order: it has {', '.join(sorted(FIELDS))}")
+        raise UnusableOverride(f"{unknown[0][:64]!r} is no field of an order: it has {', '.join(sorted(FIELDS))}")
     if twice := [name for name, values in read.items() if len(values) > 1]:
-        raise Unusable(f"{twice[0]} is given twice")
+        raise UnusableOverride(f"{twice[0]} is given twice")
     return {name: values[0] for name, values in read.items()}
 
 
 def _ordered(
     snapshot: Snapshot, state: State, word: OrderAnnotation, fields: dict[str, str]
 ) -> tuple[tuple[OverrideStatus, ...], str]:
-    """The overrides with the order obeyed, and what is said of it. Raises Unusable."""
+    """The overrides with the order obeyed, and what is said of it. Raises UnusableOverride."""
     agent, now = fields.get("agent"), stamp(snapshot.now)
     same = [item for item in state.overrides if item.agent == agent and not item.over]
     ended = tuple([_over(item, now) if item in same else item for item in state.overrides])
     whom = agent or "all agents"
     if fields.get("instead") == NONE:
         if not same:
-            raise Unusable(f"nothing is ordered for {whom}")
+            raise UnusableOverride(f"nothing is ordered for {whom}")
         return ended, f"the policy decides again for {whom}"
     item = _read(snapshot, word, fields, now)
     if len(in_force(state)) - len(same) >= MOST_IN_FORCE:
-        raise Unusable(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
+        raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
     after = (*ended, item)
     spare = [old for old in after if old.over][: max(0, len(after) - MOST_OVERRIDES)]
     return tuple([old for old in after if old not in spare]), sentence(item)
@@ -124,22 +124,26 @@ def _ordered(
 def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
     until = parse(fields.get("until"))
     if until is None:
-        raise Unusable(f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z")
+        raise UnusableOverride(
+            f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
+        )
     if not snapshot.now < until <= snapshot.now + LONGEST:
-        raise Unusable(f"until: {fields['until']} is not within the next seven days")
+        raise UnusableOverride(f"until: {fields['until']} is not within the next seven days")
     if not fields.get("reason", "").strip():
-        raise Unusable("reason: missing, and whoever reads the record wants to know")
+        raise UnusableOverride("reason: missing, and whoever reads the record wants to know")
     instead = fields.get("instead")
     told = {name: fields[name] for name in ("choice", "answer") if name in fields}
     try:
         numbers = [float(item) for item in fields["numbers"].split(",")] if "numbers" in fields else None
     except ValueError:
-        raise Unusable(f"numbers: {fields['numbers'][:40]!r}: give numbers with commas between") from None
+        raise UnusableOverride(f"numbers: {fields['numbers'][:40]!r}: give numbers with commas between") from None
     given = len(told) + (numbers is not None)
     if given != (instead == "fixed"):
-        raise Unusable("instead: fixed takes one of choice, numbers and answer, and nothing else takes any")
+        raise UnusableOverride("instead: fixed takes one of choice, numbers and answer, and nothing else takes any")
     if instead == "fixed" and ("answer" in told) != (spoken_by(snapshot.spec) is not None):
-        raise Unusable("a language model's fixed answer is `answer`, any other policy's is `choice` or `numbers`")
+        raise UnusableOverride(
+            "a language model's fixed answer is `answer`, any other policy's is `choice` or `numbers`"
+        )
     verified = True if word.by and snapshot.defaults.names_are_verified else None
     said = {"agent": fields.get("agent"), "instead": instead, "numbers": numbers, "reason": fields["reason"].strip()}
     try:
@@ -150,9 +154,9 @@ def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now
         _wire(item)
     except ValidationError as error:
         first = error.errors()[0]
-        raise Unusable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]) from None
+        raise UnusableOverride(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]) from None
     except ValueError:
-        raise Unusable(f"choice: {fields['choice'][:40]!r} is no whole number") from None
+        raise UnusableOverride(f"choice: {fields['choice'][:40]!r} is no whole number") from None
     return item
 
 

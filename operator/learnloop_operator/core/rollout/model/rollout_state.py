@@ -6,7 +6,7 @@ from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.anchor import AnchorFigure
-from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.override import OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
@@ -55,7 +55,7 @@ class State:
     hand: Hand | None = None
     """A person's order that is in force for the canary."""
     last_stable: PastModel | None = None
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[AnsweredDecision, ...] = ()
     """What people said and what became of it, newest last."""
     trials: tuple[SequentialTest, ...] = ()
     """The sequential tests of the rollout under way."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.gates import Gates, GatesStatus
+from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
@@ -45,7 +45,7 @@ def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextSta
     return replace(wait(after, reasons.WAITING_FOR_GATES, sentence, LOOK, ""), events=news)
 
 
-def untimely_word(snapshot: Snapshot, state: State, gates: Gates, word: OrderAnnotation) -> str:
+def untimely_word(snapshot: Snapshot, state: State, gates: ReleaseGates, word: OrderAnnotation) -> str:
     """Why this approval does not open the gates; "" where it does."""
     standing = state.gates.phase if state.gates and state.gates.revision == word.revision else "Running"
     if standing != "AwaitingApproval":
