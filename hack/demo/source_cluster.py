@@ -25,7 +25,7 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
     `more_images`: those that the chart does not install.
 
     Compiling Kubernetes waits for the processor and building images mostly for the network, so both go on at the same
-    time, and an image is loaded as soon as it is built. Raises Refusal or CommandFailed.
+    time. An image is loaded as soon as it is built. Raises Refusal or CommandFailed.
     """
     here = state()
     preconditions.state_path(here)

@@ -19,8 +19,8 @@ NOT_CONTENT = {"__pycache__"}
 
 @dataclass(frozen=True)
 class Definition:
-    """One image: its tag, its Dockerfile, the folder it may copy from, its build arguments, and the Go module of the
-    programs that lie in that folder, where it is not of sources."""
+    """One image: its tag, its Dockerfile, the folder it may copy from, and its build arguments. Where that folder is
+    not of sources, it holds the programs of a Go module."""
 
     name: str
     tag: str

@@ -1,7 +1,7 @@
 """The HTTP face of one arm. FastAPI carries the contract; the three episode verbs take a short cut past it.
 
-The short cut: routing, dependency solving and response classes of a framework cost several times what a small
-policy needs for its answer, so `/v1/episodes…` is answered from the raw ASGI scope with pre-encoded bytes.
+The short cut: routing, dependency solving and response classes of a framework cost several times what a small policy
+needs for its answer. So `/v1/episodes…` is answered from the raw ASGI scope with pre-encoded bytes.
 """
 
 import asyncio

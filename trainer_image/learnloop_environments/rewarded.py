@@ -1,7 +1,7 @@
 """An environment whose steps earn what a RewardPolicy makes of them, by the rules that logged episodes are rewarded by.
 
-A step is given what it adds at once (see reward_rules.step_rewards.Advance), and the last step of an episode besides
-what is missing to the whole, so the steps of an episode earn together exactly what the rules say of it.
+A step is given what it adds at once (see reward_rules.step_rewards.Advance). The last step of an episode is also given
+what is missing to the whole. So the steps of an episode earn together exactly what the rules say of it.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """A trajectory between the end of its episode and its encoding.
 
-Encoded at once, each by itself, an episode of 22 steps costs the agent's process 150 µs of processor time, as by then
-its environment and its policy have driven the code out of the caches; encoded with others, 40 µs.
+Encoded at once and by itself, an episode of 22 steps costs the agent's process 150 µs of processor time: its
+environment and its policy have driven the code out of the caches. Encoded with others, it costs 40 µs.
 """
 
 import logging

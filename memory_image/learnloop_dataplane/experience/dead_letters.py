@@ -1,9 +1,9 @@
 """What no consumer can take goes to RL_DEAD_LETTERS, redacted, with the reason in its headers, and can be replayed.
 
-Subject `agent.rl.deadletter.v1.<namespace>.<kind>`, kind being trajectory or training-request. Headers:
-Learnloop-Code (see `subjects.Code`), Learnloop-Reason (a sentence), Learnloop-Subject (where it was published),
-Learnloop-Origin (stream and sequence), Learnloop-User (the pseudonym of the person in it, which the body no longer
-names), and Learnloop-Cut when body or subject could not be kept whole.
+Subject `agent.rl.deadletter.v1.<namespace>.<kind>`, kind being trajectory or training-request. Headers: Learnloop-Code
+(see `subjects.Code`), Learnloop-Reason (a sentence), Learnloop-Subject (where it was published) and Learnloop-Origin
+(stream and sequence). Learnloop-User is the pseudonym of the person in it, whom the body no longer names. Learnloop-Cut
+says that body or subject could not be kept whole.
 """
 
 import asyncio

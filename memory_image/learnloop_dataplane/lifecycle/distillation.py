@@ -23,8 +23,8 @@ MAX_PEOPLE = 1000
 
 @dataclass(frozen=True)
 class Episode:
-    """One episodic memory about a task: id, how it went, how it was done when it says so, the pseudonym of the person
-    that it is about, empty for nobody, and what was said and done, empty for an episode of numbers."""
+    """One episodic memory about a task: id, how it went, and how it was done when it says so. The pseudonym of its
+    person is empty for nobody; what was said and done is empty for an episode of numbers."""
 
     id: str
     task: str

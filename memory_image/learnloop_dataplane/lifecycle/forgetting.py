@@ -1,7 +1,7 @@
 """Forgetting: what an agent's memory is worth, and which of it goes when there is more than the budget.
 
-value × freshness. On a trace where half of 1,000 memories had to go, forgetting by value and freshness kept 96 % of
-what an oracle would have kept, by age alone 52 % (anchors).
+value × freshness. On one trace half of 1,000 memories had to go. Forgetting by value and freshness kept 96 % of what an
+oracle would have kept; by age alone, 52 % (anchors).
 """
 
 import asyncio

@@ -163,8 +163,9 @@ class MemoryWrites:
         return Imported(known.count(False), known.count(True), stored.count(None))
 
     async def _echoes(self, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
-        """Which of these say what the agent was shown, and the memory that said it, if that is still there, stays at
-        least as long and is about the same person. An echo that names nobody is about whom the shown memory is about.
+        """Which of these say what the agent was shown, and the memory that said it. That memory is still there, stays
+        at least as long and is about the same person. An echo that names nobody is about whom the shown memory is
+        about.
         """
         found: list[tuple[NewMemory, UUID]] = []
         for memory in memories:

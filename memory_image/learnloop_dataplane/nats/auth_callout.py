@@ -1,8 +1,8 @@
 """Who may publish what on NATS: the server asks here whenever somebody connects with a service-account token.
 
 NATS calls it auth callout (https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout): the
-server publishes a request on `$SYS.REQ.USER.AUTH`, signed by itself, and lets the client in with the permissions of
-the user that comes back, signed by the key its configuration names. A token speaks for its namespace and nothing
+server signs a request and publishes it on `$SYS.REQ.USER.AUTH`. It lets the client in with the permissions of the user
+that comes back, if the key that its configuration names has signed it. A token speaks for its namespace and nothing
 else, on NATS as over HTTP, in the tenants' account, which has no JetStream (see `relay`); what is answered to it, its
 ServiceAccount alone can read. The data plane's own users have a password and are not asked about.
 """

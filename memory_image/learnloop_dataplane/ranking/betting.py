@@ -1,9 +1,9 @@
 """How much to stake on the next coin, by how the last ones fell. Pure.
 
-A bet multiplies a capital by 1 + stake * outcome. The stake is known before the coin falls, the outcome has mean zero
-or less where the claim is wrong, so the capital is a supermartingale then and reaches 1/alpha with probability at most
-alpha (Ville, 1939). Which stake is taken decides only how fast a true claim is proved: here the one that would have
-made the capital of the past outcomes grow fastest (Waudby-Smith and Ramdas, arXiv 2010.09686, section 4).
+A bet multiplies a capital by 1 + stake * outcome. The stake is known before the coin falls, and the outcome has mean
+zero or less where the claim is wrong. So the capital is a supermartingale then, and reaches 1/alpha with probability at
+most alpha (Ville, 1939). Which stake is taken decides only how fast a true claim is proved: here the one that would
+have made the capital of the past outcomes grow fastest (Waudby-Smith and Ramdas, arXiv 2010.09686, section 4).
 """
 
 import math

@@ -1,6 +1,6 @@
 """Vectors in 16-bit fixed point. Pure.
 
-That is as exact as the `halfvec` they come from for everything a unit vector holds, and numpy turns it into float32 six
+That is as exact as the `halfvec` they come from for everything a unit vector holds. numpy turns it into float32 six
 times faster than IEEE halves, for which BLAS has no product. They lie dimension by dimension: a question of a few words
 has a few dimensions that are not 0 where the embedder hashes, and the others need not be looked at.
 

@@ -105,8 +105,8 @@ def _repeats(rewards: Sequence[Rewarded]) -> Sign | None:
 
 
 def _dominates(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | None:
-    """One component that is not the goal explains nearly all the variation, at a weight of less than that, and it
-    either outweighs all the others together or is earned without the goal.
+    """One component that is not the goal explains nearly all the variation, at a weight of less than that. It also
+    outweighs all the others together, or is earned without the goal.
 
     That one component varies and the others do not is no sign by itself: an agent that masters its task varies in
     efficiency only, one whose episodes are all alike in success only.

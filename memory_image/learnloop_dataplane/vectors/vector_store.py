@@ -1,7 +1,7 @@
 """The vector store port: who is near, among the memories of an agent too large to be scanned at every recall.
 
 PostgreSQL is the system of record. What a store holds follows from the rows of `memory_vec` and can be made anew from
-them, so it may lag behind and propose what has ended or was deleted since: recall reads every proposed row in
+them. So it may lag behind, and propose what has ended or was deleted since: recall reads every proposed row in
 PostgreSQL, under row-level security, before it ranks it. A store that is late or wrong costs recall, never truth.
 """
 

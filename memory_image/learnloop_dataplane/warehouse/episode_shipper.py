@@ -1,8 +1,8 @@
 """From PostgreSQL into the warehouse: every episode at least once, again when its reward changes, then erasures.
 
 An episode waits (`trajectories.warehoused` is false) until it has its reward, or for a minute if nobody rewards it. Its
-row stays locked while it travels. So an erasure, which deletes the row, comes either before (then nothing is sent) or
-after (then the erasure, which lies in `warehouse_erasures` since the same transaction, deletes what was sent).
+row stays locked while it travels. So an erasure, which deletes the row, comes before or after. Before, nothing is sent.
+After, it deletes what was sent: it lies in `warehouse_erasures` since the same transaction.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,7 @@
 """replay for policies of numbers: recorded observations, put to the candidate's policy servers and to stable's.
 
-A line is one episode: `observations` (a list of lists of numbers), `actions` (what was done at each), and where wanted
-`actions_allowed` (how many there are) or `low` and `high` (bounds of each number of a continuous action). A failure is
+A line is one episode: `observations` (a list of lists of numbers) and `actions` (what was done at each). It may have
+`actions_allowed` (how many there are), or `low` and `high` (bounds of each number of a continuous action). A failure is
 an episode with an action that is no action there. The score of an episode is the share of its steps at which an arm
 does what was recorded: record episodes that ended well.
 """

@@ -1,8 +1,8 @@
 """Which arm gets the next episode: a random draw that can never over-expose the canary.
 
-Each server keeps a *credit bank* per canary arm. Every drawn episode adds w = weight/100 to it; a bank of at least 1
-is spent (the episode goes to the canary) with probability (1+W)/2, where W is the share of all canaries together
-(W = w for a single one). Spending takes 1 away, so
+Each server keeps a *credit bank* per canary arm. Every drawn episode adds w = weight/100 to it. A bank of at least 1 is
+spent (the episode goes to the canary) with probability (1+W)/2. W is the share of all canaries together (W = w for a
+single one). Spending takes 1 away, so
 
 - on one server, after any number n of draws at weight w, canary episodes ≤ w·n, always, not on average;
 - sums keep that: for any number of servers that know nothing of each other, canary episodes ≤ w·n in total;

@@ -4,9 +4,9 @@ Routes and Services follow a verdict only after a while, and not at all when the
 that was withdrawn, is in shadow, or whose table has expired hands on what its users cannot know to send elsewhere. An
 episode's requests are refused instead, for agents know how to reopen.
 
-In service mode the address that users know leads to every arm's pods, whatever their weights. So an arm of weight 0 (a
-canary before its first step or on hold there, the old arm while the new one is guarded) hands such requests on as well;
-the episodes that were opened on it go on where they began.
+In service mode the address that users know leads to every arm's pods, whatever their weights. So an arm of weight 0
+hands such requests on as well: a canary before its first step or on hold there, the old arm while the new one is
+guarded. The episodes that were opened on it go on where they began.
 """
 
 from datetime import UTC, datetime

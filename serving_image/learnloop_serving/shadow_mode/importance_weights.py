@@ -10,9 +10,9 @@ sum(w * return) / sum(w), its effective sample size (sum w)^2 / sum(w^2).
 - Kong: A note on importance sampling using standardized weights, Univ. of Chicago TR 348, 1992: the effective size.
 - Swaminathan, Joachims: The self-normalized estimator for counterfactual learning, NIPS 2015.
 
-Episodes that give no weight are counted and left out: parts of one (a copy was lost, or another pod got it), one with a
-step that stable did not draw (its other actions had probability 0, so nothing can be said of them), an unfinished one.
-An action that the policy in shadow never takes makes the weight 0.
+Episodes that give no weight are counted and left out: an unfinished one, and parts of one (a copy was lost, or another
+pod got it). So is one with a step that stable did not draw: its other actions had probability 0, so nothing can be said
+of them. An action that the policy in shadow never takes makes the weight 0.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Cooperation in two dimensions: three agents cover three places and speak while they do.
 
 After "simple spread" (Lowe et al., 2017, arXiv 1706.02275, section 5.1), written anew and in arrays. The team's reward
-is minus the mean over places of the distance to the nearest agent, minus 0.5 for each pair that collides, plus 2 while
-every place is covered (the specification's cooperation bonus). Credit for it is `team` (all get it), `individual`
+is minus the mean over places of the distance to the nearest agent, minus 0.5 for each pair that collides. It gets 2
+while every place is covered (the specification's cooperation bonus). Credit for it is `team` (all get it), `individual`
 (minus the distance to the agent's own nearest place) or `difference`: the team's reward minus what it would have been
 without the agent (Wolpert & Tumer, 2001), which all the others' luck cancels out of.
 

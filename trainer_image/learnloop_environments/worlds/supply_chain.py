@@ -4,10 +4,11 @@ All stores share the chain's season, so their swings add up. Beside it every sto
 each wants SALE units more for a period. A store's part of the usual demand falls with the number of stores, what it
 wants at once does not: the more stores, the less steady the demand, at the same mean.
 
-Five decisions a period, each in [-1, 1]: order from the distant, cheap supplier (four periods away) and from the near,
-dear one (one period), the express share of the distant orders (two periods sooner), the first warehouse's share of all
-orders, and the price (0.8 to 1.2 of the list price). Suppliers fail for some periods at a time: what is ordered from
-them meanwhile is paid for and lost. The reward balances the specification's objectives with its weights:
+Five decisions a period, each in [-1, 1]. Two are orders, from the distant, cheap supplier (four periods away) and from
+the near, dear one (one period). The others are the express share of the distant orders (two periods sooner), the first
+warehouse's share of all orders, and the price (0.8 to 1.2 of the list price). Suppliers fail for some periods at a
+time: what is ordered from them meanwhile is paid for and lost. The reward balances the specification's objectives with
+its weights:
 
     -0.4 cost / reference + 0.4 service level + 0.2 turnover,   cost = inventory + transportation + ordering
 

@@ -14,7 +14,7 @@ risk grows with the square of the position and with the volatility. So who holds
 succeeds with a profit.
 
 Seen (50 numbers), money in the market's deviations: 24 returns, 6 indicators (means over 3, 6, 12, 24 steps, relative
-strength, Bollinger), 6 volumes, sentiment (the trend, blurred), 4 of the portfolio, 3 of risk, the competitors' last 6
+strength, Bollinger), 6 volumes; sentiment (the trend, blurred), 4 of the portfolio, 3 of risk, the competitors' last 6
 net positions.
 """
 

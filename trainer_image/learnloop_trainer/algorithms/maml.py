@@ -8,8 +8,8 @@ Finn, Abbeel & Levine (2017), arXiv 1703.03400, algorithm 3, with tasks T_i draw
 The gradient passes through the inner steps: second derivatives are kept (`first_order: true` drops them).
 
 What is exported: after the last meta-update the policy is adapted to the *nominal* environment of its level, as it
-would be to any other new task, by the `episodes` of one task for each inner step; evaluation plays that one, on
-held-out seeds.
+would be to any other new task. Each inner step takes the `episodes` of one task. Evaluation plays that one, on held-out
+seeds.
 
 Deviations, all deliberate: Adam for the outer step instead of TRPO; the baseline of A_t is, at every step of an
 episode, the mean return to go of the task's other episodes, 0 of those that are over; all tasks adapt side by side, and

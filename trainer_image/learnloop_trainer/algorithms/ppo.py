@@ -8,8 +8,7 @@ Schulman, Wolski, Dhariwal, Radford & Klimov (2017), arXiv 1707.06347, equation 
 with advantages A_t by GAE(lambda), Schulman et al. (2016), arXiv 1506.02438, equation 16.
 
 Options: dual clip (`dualClip` c, Ye et al., 2020, arXiv 1912.09729, equation 4) puts max(min(...), c A_t) in the place
-of min(...) where A_t < 0, so that one unlucky sample with a huge ratio cannot dominate; `clipEnd` narrows eps over the
-run.
+of min(...) where A_t < 0. So one unlucky sample with a huge ratio cannot dominate. `clipEnd` narrows eps over the run.
 
 Deviations, all deliberate:
 - The learning rate falls linearly to zero, as in the paper's Atari runs (`learningRateSchedule` changes that).

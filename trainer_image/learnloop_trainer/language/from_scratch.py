@@ -1,7 +1,7 @@
 """`python -m learnloop_trainer.language.from_scratch DIRECTORY`: a tiny chat model of a tiny world, from nothing.
 
 For trials, tests and benches on a machine without a GPU and without downloads: a Llama of about 118,000 parameters, a
-byte-pair tokeniser of a few hundred words, a chat template with tool calls, and some supervised training on
+byte-pair tokeniser of a few hundred words, and a chat template with tool calls. It gets some supervised training, on
 demonstrations of which most are wrong. The folder it writes is one that every tool for language models reads. With
 `--gguf NAME` it has the model as GGUF, too, for llama.cpp. The last line printed is JSON: the folder's digest, which is
 `base.sha256` of a language model, and what was made.

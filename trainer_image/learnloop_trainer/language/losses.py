@@ -1,11 +1,11 @@
 """Every loss over tokens, and every correction of what another policy sampled.
 
-Symbols: at a sampled token, `l` is the log-probability of the network that learns, `b` that of the policy that drew the
-token as it was recorded, `r` that of the base model (the adapter switched off). `w` is the token's weight: 1 over the
-sampled tokens of its episode, times 1 over the episodes of the update, so that each rollout counts the same, long or
-short. A is the advantage of the episode, or of the token. `sg` stops the gradient. The importance ratio is
-rho = exp(l - b): the anchor is what was *recorded*, not a second opinion of the trainer's, so that a server which
-computes a little differently is corrected too.
+Symbols: at a sampled token, `l` is the log-probability of the network that learns; `b` is that of the policy that drew
+the token, as it was recorded; `r` is that of the base model (the adapter switched off). `w` is the token's weight: 1
+over the sampled tokens of its episode, times 1 over the episodes of the update, so that each rollout counts the same,
+long or short. A is the advantage of the episode, or of the token. `sg` stops the gradient. The importance ratio is rho
+= exp(l - b): the anchor is what was *recorded*, not a second opinion of the trainer's, so that a server which computes
+a little differently is corrected too.
 
 All inputs and results are float32 or float64 tensors [tokens], or scalars; nothing here knows of a model.
 Sources: Williams (1992); Schulman et al. (2017), arXiv 1707.06347; Ye et al. (2020), arXiv 1912.09729 (dual clip);

@@ -4,8 +4,8 @@ For the small networks of reinforcement learning most of an update is not arithm
 the allocation of its results. Here all k networks go through one batched product per layer, every result has a
 preallocated place, and gradients land in the network's flat gradient. The tests compare with autograd.
 
-Samples are columns: a layer's input is [k, in + 1, n] with a last row of ones, and its parameters lie in the flat
-vector as [k, in + 1, out], the biases as last row. So the product adds the biases, and one gives both gradients.
+Samples are columns: a layer's input is [k, in + 1, n] with a last row of ones. Its parameters lie in the flat vector as
+[k, in + 1, out], the biases as last row. So the product adds the biases, and one gives both gradients.
 
 Because every tensor has its place, the calls of a pass are prepared once for each batch size, with their arguments,
 and then only repeated: cutting the same views again took a quarter of an update of a small network.

@@ -42,8 +42,8 @@ def difference(
 ) -> Interval | None:
     """mean(ours) - mean(theirs) of returns [n] on the same n episodes, with a 95 % interval; None below LEAST_PAIRS.
 
-    The interval's ends are quantiles of the mean difference over random subsets of the pairs, each pair in or out with
-    probability 1/2 (Hartigan, 1969, "Using subsample values as typical values", JASA 64, theorem 1). Where the
+    The interval's ends are quantiles of the mean difference over random subsets of the pairs. Each pair is in or out
+    with probability 1/2 (Hartigan, 1969, "Using subsample values as typical values", JASA 64, theorem 1). Where the
     differences are symmetric, as those of equal policies are, it is exact for any number of episodes; for many it is as
     wide as the paired bootstrap's, which is too narrow for few. Raises ValueError when the episodes are not paired.
     """

@@ -1,9 +1,9 @@
 """Lets tenants pull from durable consumers, without a word of theirs reaching JetStream.
 
-A tenant's program speaks JetStream's API in its namespace's domain. This process hears it in the tenants' account,
-pulls in its own, on an inbox of its own, and passes each message on to the inbox of the program, with a subject at
-which to acknowledge. Nothing is remembered of that: any replica takes the acknowledgement. A message that is lost on
-its way is given out again when its time to be acknowledged is over.
+A tenant's program speaks JetStream's API in its namespace's domain. This process hears it in the tenants' account, and
+pulls in its own, on an inbox of its own. It passes each message on to the inbox of the program, with a subject at which
+to acknowledge. Nothing is remembered of that: any replica takes the acknowledgement. A message that is lost on its way
+is given out again when its time to be acknowledged is over.
 """
 
 import asyncio

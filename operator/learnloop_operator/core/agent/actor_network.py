@@ -11,8 +11,8 @@ from learnloop_operator.core.workload_network import DNS, addresses, data_plane,
 def actor_network(world: AgentSnapshot, environment: EnvironmentTask) -> tuple[Manifest, ...]:
     """The NetworkPolicy of the actors; none where the installation wants none.
 
-    They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace,
-    the DNS and the addresses in their pod options, `LEARNLOOP_ENDPOINT` of a gateway among them.
+    They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace
+    and the DNS. They also call the addresses in their pod options, such as `LEARNLOOP_ENDPOINT` of a gateway.
     """
     network = world.defaults.network
     if network is None:

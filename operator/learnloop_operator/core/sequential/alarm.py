@@ -7,7 +7,7 @@ as it likes below the bar.
 
 A model that was fine for an hour must not have to lose an hour's credit first. So a new stake of 1/(t (t+1)) is set at
 every moment t: R(t) = (R(t-1) + 1/(t (t+1))) L(t), one number per bet. The stakes of all moments sum to 1, and what is
-not set yet lies idle, so R never exceeds a mixture of e-processes over all beginnings, and passes 1/alpha with a chance
+not set yet lies idle. So R never exceeds a mixture of e-processes over all beginnings. It passes 1/alpha with a chance
 of at most alpha (Ville), however often one looks. (An e-detector of Shin, Ramdas and Rinaldo, arXiv 2203.03532, with
 stakes that sum to 1: it bounds the chance of any false alarm, not the time between them.)
 """

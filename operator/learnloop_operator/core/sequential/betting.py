@@ -2,14 +2,14 @@
 
 Every outcome is a number in 0..1. The null says that in the batch the mean of arm `a` is at most the mean of arm `b`
 plus a margin. A bet names two means (p_a, p_b) *before* the batch is seen; its e-value is the Bernoulli likelihood of
-the bet over that of (q_a, q_b), the point of the null that is nearest to the bet in Kullback-Leibler divergence,
+the bet over that of (q_a, q_b). That is the point of the null nearest to the bet in Kullback-Leibler divergence,
 weighted by the two sample sizes of the batch.
 
 Why its expectation is at most 1 under the whole null: for true means (m_a, m_b) it is
 (1 + (m_a - q_a) c_a)^n_a * (1 + (m_b - q_b) c_b)^n_b with c = (p - q) / (q (1 - q)). The logarithm is concave in
-(m_a, m_b), 0 at (q_a, q_b), and its gradient there is minus that of the divergence which (q_a, q_b) minimises over the
-null, so it is at most 0 on all of it. The means may drift from batch to batch, together or apart, as long as each
-batch is within the null; the sizes may follow from anything but the outcomes of the batch itself.
+(m_a, m_b) and 0 at (q_a, q_b). Its gradient there is minus that of the divergence which (q_a, q_b) minimises over the
+null, so it is at most 0 on all of it. The means may drift from batch to batch, together or apart, as long as each batch
+is within the null; the sizes may follow from anything but the outcomes of the batch itself.
 
 Outcomes between 0 and 1 count as fractions of a success: log(1 + (x - q) c) is concave in x, hence at least the chord
 x log(p/q) + (1 - x) log((1-p)/(1-q)), which needs the sum of the outcomes only. That is what a counter can tell.

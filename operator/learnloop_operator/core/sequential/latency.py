@@ -1,9 +1,9 @@
 """Latency as a rate: the share of requests that are no slower than stable's own quantile.
 
-A quantile of the canary above the same quantile of stable means that more than the usual share of the canary's requests
-is slower than stable's quantile, and counting those needs no assumption about the shape of either distribution. A
-histogram counts them exactly at the bounds of its buckets. How much slower they are it does not say, nor whether
-requests have become slower between two bounds.
+Where a quantile of the canary is above the same quantile of stable, more than the usual share of the canary's requests
+is slower than stable's quantile. Counting those needs no assumption about the shape of either distribution. A histogram
+counts them exactly at the bounds of its buckets. How much slower they are it does not say, nor whether requests have
+become slower between two bounds.
 
 Requests are not independent: those of one episode meet the same pod, the same caller and the same pause. A block of
 requests, as many as an average episode has, therefore counts as one outcome. With e-values e_1 .. e_k of the k requests

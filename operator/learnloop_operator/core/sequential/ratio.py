@@ -9,8 +9,8 @@ two batches as it likes, for both arms.
 
 The bet: stable's mean as it has been lately, and the canary's as far from it, in log odds, as it was in all batches so
 far. So a world that changes does not have to be learned anew, and what was seen of the two arms is not forgotten. The
-first bets are on an arm half way between the bar and the worst. An arm that looks to be within its bar is not bet on,
-but for a small part of each stake that stays on such an arm, so that one which turns bad at once is not missed.
+first bets are on an arm half way between the bar and the worst. An arm that looks to be within its bar gets only a
+small part of each stake. That part stays on it, so that one which turns bad at once is not missed.
 """
 
 import math
@@ -81,8 +81,8 @@ LEVEL = Bar(1.0)
 
 
 def added(row: Row, a: Counts, b: Counts, low: float = 0.0, high: float = 0.0) -> Row:
-    """The row with one batch's outcomes of the subject, `a`, and of the reference, `b`, both of which have some, and
-    with the log e-values `low` and `high` that it gave."""
+    """The row with one batch's outcomes of the subject, `a`, and of the reference, `b`; both have some. The batch gave
+    the log e-values `low` and `high`."""
     mean = b.total / b.n
     return Row(
         n=row.n + a.n,

@@ -4,7 +4,7 @@ Fitted Q evaluation (Le, Voloshin & Yue, 2019, arXiv 1903.08738, algorithm 3) by
 slowly: Q(s, a) <- r + gamma sum_a' pi(a'|s') Q(s', a'). An episode's end, by the task or by a limit, is worth nothing:
 what is estimated is the return of episodes as they are logged.
 
-The network learns what is to be added to the mean of the log at the same step of an episode, so that its errors are in
+The network learns what is to be added to the mean of the log at the same step of an episode. So its errors are in
 proportion to what differs between policies: where nothing does, as with the same reward at every step of episodes that
 are all as long, the model is right to the last digit.
 """

@@ -1,9 +1,9 @@
 """Returns where returnRange says there are none: nothing is proven by them, and nothing passes them.
 
-The tests know the sum of the returns alone. A sum below n times `lowest` proves that one return at least was lower;
-how many were, and how the others were, nobody can tell: one of -999 among ninety-nine of 1 adds up to what a hundred of
--9 do. To set such a sum to that of n worst returns would claim n bad outcomes where one is proven, and no bound on the
-chance of a false rollback would be left. So it is no evidence for a test, in either direction.
+The tests know the sum of the returns alone. A sum below n times `lowest` proves that one return at least was lower; how
+many were, and how the others were, nobody can tell: one of -999 among ninety-nine of 1 adds up to what a hundred of -9
+do. To set such a sum to that of n worst returns would claim n bad outcomes where one is proven. No bound on the chance
+of a false rollback would be left. So it is no evidence for a test, in either direction.
 
 It is a fact by itself: the mean is lower than the worst that the spec calls possible for one episode. So `lowest` is a
 hard bound of its own, as `min` of a threshold is, once minEpisodes have ended and as long as stable keeps to the range.
