@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.reward_rules.components import LIMIT, Episode, component_value, evaluate
+from learnloop_api.telemetry.bounded_labels import MOST_SETS
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.metrics import MAX_SERIES, Metrics
+from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.rewards.normalisation import Running, normalise
@@ -177,13 +178,13 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
 
 def test_labels_are_bounded() -> None:
     metrics = Metrics()
-    for index in range(MAX_SERIES + 50):
+    for index in range(MOST_SETS + 50):
         metrics.agents.trajectory("ns", f"agent-{index}", "v1")
     lines: list[Any] = [
         line
         for line in metrics.render().decode().splitlines()
         if line.startswith("agent_rl_trajectories_collected_total")
     ]
-    assert len(lines) == MAX_SERIES + 1
+    assert len(lines) == MOST_SETS + 1
     other = 'agent_rl_trajectories_collected_total{agent="_other",model_version="_other",namespace="_other"} 50.0'
     assert other in lines
