@@ -10,6 +10,8 @@ import pytest
 from .blocks import ROOT, pages
 
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+MADE = {"dist", "shared"}
+FOLDERS = tuple(f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in MADE)
 
 
 def test_generated_pages_are_current() -> None:
@@ -64,3 +66,15 @@ def test_a_decision_has_its_status_date_context_decision_and_consequences(path: 
 
 def test_the_first_page_has_no_line_over_120_characters() -> None:
     assert [line for line in (ROOT / "README.md").read_text().split("\n") if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in pages()])
+def test_files_and_make_targets_that_the_text_names_exist(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    words = [word.strip(",;()'\"") for code in re.findall(r"`([^`]+)`", text) for word in code.split()]
+    named = [
+        word.split(":")[0].rstrip("/") for word in words if word.startswith(FOLDERS) and not set(word) & set("*…<{")
+    ]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    targets = re.findall(r"`make ([a-z][a-z0-9-]*)", text)
+    assert set(targets) <= set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
