@@ -50,8 +50,10 @@ def run_as_program(name: str, work: Callable[[], int]) -> int:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # once is enough: what follows has its time limits
         EVERYTHING.end()
-        done.wait(CLEANING_SECONDS)
-        print(f"{name}: interrupted by {error}; what it had started has been ended", file=sys.stderr, flush=True)
+        cleaned = done.wait(CLEANING_SECONDS)
+        late = f"it was still cleaning up after {CLEANING_SECONDS:.0f} s: look at what it has left"
+        left = "what it had started has been ended" if cleaned else late
+        print(f"{name}: interrupted by {error}; {left}", file=sys.stderr, flush=True)
         return INTERRUPTED
     return outcome[0] if outcome else FAILED
 

@@ -185,3 +185,33 @@ def test_a_group_that_has_ended_ends_the_groups_inside_it() -> None:
     outer.end()
     with pytest.raises(Ended):
         inner.check()
+
+
+CLEANS_TOO_LONG = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from toolkit import main_program
+from toolkit.commands import follow
+
+main_program.CLEANING_SECONDS = 0.2
+
+def work():
+    try:
+        follow(["bash", "-c", f"echo $$ >{sys.argv[2]}/pid; sleep 1000"])
+    finally:
+        time.sleep(1000)
+
+sys.exit(main_program.run_as_program("this program", work))
+"""
+
+
+def test_an_interrupted_program_does_not_claim_an_end_that_it_has_not_seen(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLEANS_TOO_LONG, str(HACK), str(tmp_path)]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    pids_in(tmp_path, 1)
+    os.kill(program.pid, signal.SIGTERM)
+    _, said = program.communicate(timeout=GENEROUS)
+    assert program.returncode == 130
+    assert said.splitlines()[-1] == (
+        "this program: interrupted by SIGTERM; it was still cleaning up after 0 s: look at what it has left"
+    )
