@@ -21,7 +21,8 @@ LOCK_MILLISECONDS = 1000
 """How long a change of a table waits for it, and with it all who want to write there."""
 STAND_BACK_SECONDS = 1.0
 LOCK_TRIES = 300  # more than somebody's dump of a table takes, usually
-LOCK_NOT_AVAILABLE = "55P03"
+PASSES = frozenset({"55P03", "40P01"})
+"""Codes of a lock that was not to be had, and of a deadlock that this session was chosen to end."""
 LONGEST_SECONDS = 6 * 3600
 """For one statement: an index of a large table may take hours; a connection that broke unnoticed ends at last."""
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ async def _upgrade(connection: AsyncConnection, revision: str) -> None:
             return
         except DBAPIError as error:
             await connection.rollback()
-            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or not tries_left:
+            if getattr(error.orig, "sqlstate", None) not in PASSES or not tries_left:
                 raise
             log.info("the migration stands back for %.1f s: %s", STAND_BACK_SECONDS, error.orig)
             await asyncio.sleep(STAND_BACK_SECONDS)

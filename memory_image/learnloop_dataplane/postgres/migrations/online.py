@@ -9,7 +9,7 @@ from alembic import op
 _INVALID = "SELECT EXISTS(SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid)"
 
 
-def create_index(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
+def create_index(name: str, table: str, columns: Sequence[str | sa.TextClause], **options: Any) -> None:
     """CREATE INDEX CONCURRENTLY, unless a run of this revision that was cut off has built it already.
 
     What the revision did before is committed, so each such step must pass a second time, too. A build that is
@@ -20,7 +20,7 @@ def create_index(name: str, table: str, columns: Sequence[str], **options: Any) 
         op.execute("SET lock_timeout = 0")
         if op.get_bind().execute(sa.text(_INVALID), {"name": name}).scalar():
             op.drop_index(name, table, postgresql_concurrently=True, if_exists=True)
-        op.create_index(name, table, columns, postgresql_concurrently=True, if_not_exists=True, **options)
+        op.create_index(name, table, list(columns), postgresql_concurrently=True, if_not_exists=True, **options)
         op.execute("RESET lock_timeout")
 
 

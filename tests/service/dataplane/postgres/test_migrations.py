@@ -47,6 +47,8 @@ BUILT = (
     ("0006", "ix_trajectories_unwarehoused", TRAJECTORY),
     ("0009", "ix_memory_vec_changed", VECTOR),
     ("0018", "ix_memories_derived", MEMORY),
+    ("0020", "ix_trajectories_arm", TRAJECTORY),
+    ("0030", "ix_trajectories_joint", TRAJECTORY),
 )
 
 
@@ -173,6 +175,31 @@ async def test_a_migration_that_finds_its_table_locked_lets_writers_pass_until_i
         await eventually(stood_back)
         await writers.more(7)
         await dump.execute("COMMIT")
+        await migrating
+
+
+async def test_a_migration_that_is_chosen_to_end_a_deadlock_is_tried_again(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has the first table and waits for the second; a reader who has the second asks for the first."""
+    monkeypatch.setattr("learnloop_dataplane.postgres.migrate.LOCK_MILLISECONDS", 60_000)
+    monkeypatch.setattr("learnloop_dataplane.postgres.migrate.STAND_BACK_SECONDS", 0.2)
+    caplog.set_level("INFO", "learnloop_dataplane.postgres.migrate")
+    dsn = new_database(postgres, f"ring_{os.getpid()}")
+    await migrate(dsn, "0014")
+    async with superuser(dsn) as reader, superuser(dsn) as watcher:
+        await reader.execute("SET deadlock_timeout = '60s'")
+        await reader.execute("BEGIN; LOCK TABLE model_checkpoints IN ACCESS SHARE MODE")
+        migrating = asyncio.create_task(migrate(dsn, "0015"))
+
+        async def waits() -> bool:
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'model_checkpoints'::regclass"
+            return bool(await watcher.fetchval(waiting))
+
+        await eventually(waits)
+        await reader.execute("LOCK TABLE reward_history IN ACCESS SHARE MODE")
+        assert "deadlock" in caplog.text
+        await reader.execute("COMMIT")
         await migrating
 
 

@@ -1,21 +1,21 @@
 """Episodes by the arm that played them: rollouts are judged by what each revision's episodes earn."""
 
-from alembic import op
+import sqlalchemy as sa
+
+from learnloop_dataplane.postgres.migrations.online import create_index, drop_index
 
 revision = "0021"
 down_revision = "0020"
 branch_labels = None
 depends_on = None
 
-INDEX = """
-CREATE INDEX ix_trajectories_arm ON trajectories (namespace, model_deployment, policy_revision, received_at)
-WHERE model_deployment IS NOT NULL
-"""
+NAME, TABLE = "ix_trajectories_arm", "trajectories"
+COLUMNS = ["namespace", "model_deployment", "policy_revision", "received_at"]
 
 
 def upgrade() -> None:
-    op.execute(INDEX)
+    create_index(NAME, TABLE, COLUMNS, postgresql_where=sa.text("model_deployment IS NOT NULL"))
 
 
 def downgrade() -> None:
-    op.drop_index("ix_trajectories_arm", table_name="trajectories")
+    drop_index(NAME, TABLE)

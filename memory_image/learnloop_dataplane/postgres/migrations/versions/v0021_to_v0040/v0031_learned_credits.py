@@ -3,24 +3,24 @@
 import sqlalchemy as sa
 from alembic import op
 
+from learnloop_dataplane.postgres.migrations.online import create_index, drop_index
+
 revision = "0031"
 down_revision = "0030"
 branch_labels = None
 depends_on = None
 
-INDEX = """
-CREATE INDEX ix_trajectories_joint ON trajectories (namespace, (labels ->> 'joint_task'))
-WHERE (labels ->> 'joint_task') IS NOT NULL
-"""
+NAME, TABLE = "ix_trajectories_joint", "trajectories"
+TASK = sa.text("(labels ->> 'joint_task')")
 
 
 def upgrade() -> None:
     for name in ("learned_reward", "learned_credit"):
-        op.add_column("task_credits", sa.Column(name, sa.Double(), nullable=True))
-    op.execute(INDEX)
+        op.execute(f"ALTER TABLE task_credits ADD COLUMN IF NOT EXISTS {name} double precision")
+    create_index(NAME, TABLE, ["namespace", TASK], postgresql_where=sa.text("(labels ->> 'joint_task') IS NOT NULL"))
 
 
 def downgrade() -> None:
-    op.drop_index("ix_trajectories_joint", table_name="trajectories")
+    drop_index(NAME, TABLE)
     for name in ("learned_credit", "learned_reward"):
-        op.drop_column("task_credits", name)
+        op.execute(f"ALTER TABLE task_credits DROP COLUMN IF EXISTS {name}")
