@@ -1,0 +1,107 @@
+"""The Cluster that the chart renders for CloudNativePG, before a real API server that has CloudNativePG's definition.
+
+cloudnative_pg.json.xz holds that definition (config/crd/bases/postgresql.cnpg.io_clusters.yaml, Apache-2.0) as the
+oldest release that the chart asks for has it, and as the newest known has it, without the descriptions.
+"""
+
+import json
+import lzma
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
+
+ROOT = Path(__file__).resolve().parents[3]
+DEFINITIONS = json.loads(lzma.decompress((Path(__file__).parent / "cloudnative_pg.json.xz").read_bytes()))
+OLDEST, NEWEST = DEFINITIONS
+AVAILABLE = VALUES["highly-available"]
+SPECIFIC: dict[str, Any] = {
+    "image": "registry.example.com/postgresql:17",
+    "synchronous": False,
+    "spec": {
+        "instances": 5,
+        "backup": {"barmanObjectStore": {"destinationPath": "s3://backups/", "wal": {"compression": "gzip"}}},
+        "postgresql": {"parameters": {"max_connections": "300"}},
+    },
+}
+EVERYTHING = AVAILABLE | {
+    "postgresql": {
+        "cloudNativePG": {"enabled": True} | SPECIFIC,
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "databases", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "high",
+        "persistence": {"storageClassName": "fast"},
+    },
+    "spread": {"nodes": "prefer"},
+}
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
+    assert found.returncode == 0, found.stderr
+    return Path(found.stdout.strip())
+
+
+@pytest.fixture(scope="module", params=[OLDEST, NEWEST])
+def server(kube: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An API server that serves CloudNativePG's Clusters by the definition of one release."""
+    definition = DEFINITIONS[request.param]
+    kube.apply(definition, manager="cloudnative-pg", force=True)
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    deadline = time.monotonic() + SECONDS
+    while not serves(kube):
+        assert time.monotonic() < deadline, "the definition is not served"
+        time.sleep(0.1)
+    yield kube
+    kube.delete(definition)
+    while serves(kube):
+        assert time.monotonic() < deadline, "the definition is still served"
+        time.sleep(0.1)
+
+
+def serves(kube: Any) -> bool:
+    try:
+        kube.call("GET", "/apis/postgresql.cnpg.io/v1/clusters", {"limit": "1"})
+    except kube.Refused:
+        return False
+    return True
+
+
+def cluster(helm: Path, values: dict[str, Any]) -> dict[str, Any]:
+    found = [item for item in yaml.safe_load_all(rendered(helm, values)) if item and item["kind"] == "Cluster"]
+    assert len(found) == 1
+    return dict(found[0])
+
+
+@pytest.mark.parametrize("values", [AVAILABLE, EVERYTHING], ids=["defaults", "everything"])
+def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(
+    server: Any, helm: Path, values: dict[str, Any]
+) -> None:
+    asked = cluster(helm, values)
+    stored = server.apply(asked, manager="strict", force=True, dry=True)
+    for name, value in asked["spec"].items():
+        assert not list(missing(value, stored["spec"][name], name))
+
+
+def missing(asked: Any, stored: Any, path: str) -> Iterator[str]:
+    """What was asked for and is not stored as it was said; defaults may come to it."""
+    if isinstance(asked, dict) and isinstance(stored, dict):
+        for name, value in asked.items():
+            yield from missing(value, stored.get(name), f"{path}.{name}")
+    elif asked != stored:
+        yield f"{path}: {asked!r} became {stored!r}"
+
+
+def test_a_field_that_cloudnativepg_does_not_have_is_refused(server: Any, helm: Path) -> None:
+    asked = cluster(helm, AVAILABLE)
+    asked["spec"]["instanses"] = 3
+    assert "instanses" in server.refusal(lambda: server.apply(asked, manager="strict", force=True, dry=True))
