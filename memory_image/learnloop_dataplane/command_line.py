@@ -14,8 +14,10 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from pydantic import SecretStr
+from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
+from learnloop_api.http_server.draining_server import DrainingServer, closing
 from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
 from learnloop_api.key_lines import KeyLines
 from learnloop_api.telemetry.json_logs import set_up
@@ -66,7 +68,8 @@ def main(arguments: list[str]) -> int:
 
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
     """Serves tenants, and beside them, in the same event loop, who asks how this process is."""
-    ours = uvicorn.Server(_listening(app, config, config.port, tls, limit_concurrency=1000))
+    drain = app.state.data_plane.readiness.drain
+    ours = DrainingServer(_listening(closing(app, drain), config, config.port, tls, limit_concurrency=1000), drain)
     of_their_own: uvicorn.Config | None = None
     if config.probes_port is not None:
         probes = probes_app(app.state.data_plane)
@@ -77,7 +80,7 @@ async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> in
     return 0 if ours.started else STARTUP_FAILED
 
 
-def _listening(app: FastAPI, config: Config, port: int, tls: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:
+def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=config.host,

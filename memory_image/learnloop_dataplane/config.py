@@ -157,6 +157,12 @@ class Config(BaseModel):
     probes_port: int | None = Field(
         default=None, ge=1, le=65535, description="of probes and metrics; absent: they are served beside everything"
     )
+    drain_seconds: float = Field(
+        default=3.0,
+        ge=0,
+        le=15,
+        description="that callers are still served after SIGTERM, while nodes learn of the end",
+    )
     connections_per_peer: int = Field(
         default=0, ge=0, le=1000, description="that one address may have open; 0: as many as there are"
     )

@@ -11,6 +11,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from learnloop_api import names
+from learnloop_api.http_server.draining_server import DrainingServer
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.contexts import with_scheme
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
@@ -35,7 +36,7 @@ from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.probes import probes_config
-from learnloop_serving.server import DrainingServer, leave_sentence
+from learnloop_serving.server import leave_sentence
 from learnloop_serving.settings import ConfigurationError, termination_log
 from learnloop_serving.uvicorn_config import uvicorn_config
 

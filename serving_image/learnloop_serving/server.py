@@ -3,13 +3,10 @@
 import asyncio
 import logging
 import os
-import signal
 import ssl
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Protocol
 
 import uvicorn
 import uvloop
@@ -17,6 +14,7 @@ from starlette.types import ASGIApp
 
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
+from learnloop_api.http_server.draining_server import DrainingServer
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
@@ -33,35 +31,6 @@ from learnloop_serving.uvicorn_config import uvicorn_config
 log = logging.getLogger(__name__)
 MAX_SENTENCE = 2048
 CONNECTIONS = 2048
-
-
-class Drains(Protocol):
-    """What a server serves, and whether it is about to end."""
-
-    draining: bool
-    drain_seconds: float
-
-
-class DrainingServer(uvicorn.Server):
-    """On SIGTERM: not ready first, then keep serving `drain_seconds` while endpoints forget this pod, then stop."""
-
-    def __init__(self, config: uvicorn.Config, arm: Drains) -> None:
-        super().__init__(config)
-        self._arm = arm
-        self._stop_at = float("inf")
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn's signal handler; a second signal stops at once."""
-        if self._arm.draining or sig != signal.SIGTERM:
-            super().handle_exit(sig, frame)
-            return
-        log.info("draining for %g s", self._arm.drain_seconds)
-        self._arm.draining = True
-        self._stop_at = time.monotonic() + self._arm.drain_seconds
-
-    async def on_tick(self, counter: int) -> bool:
-        """uvicorn's heartbeat, ten a second; True ends the server."""
-        return time.monotonic() >= self._stop_at or await super().on_tick(counter)
 
 
 async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:

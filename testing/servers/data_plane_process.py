@@ -53,7 +53,7 @@ class Product:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         values = {"DSN": dsn, "ARTIFACTS": f"file://{directory}", "AUTH": "none", "HOST": "127.0.0.1"}
-        values |= {"PORT": str(self.port), "LOG_LEVEL": "WARNING"} | settings
+        values |= {"PORT": str(self.port), "LOG_LEVEL": "WARNING", "DRAIN_SECONDS": "0"} | settings
         self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
         self._env |= {"BENCH_ABSENT": " ".join(not_in_the_image())}
         self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,5 +1,6 @@
 """One process of the data plane: its parts, begun and ended in order."""
 
+from learnloop_api.http_server.draining_server import Drain
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
@@ -35,7 +36,7 @@ class DataPlane:
         self.training = TrainingParts(self.shared)
         self.quotas = StorageQuotas(self.shared.db, config.quotas, self.shared.metrics)
         self.privacy = PrivacyParts(self.shared, self.audit, self.experience, self.memory)
-        self.readiness = Readiness(self.shared, self.memory, self.training)
+        self.readiness = Readiness(self.shared, self.memory, self.training, Drain(config.drain_seconds))
         self._statistics = Statistics(self.shared.db, config.dsn.get_secret_value())
 
     def start(self) -> None:

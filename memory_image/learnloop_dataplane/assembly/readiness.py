@@ -1,5 +1,6 @@
 """Whether this process can serve, and what is slower than it should be."""
 
+from learnloop_api.http_server.draining_server import Drain
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
@@ -9,15 +10,18 @@ MOST_SAID = 500
 
 
 class Readiness:
-    """Asks the stores."""
+    """Asks the stores. `drain`: whether this process has been told to end."""
 
-    def __init__(self, shared: SharedParts, memory: MemoryParts, training: TrainingParts) -> None:
+    def __init__(self, shared: SharedParts, memory: MemoryParts, training: TrainingParts, drain: Drain) -> None:
+        self.drain = drain
         self._shared = shared
         self._memory = memory
         self._training = training
 
     async def problems(self) -> dict[str, str]:
         """Why nothing may be sent here now, by store; empty where PostgreSQL and NATS answer."""
+        if self.drain.draining:
+            return {"draining": "this process has been told to end; send to another one"}
         db, bus = self._shared.db, self._shared.bus
         found: dict[str, str] = {}
         try:

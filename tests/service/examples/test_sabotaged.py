@@ -52,6 +52,7 @@ def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFa
         "LEARNLOOP_DSN": str(postgres.get_uri(database)),
         "LEARNLOOP_ARTIFACTS": f"file://{tmp_path_factory.mktemp('artifacts')}",
         "LEARNLOOP_AUTH": "none",
+        "LEARNLOOP_DRAIN_SECONDS": "0",
         "LEARNLOOP_HOST": "127.0.0.1",
         "LEARNLOOP_PORT": str(port),
     }

@@ -76,6 +76,7 @@ class Parts:
             "LEARNLOOP_HOST": "127.0.0.1",
             "LEARNLOOP_PORT": str(port),
             "LEARNLOOP_LOG_LEVEL": "WARNING",
+            "LEARNLOOP_DRAIN_SECONDS": "0",
             "LEARNLOOP_SWEEP_SECONDS": "0.2",
             "LEARNLOOP_TLS_SIGNER_CERTIFICATE": str(self.signer.certificate),
             "LEARNLOOP_TLS_SIGNER_KEY": str(self.signer.key),

@@ -33,18 +33,19 @@ async def ports(dsn: str, tmp_path: Path) -> AsyncIterator[Ports]:
             "PORT": str(tenants),
             "PROBES_PORT": str(probes),
             "CONNECTIONS_PER_PEER": str(MOST),
+            "DRAIN_SECONDS": "0",
         }
         env = os.environ | {f"LEARNLOOP_{key}": value for key, value in settings.items()}
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "learnloop_dataplane", env=env)
         try:
-            await _ready(f"http://127.0.0.1:{probes}")
+            await ready(f"http://127.0.0.1:{probes}")
             yield Ports(tenants, probes)
         finally:
             process.terminate()
             await asyncio.wait_for(process.wait(), 60)
 
 
-async def _ready(url: str) -> None:
+async def ready(url: str) -> None:
     async with asyncio.timeout(60), httpx.AsyncClient(base_url=url, trust_env=False) as client:
         while True:
             try:
