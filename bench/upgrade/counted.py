@@ -21,7 +21,7 @@ SELECT (SELECT count(*) FROM trajectories) AS rows,
     (SELECT coalesce(sum(trajectories), 0)::bigint FROM agents) AS counted,
     (SELECT coalesce(sum(rewarded), 0)::bigint FROM agents) AS counted_rewards
 """
-_MEMORIES = "SELECT content ->> 'number' AS number FROM memories WHERE content ? 'number'"
+_MEMORIES = "SELECT content ->> 'number' AS number FROM agent_memories WHERE content ? 'number'"
 
 
 async def counted(dsn: str, episodes: Iterable[str], memories: Iterable[str]) -> dict[str, Any]:
