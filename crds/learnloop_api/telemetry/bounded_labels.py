@@ -43,6 +43,10 @@ class BoundedLabels:
         self._used.move_to_end(labels)
         return labels
 
+    def knows(self, labels: Labels) -> bool:
+        """These are told apart now; asking is no use of them."""
+        return labels in self._used
+
     def drop(self, labels: Labels) -> None:
         """These series are not told any more."""
         if self._used.pop(labels, None) is not None:

@@ -68,8 +68,11 @@ class RewardWorker:
             done += here
             if done >= namespace_rounds.TURN:
                 break
+        agents = self._metrics.agents
         for agent in sorted(played):
-            self._metrics.agents.recent(namespace, agent, await recent(self._db, namespace, agent))
+            agents.recent(namespace, agent, await recent(self._db, namespace, agent))
+        for agent in agents.stale(namespace):
+            agents.recent(namespace, agent, await recent(self._db, namespace, agent), news=False)
         return done
 
     async def _batch(self, namespace: str, whose: Weigher) -> int:

@@ -4,8 +4,9 @@ Rewards here are raw: the weighted sum of a RewardPolicy's components. A normali
 whatever an agent learns, so its mean says nothing.
 """
 
+import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 MOST_VERSIONS = 4
 """Of one agent: what serves, what is on trial, what is kept warm, and the one before. The oldest one goes."""
 RECALLS = 100
+STALE_SECONDS, STALE_AT_ONCE = 60.0, 10
+"""After so long what is told of an agent is read again, of so many in one look: another replica may have its news."""
 _SIZES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0)
 REWARD_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -43,7 +46,10 @@ class Recent:
 class AgentMetrics:
     """Series of agents and their model versions, at most 1,000 sets of labels of each kind."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._read: dict[Labels, float] = {}
+        """When the figures of an agent were read."""
         self._trajectories = Counter(
             "agent_rl_trajectories_collected_total",
             "Trajectories stored, by the model version that acted.",
@@ -115,19 +121,37 @@ class AgentMetrics:
         """One more reward is computed."""
         self._rewards.labels(*self._version(namespace, agent, version)).observe(raw)
 
-    def recent(self, namespace: str, agent: str, figures: Sequence[Recent]) -> None:
-        """How the agent and its model versions have been doing lately."""
-        for of in figures:
-            if of.version is None:
-                pair = self._agents.admit((namespace, agent))
-                if OTHER not in pair:  # the mean of strangers' means would say nothing
-                    _tell(self._average, pair, of.reward)
-                    _tell(self._success, pair, of.success)
-            else:
-                labels = self._version(namespace, agent, of.version)
-                if OTHER not in labels:
-                    _tell(self._mean, labels, of.reward)
-                    _tell(self._errors, labels, of.errors)
+    def stale(self, namespace: str) -> list[str]:
+        """Agents whose figures were read a while ago, longest first, a few at once."""
+        before = self._clock() - STALE_SECONDS
+        found = sorted((at, pair[1]) for pair, at in self._read.items() if pair[0] == namespace and at <= before)
+        return [agent for _, agent in found[:STALE_AT_ONCE]]
+
+    def recent(self, namespace: str, agent: str, figures: Sequence[Recent], *, news: bool = True) -> None:
+        """How the agent and its model versions have been doing lately: whoever is not among them has no figure.
+
+        Args:
+            news: something happened here; else it is only looked at again, which keeps no other agent out.
+        """
+        found = {of.version: of for of in figures}
+        pair: Labels = (namespace, agent)
+        if news:
+            pair = self._agents.admit(pair) if None in found else pair
+            for version in found:
+                if version is not None:
+                    self._version(namespace, agent, version)
+        if not self._agents.knows(pair):  # the mean of strangers' means would say nothing
+            return
+        self._read[pair] = self._clock()
+        whole = found.get(None)
+        _tell(self._average, pair, whole.reward if whole else None)
+        _tell(self._success, pair, whole.success if whole else None)
+        for version in {*self._known.get((namespace, agent), ()), *(name for name in found if name is not None)}:
+            labels = (*pair, version)
+            of = found.get(version)
+            if self._versions.knows(labels):
+                _tell(self._mean, labels, of.reward if of else None)
+                _tell(self._errors, labels, of.errors if of else None)
 
     def judged(self, namespace: str, agent: str, recalls: int, helped: bool) -> None:
         """So many recalls were judged together."""
@@ -158,6 +182,7 @@ class AgentMetrics:
 
     def _forget_agent(self, labels: Labels) -> None:
         self._verdicts.pop(labels, None)
+        self._read.pop(labels, None)
         _remove((self._average, self._success, self._utilization), labels)
         for verdict in ("helped", "hurt"):
             _remove((self._judged,), (*labels, verdict))

@@ -1,6 +1,9 @@
 """What Prometheus reads of agents after their episodes were rewarded."""
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from learnloop_dataplane.telemetry import agent_metrics
 
 from ..conftest import POLICY, Api, eventually, trajectory
 
@@ -61,3 +64,18 @@ async def test_agents_that_nobody_rewards_count_too_and_so_does_what_is_refused(
     assert _key("average_reward", agent="stranger") not in found
     up = [value for (name, _), value in found.items() if name == "learnloop_nats_up"]
     assert up in ([], [1.0]), "none where the service has no NATS"
+
+
+async def test_what_another_replica_wrote_is_told_here_a_moment_later(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_metrics, "STALE_SECONDS", 0.2)
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("e1", "shared", 20.0))
+
+    async def share_is(wanted: float) -> bool:
+        return (await _scraped(api)).get(_key("task_success_rate", agent="shared")) == wanted
+
+    await eventually(lambda: share_is(1.0), 30.0)
+    async with api.db.tenant("team-a") as connection:
+        await connection.execute("UPDATE trajectories SET success = false WHERE agent_id = 'shared'")
+    await eventually(lambda: share_is(0.0), 30.0)

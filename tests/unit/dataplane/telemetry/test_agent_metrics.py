@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.telemetry.agent_metrics import MOST_VERSIONS, Recent
+from learnloop_dataplane.telemetry.agent_metrics import MOST_VERSIONS, STALE_SECONDS, AgentMetrics, Recent
 
 
 def samples(metrics: Metrics, name: str) -> Iterator[tuple[dict[str, str], float]]:
@@ -35,6 +36,33 @@ def test_the_mean_of_a_version_does_not_move_with_the_others() -> None:
     assert told == {"old": 0.0, "new": 100.0}
     assert [value for _, value in samples(metrics, "average_reward")] == [50.0]
     assert [value for _, value in samples(metrics, "task_success_rate")] == [0.5]
+
+
+def test_a_model_that_plays_no_more_has_no_figures_rather_than_its_last_ones() -> None:
+    metrics = Metrics()
+    metrics.agents.recent("team", "a", [Recent(None, 1.0, None, 0.5), Recent("bad", 1.0, None, 0.9)])
+    metrics.agents.recent("team", "a", [Recent(None, 2.0, None, 0.0), Recent("good", 2.0, None, 0.0)])
+    assert {labels["model_version"] for labels, _ in samples(metrics, "agent_rl_model_error_rate")} == {"good"}
+    assert {labels["model_version"] for labels, _ in samples(metrics, "agent_rl_model_reward_mean")} == {"good"}
+
+
+def test_what_another_replica_has_news_of_is_read_again_and_keeps_nobody_out() -> None:
+    now = [0.0]
+    agents = AgentMetrics(CollectorRegistry(), lambda: now[0])
+    agents._agents = BoundedLabels(agents._forget_agent, most=2, idle_seconds=3600.0, clock=lambda: now[0])
+    agents.recent("team", "a", [Recent(None, 1.0, None, 0.0)])
+    agents.recent("other", "b", [Recent(None, 1.0, None, 0.0)])
+    assert agents.stale("team") == []
+    now[0] = STALE_SECONDS
+    assert agents.stale("team") == ["a"]
+    agents.recent("team", "a", [Recent(None, 9.0, None, 0.0)], news=False)
+    assert agents.stale("team") == []
+    now[0] = 3601.0
+    agents.recent("team", "a", [Recent(None, 9.0, None, 0.0)], news=False)
+    agents.recent("team", "new", [Recent(None, 3.0, None, 0.0)])
+    agents.recent("team", "a", [Recent(None, 9.0, None, 0.0)], news=False)
+    told = {sample.labels["agent"]: sample.value for sample in agents._average.collect()[0].samples}
+    assert told == {"b": 1.0, "new": 3.0}, "a had no news for an hour and made room"
 
 
 def test_an_agent_without_rewards_has_no_mean_rather_than_zero() -> None:
