@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
-from learnloop_operator.core.counted_transitions import Happening, evidence_missing_since, new_anomalies
+from learnloop_operator.core.counted_transitions import NOBODY, Happening, evidence_missing_since, new_anomalies
 from learnloop_operator.core.plan import Plan
 
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
 DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 _AGENT = ("namespace", "agent")
 _ROLLOUT = ("namespace", "model_deployment")
@@ -113,9 +114,11 @@ class LoopMetrics:
             if item.what == "training" and item.seconds is not None:
                 self._seconds.labels(*labels).observe(item.seconds)
 
-    def stands(self, kind: str, namespace: str, name: str, plan: Plan) -> None:
-        """How an object stands after a pass."""
+    def stands(self, kind: str, namespace: str, name: str, plan: Plan, agent: str = NOBODY) -> None:
+        """How an object stands after a pass. `agent`: whose it is, or nobody's."""
         status = plan.status
+        if kind in ("TrainingJob", "ModelDeployment"):
+            self._begin((namespace, agent))
         if kind == "LearningAgent":
             failures = int(plan.figures.get("training_failures_in_a_row", 0))
             anomalous = new_anomalies({}, status) != ()
@@ -149,7 +152,7 @@ class LoopMetrics:
             drop[kind]((namespace, name))
 
     def _begin(self, agent: Labels) -> None:
-        """Series of an agent exist from the start, at 0: the first of its failures is an increase."""
+        """Series of an agent, and of what is nobody's, exist from the start, at 0: the first failure is an increase."""
         pair = self._agents.admit(agent)
         for what, results in _KNOWN.items():
             for result in results:

@@ -22,7 +22,7 @@ from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
-from learnloop_operator.core.counted_transitions import Happening, happenings
+from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.rollout.reasons import REGISTRATION_FAILED
@@ -90,7 +90,8 @@ class Applier:
             self._trace(kind, before, snapshot, plan)
         await self._outside(snapshot, plan, manager, cached)
         if self.metrics is not None:
-            self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan)
+            agent = agent_of(snapshot.object, plan.status)
+            self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
         if self.announcer is not None:
             for said in plan.announcements:
                 self.announcer.say(snapshot.namespace, said)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from learnloop_operator.adapters.loop_metrics import LoopMetrics
@@ -75,6 +76,7 @@ def test_ten_thousand_agents_leave_a_bounded_number_of_series() -> None:
         metrics.stands("ModelDeployment", "team", agent, Plan({"weight": 10}))
     series = sum(len(family.samples) for family in registry.collect())
     assert series < 1001 * (7 + 2 * 12 + 1) + 4 * 1001
+    assert not [family.name for family in registry.collect() for sample in family.samples if "_created" in sample.name]
 
 
 def test_the_series_of_an_agent_exist_before_its_first_run_ends() -> None:
@@ -82,6 +84,20 @@ def test_the_series_of_an_agent_exist_before_its_first_run_ends() -> None:
     LoopMetrics(registry).stands("LearningAgent", "team", "x", Plan({}))
     labels = {"namespace": "team", "agent": "x", "result": "failed"}
     assert registry.get_sample_value("agent_rl_model_validations_total", labels) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "result"),
+    [
+        ("ModelDeployment", "learnloop_rollouts_total", "taken_back"),
+        ("TrainingJob", "agent_rl_model_validations_total", "failed"),
+    ],
+)
+def test_the_series_of_what_is_no_agents_exist_before_its_first_failure(kind: str, metric: str, result: str) -> None:
+    registry = CollectorRegistry()
+    LoopMetrics(registry).stands(kind, "team", "x", Plan({}))
+    found = registry.get_sample_value(metric, {"namespace": "team", "agent": "_none", "result": result})
+    assert found == 0.0, "increase() sees no first one, and nobody would be alerted"
 
 
 def test_the_series_of_an_object_go_with_it() -> None:
