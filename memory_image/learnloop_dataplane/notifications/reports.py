@@ -27,7 +27,7 @@ _EVENTS = """
 SELECT subject, payload FROM event_outbox
 WHERE namespace = $1 AND created_at >= $2 AND created_at < $3
     AND (starts_with(subject, $4) OR starts_with(subject, $5))
-ORDER BY created_at LIMIT $6
+ORDER BY created_at DESC LIMIT $6
 """
 _WAITING = """
 SELECT DISTINCT payload FROM notifications
@@ -65,8 +65,9 @@ class Reports:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_EVENTS, namespace, since, until, *kinds, MOST_EVENTS)
             waits = await connection.fetch(_WAITING, namespace, until)
-            happened = [(row["subject"], orjson.loads(row["payload"])) for row in rows]
-            found = report(namespace, period, since, until, happened, [orjson.loads(row["payload"]) for row in waits])
+            happened = [(row["subject"], orjson.loads(row["payload"])) for row in reversed(rows)]
+            waiting = [orjson.loads(row["payload"]) for row in waits]
+            found = report(namespace, period, since, until, happened, waiting, cut=len(rows) == MOST_EVENTS)
             if found is None:
                 return 0
             identity = f"{namespace}/report/{period}/{until:%Y-%m-%d}"
@@ -90,10 +91,15 @@ def report(
     until: datetime,
     happened: Sequence[tuple[str, Mapping[str, Any]]],
     waiting: Sequence[Mapping[str, Any]],
+    *,
+    cut: bool = False,
 ) -> dict[str, Any] | None:
     """What got better, what was refused, taken back, or waits; None: nothing happened.
 
     `text` is for those that show it as it is; `markdown` is for those that render it, and says no more than that.
+
+    Args:
+        cut: there was more than what is given, and the report says so.
     """
     models = [event for subject, event in happened if subject.startswith(names.SUBJECT_MODEL_DEPLOYED)]
     ends = [event for subject, event in happened if subject.startswith(names.SUBJECT_TRAINING_STATUS)]
@@ -108,6 +114,7 @@ def report(
         f"proven, {len(served)} models came to serve everybody, {len(back)} were taken back, {len(waiting)} wait for "
         "a person."
     )
+    told += f" Older events than the newest {MOST_EVENTS:,} of that time are not counted." if cut else ""
     parts = {
         "What got better": [_better(event) for event in proven],
         "What was refused or failed": [f"{_run(event)}: {_why(event)}" for event in failed],

@@ -20,7 +20,8 @@ def announcements(
         return (_ended(world, state, spec, agent),) if fresh else ()
     if world.status.get("startedAt") or world.deleting:
         return ()
-    return (_told(world, state, spec, agent, phase="queued", status="queued", at=stamp(world.now)),)
+    place = (state.get("turn") or {}).get("place")
+    return (_told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now)),)
 
 
 def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:

@@ -74,3 +74,10 @@ def test_the_markdown_of_a_report_tells_nobody_whom_a_run_names() -> None:
     assert found is not None
     assert "- walker-6: @\u200bteam fixes #\u200b12 https:\u200b//evil.example" in found["markdown"].splitlines()
     assert "@team fixes #12" in found["text"], "chats and mail show it as it is"
+
+
+def test_a_report_that_does_not_count_all_says_so() -> None:
+    for cut in (False, True):
+        found = report("ns", "daily", UNTIL - timedelta(days=1), UNTIL, [(STATUS, BETTER)], (), cut=cut)
+        assert found is not None
+        assert ("newest 2,000 of that time" in found["text"]) is cut

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.times import stamp
 from testing.training.training_builders import NOW, heartbeat, job, plan, proof, ranks, run, spec, world
 
@@ -18,6 +19,12 @@ def test_a_new_job_is_told_as_queued_before_its_first_heartbeat() -> None:
     waiting = plan(world(spec=spec(backend="pytorchjob"), installed=frozenset()))
     assert "install the Kubeflow training operator" in told(waiting)[0].message
     assert plan(world()).announcements[0].identity == waiting.announcements[0].identity, "the same news"
+
+
+def test_a_run_that_waits_is_told_with_its_place_in_the_queue() -> None:
+    assert [event.place for event in told(plan(world()))] == [None]
+    turn = Turn(place=3, waiting=7, why="namespace ns runs 1 of 1 trainings")
+    assert [event.place for event in told(plan(world(turn=turn)))] == [3]
 
 
 def test_a_run_at_work_is_told_by_its_heartbeats_alone() -> None:
