@@ -1,9 +1,11 @@
 """Mail goes to the address that was looked up, and the certificate is of the name that was meant."""
 
 import contextlib
+import smtplib
 import socketserver
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.tls.certificates import make_authority
+from learnloop_dataplane.notifications import mail_connections
 from learnloop_dataplane.notifications.mail_connections import connected
 from learnloop_dataplane.notifications.receivers import Mail
 from testing.certificates import LIFE, Folder
@@ -28,6 +31,27 @@ def settings(port: int, security: str) -> Mail:
 def test_nothing_is_looked_up_again() -> None:
     with contextlib.closing(connected(settings(Smtp().port, "none"), "127.0.0.1", 30.0)) as server:
         assert server.noop()[0] == 250
+
+
+class _ByteByByte(socketserver.StreamRequestHandler):
+    """Greets, but takes its time for it: each read of a client gets something soon."""
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            for byte in b"220-" + b"x" * 200 + b"\r\n220 test\r\n":
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.02)
+            self.rfile.readline()
+
+
+def test_a_server_that_says_a_byte_now_and_then_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail_connections, "WHOLE_SECONDS", 0.2)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _ByteByByte) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with pytest.raises(smtplib.SMTPServerDisconnected):
+            connected(settings(int(server.server_address[1]), "none"), "127.0.0.1", 30.0)
+        server.shutdown()
 
 
 class _Greeting(socketserver.StreamRequestHandler):
