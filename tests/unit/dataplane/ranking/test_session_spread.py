@@ -7,25 +7,28 @@ from hypothesis import strategies as st
 
 from learnloop_dataplane.ranking.columns import Columns
 from learnloop_dataplane.ranking.relevance_signals import session_best
-from learnloop_dataplane.ranking.session_spread import LESS, spread
+from learnloop_dataplane.ranking.session_spread import HEAD, LESS, spread
 
 RANKED = st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 3)), max_size=30)
 
 
 def greedily(scores: list[float], threads: list[int]) -> list[int]:
-    """The definition: each time the best, and the rest of its session falls."""
-    left, order = dict(enumerate(scores)), []
-    while left:
-        chosen = max(left, key=lambda place: (left[place], -place))
+    """The definition: behind the head each time the best, and the rest of its session falls, once."""
+    head = list(range(min(HEAD, len(scores))))
+    there, order = {threads[place] for place in head} - {0}, list(head)
+    rest = list(range(len(head), len(scores)))
+    while rest:
+        chosen = max(rest, key=lambda place: (scores[place] - LESS * (threads[place] in there), -place))
         order.append(chosen)
-        del left[chosen]
-        for place in left:
-            left[place] -= LESS * (threads[place] == threads[chosen] != 0)
+        rest.remove(chosen)
+        there |= {threads[chosen]} - {0}
     return order
 
 
 @given(RANKED)
-def test_each_time_the_best_comes_and_the_rest_of_its_session_falls(ranked: list[tuple[int, int]]) -> None:
+def test_behind_the_head_each_time_the_best_comes_and_the_rest_of_its_session_falls_once(
+    ranked: list[tuple[int, int]],
+) -> None:
     # Thousandths that no two share: where two are equal, either may come first.
     told = sorted(((score + place / 1000, thread) for place, (score, thread) in enumerate(ranked)), reverse=True)
     scores, threads = [score for score, _ in told], [thread for _, thread in told]
@@ -35,15 +38,24 @@ def test_each_time_the_best_comes_and_the_rest_of_its_session_falls(ranked: list
 
 
 def test_a_second_day_has_a_place_where_the_first_day_would_have_taken_all() -> None:
-    order, left = spread(np.array([2.0, 1.9, 1.8, 1.2]), np.array([7, 7, 7, 8], np.int64))
-    assert order.tolist() == [0, 1, 3, 2]
-    assert left == pytest.approx([2.0, 1.9 - LESS, 1.2, 1.8 - 2 * LESS])
+    scores = np.array([3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4, 1.2])
+    order, left = spread(scores, np.array([7, 7, 7, 7, 7, 7, 7, 8], np.int64))
+    assert order.tolist() == [0, 1, 2, 3, 4, 7, 5, 6]
+    assert left == pytest.approx([3.0, 2.9, 2.8, 2.7, 2.6, 1.2, 2.5 - LESS, 2.4 - LESS])
+
+
+def test_the_first_five_come_by_their_scores_alone() -> None:
+    scores = np.array([3.0, 2.9, 2.8, 2.7, 2.6, 2.5])
+    order, left = spread(scores, np.array([7, 7, 7, 7, 7, 8], np.int64))
+    assert order.tolist() == list(range(6))
+    assert left.tolist() == scores.tolist()
 
 
 def test_memories_of_no_session_take_nothing_from_one_another() -> None:
-    order, left = spread(np.array([2.0, 1.9, 1.8]), np.zeros(3, np.int64))
-    assert order.tolist() == [0, 1, 2]
-    assert left.tolist() == [2.0, 1.9, 1.8]
+    scores = 2.0 - np.arange(9) / 10
+    order, left = spread(scores, np.zeros(9, np.int64))
+    assert order.tolist() == list(range(9))
+    assert left.tolist() == scores.tolist()
 
 
 def test_the_best_of_a_session_speaks_for_all_of_it_and_for_nobody_else() -> None:
