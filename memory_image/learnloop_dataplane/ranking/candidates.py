@@ -41,10 +41,11 @@ _VISIBLE = """v.namespace = s.namespace AND v.agent_id {agents} AND v.memory_typ
 # on the row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 MOST_PENDING = 2000
-# Memories that the indexer has not come to yet, newest first. With places for the agents and the instant.
+# Memories that the indexer has not come to yet, newest first. With places for the agents, the instant, and what tells
+# their sessions apart.
 PENDING_OF = f"""
-(SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type, coalesce({UTILITY}, 0))
-        ORDER BY m.created_at DESC) FROM (
+(SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type, coalesce({UTILITY}, 0),
+        {{whose}}) ORDER BY m.created_at DESC) FROM (
     SELECT p.memory_id FROM memory_pending p
     WHERE p.namespace = s.namespace AND p.agent_id {{agents}} LIMIT {MOST_PENDING}) p
  JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
@@ -55,7 +56,9 @@ PENDING_OF = f"""
 # What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
 _RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = {agent}) AS ranker"
 ONE, MANY = "= $2", "= ANY($2::text[])"  # whose memories: those of one agent, or of several
-PENDING = PENDING_OF.replace("{agents}", ONE)
+# The same session's name at two agents means two sessions: in a recall of several its number is mixed with this.
+_OF_AGENT = "hashtextextended({table}.agent_id, 0)"
+PENDING = PENDING_OF.replace("{agents}", ONE).replace("{whose}", "0::bigint")
 RANKER = _RANKER.format(agent="$2")
 
 
@@ -68,8 +71,10 @@ def _exact(agents: str = ONE, ranker: str = "$2", columns: str = LIGHT) -> tuple
         ranker: where the name of the agent is whose ranker comes along.
     """
 
+    whose = "0::bigint" if agents == ONE else _OF_AGENT.format(table="m")
+
     def read(pending: str, rows: str) -> str:
-        rest = f"{_RANKER.format(agent=ranker)}, {PENDING_OF.format(agents=agents, at='$6', here=pending)}"
+        rest = f"{_RANKER.format(agent=ranker)}, {PENDING_OF.format(agents=agents, at='$6', here=pending, whose=whose)}"
         where = _VISIBLE.format(agents=agents) + rows
         return f"SELECT x.*, {rest} {SCOPE}, LATERAL (SELECT {columns}, {_COSINES} FROM memory_vec v WHERE {where}) x"
 
@@ -80,8 +85,8 @@ def _exact(agents: str = ONE, ranker: str = "$2", columns: str = LIGHT) -> tuple
 EXACT, EXACT_THEN = _exact()
 _CHOSEN = " AND v.memory_id = ANY({ids}::uuid[])) x"
 CHOSEN = EXACT.removesuffix(") x") + _CHOSEN.format(ids="$7")
-# Of several agents, $7 being the one that asks. The same session's name at two agents means two sessions.
-_THREADS = "CASE v.thread WHEN 0 THEN 0 ELSE v.thread # hashtextextended(v.agent_id, 0) END"
+# Of several agents, $7 being the one that asks.
+_THREADS = f"CASE v.thread WHEN 0 THEN 0 ELSE v.thread # {_OF_AGENT.format(table='v')} END"
 SHARED, SHARED_THEN = _exact(MANY, "$7", LIGHT.replace("v.thread", _THREADS))
 SHARED_CHOSEN = SHARED.removesuffix(") x") + _CHOSEN.format(ids="$8::text")
 
@@ -125,7 +130,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Pending:
-    """A memory that is stored and not indexed yet."""
+    """A memory that is stored and not indexed yet.
+
+    Attributes:
+        whose: what its session's number is mixed with; 0 where all are of one agent.
+    """
 
     id: UUID
     text: str
@@ -135,12 +144,13 @@ class Pending:
     session: str | None
     memory_type: str
     utility: float
+    whose: int = 0
 
 
 def pending_of(row: Any, types: tuple[MemoryType, ...], analyzer: Analyzer) -> list[Pending]:
     """Those of an answer that are of one of these types, newest first."""
     rows = row["pending"] or ()
-    return [Pending(r[0], r[1], analyzer.terms(r[1]), r[2].timestamp(), *r[3:7]) for r in rows if r[5] in types]
+    return [Pending(r[0], r[1], analyzer.terms(r[1]), r[2].timestamp(), *r[3:8]) for r in rows if r[5] in types]
 
 
 def light(row: Any) -> Columns:
@@ -167,8 +177,13 @@ def light_of_pending(pending: list[Pending]) -> Columns:
         created=np.array([memory.created for memory in pending], np.float64),
         importance=np.array([memory.importance for memory in pending], np.float32),
         utility=np.array([memory.utility for memory in pending], np.float32),
-        threads=np.array([thread_of(memory.session) for memory in pending], np.int64),
+        threads=np.array([_thread(memory) for memory in pending], np.int64),
     )
+
+
+def _thread(memory: Pending) -> int:
+    thread = thread_of(memory.session)
+    return thread and thread ^ memory.whose
 
 
 def cosines_of(row: Any) -> Floats:

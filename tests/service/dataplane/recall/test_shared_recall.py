@@ -95,6 +95,25 @@ async def test_the_same_sessions_name_at_two_agents_is_two_sessions(api: Api) ->
     assert context["left turn follows"] > context["right turn follows"] + 1
 
 
+async def test_the_same_sessions_name_is_two_sessions_before_the_indexer_has_come_too(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(namespace: str) -> int:
+        return 0
+
+    async with running(**settings(dsn, tmp_path)) as api:
+        await store(api, "east", ["the orchard is behind the mill", "east of it is a road"], session_id="s")
+        await indexed(api, "east", 2)
+        monkeypatch.setattr(api.memory.indexer, "run", away)
+        await store(api, "east", ["then we open the orchard gate"], session_id="s")
+        await store(api, "west", ["west turn follows"], session_id="s")
+        for agent in ("east", "west"):
+            await join(api, agent, "coast")
+        found = (await ask(api, "east", "orchard gate", scope="group", k=4))["memories"]
+    context = {memory["content"]["text"]: memory["signals"]["context"] for memory in found}
+    assert context["east of it is a road"] > context["west turn follows"] + 1, "what came late is of the same session"
+
+
 async def test_of_too_many_memories_each_agents_best_are_ranked_together(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
