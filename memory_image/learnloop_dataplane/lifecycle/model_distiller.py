@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -34,6 +34,7 @@ INSTRUCTION = (
     "task in general and help next time. procedure: what the successful episodes did that the others did not, in one "
     "paragraph; an empty string if nothing tells them apart. Name no person. Invent nothing."
 )
+T = TypeVar("T")
 Lessons = tuple[tuple[str, ...], str]  # facts, procedure
 
 
@@ -52,6 +53,7 @@ class ModelDistiller:
         self._seconds = seconds
         self._counting = counting or CountingDistiller()
         self._known: OrderedDict[bytes, Lessons] = OrderedDict()
+        self._in_vain: OrderedDict[bytes, None] = OrderedDict()
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """See Distiller."""
@@ -60,21 +62,28 @@ class ModelDistiller:
         for item in episodes:
             if item.text:
                 tasks[item.task].append(item)
+        chosen = {task: told[:EPISODES] for task, told in tasks.items() if len(told) >= FEWEST}
+        keys = {task: _key(task, told) for task, told in chosen.items()}
         asked = 0
         try:
             async with asyncio.timeout(self._seconds):
-                for task, told in sorted(tasks.items()):
-                    if len(told) < FEWEST:
-                        continue
-                    chosen = told[:EPISODES]
-                    key = _key(task, chosen)
+                # What went wrong the last time comes last, so that it keeps no other task from being asked about.
+                for task in sorted(chosen, key=lambda task: (keys[task] in self._in_vain, task)):
+                    key = keys[task]
                     if key not in self._known:
                         if asked == TASKS:
                             continue
                         asked += 1
-                        self._keep(key, await self._ask(task, chosen))
-                    found += _memories(agent, task, chosen, self._known[key])
-        except (Unavailable, NotTaken, TimeoutError) as error:
+                        _keep(self._in_vain, key, None)
+                        try:
+                            lessons = await self._ask(task, chosen[task])
+                        except (NotTaken, ValueError, LookupError, TypeError) as error:
+                            log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
+                            continue
+                        del self._in_vain[key]
+                        _keep(self._known, key, lessons)
+                    found += _memories(agent, task, chosen[task], self._known[key])
+        except (Unavailable, TimeoutError) as error:
             log.warning(
                 "agent %s has what was counted, and no new lessons: %s", agent, error or "the model is too slow"
             )
@@ -100,21 +109,34 @@ class ModelDistiller:
             "temperature": 0,
             "max_tokens": MOST_TOKENS,
         }
-        return await self._server.post("chat/completions", body, read)
-
-    def _keep(self, key: bytes, lessons: Lessons) -> None:
-        self._known[key] = lessons
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+        # Episodes may bring the model to say anything: that is no failure of the server, which others ask, too.
+        return read(await self._server.post("chat/completions", body, _said))
 
 
-def read(answer: Any) -> Lessons:
-    """What an answer of /chat/completions says, cut to what is taken of it.
+def _keep(kept: "OrderedDict[bytes, T]", key: bytes, value: T) -> None:
+    kept[key] = value
+    if len(kept) > KEPT:
+        kept.popitem(last=False)
+
+
+def _said(answer: Any) -> Any:
+    """What the model said in an answer of /chat/completions; None where it refused.
+
+    Raises:
+        LookupError, TypeError: it is no such answer.
+    """
+    message = answer["choices"][0]["message"]
+    if not isinstance(message, dict):
+        raise TypeError("the answer's message is no object")
+    return message.get("content")
+
+
+def read(said: Any) -> Lessons:
+    """What a model said, cut to what is taken of it.
 
     Raises:
         ValueError, LookupError, TypeError: it is not what was asked for.
     """
-    said = answer["choices"][0]["message"]["content"]
     if not isinstance(said, str) or "{" not in said:
         raise ValueError("the model's answer holds no JSON object")
     # Many models put a fence or a sentence around it.

@@ -274,6 +274,29 @@ async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_e
         await mine.close()
 
 
+async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody() -> None:
+    def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+        task = json.loads(body["messages"][1]["content"])["task"]
+        if task.startswith("a-huge"):
+            says(b"", 413)(handler, body)
+        elif task == "a00":
+            says(json.dumps({"choices": [{"message": {"refusal": "no", "content": None}}]}).encode())(handler, body)
+        else:
+            chats("I say nothing." if task.startswith("a") else LESSONS)(handler, body)
+
+    with serving(answer) as served:
+        mine = distiller(served, seconds=20)
+        vain = [one for number in range(TASKS) for one in told(f"a{'-huge' * (number % 2)}{number:02}")]
+        episodes = [*vain, *told("refund")]
+        assert not [memory for memory in await mine.distil("clerk", episodes) if "lesson/" in memory.origin]
+        assert len(served.seen) == TASKS, "one that says nothing does not end the pass"
+        others = await mine.distil("other", told("invoice"))
+        assert [memory for memory in others if "lesson/" in memory.origin], "another agent's pass has the server"
+        found = await mine.distil("clerk", episodes)
+        assert [memory for memory in found if "lesson/refund" in memory.origin], "the next pass begins with the rest"
+        await mine.close()
+
+
 async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
     with serving(chats(LESSONS)) as served:
         mine = distiller(served)
