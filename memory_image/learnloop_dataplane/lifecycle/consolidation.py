@@ -2,22 +2,24 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import orjson
 
 from learnloop_api.redaction_fields import safe_origin
 from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.lifecycle.compared_apart import compared
+from learnloop_dataplane.lifecycle.comparison import HELD, SHOWN, page, rows_of
 from learnloop_dataplane.lifecycle.distillation import Distiller, Episode, episode
-from learnloop_dataplane.lifecycle.duplicates import Effort, Item, Superfluous, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.duplicates import Effort, Superfluous
+from learnloop_dataplane.lifecycle.rests import Rests
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text
-from learnloop_dataplane.ranking.memory_types import POLICIES
-from learnloop_dataplane.text.redundancy import details
 
 MOST = 20_000  # memories looked at in one pass, the newest
 EXAMPLES = 20
@@ -80,123 +82,77 @@ async def consolidate(
         return await _pass(connection, namespace, agent, distiller, dry_run=dry_run)
 
 
-async def pass_over(
-    connection: Any, namespace: str, agent: str, distiller: Distiller, *, rest: Callable[[], None]
-) -> Consolidated | None:
-    """One pass within the caller's transaction; None: one is under way.
-
-    Args:
-        rest: called again and again by the thread that compares, for it to sleep when it likes.
-    """
+async def pass_over(connection: Any, namespace: str, agent: str, distiller: Distiller) -> Consolidated | None:
+    """One pass within the caller's transaction that keeps out of everybody's way; None: one is under way."""
     if not await connection.fetchval(_TRY, namespace, agent):
         return None
-    return await _pass(connection, namespace, agent, distiller, rest=rest)
+    return await _pass(connection, namespace, agent, distiller, rests=True)
 
 
 async def _pass(
-    connection: Any,
-    namespace: str,
-    agent: str,
-    distiller: Distiller,
-    *,
-    dry_run: bool = False,
-    rest: Callable[[], None] | None = None,
+    connection: Any, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False, rests: bool = False
 ) -> Consolidated:
-    held = await _read(connection, _HELD, namespace, agent, MOST)
-    shown = await _read(connection, _SHOWN, namespace, agent)
+    looked_at, held = await _read(connection, HELD, _HELD, namespace, agent, MOST)
+    _, shown = await _read(connection, SHOWN, _SHOWN, namespace, agent)
     # Some seconds for a large agent, and as long as a distiller is given that asks a model.
-    junk, left, rows, told = await asyncio.to_thread(_examined, held, shown, rest)
-    facts = _new(rows, await distiller.distil(agent, told))
+    junk, left = await compared(held, shown, looked_at, rests=rests)
+    made, told = await asyncio.to_thread(_rest, held, {str(entry.id) for entry in junk}, Rests() if rests else None)
+    facts = _new(made, await distiller.distil(agent, told))
     if not dry_run:
         await _apply(connection, namespace, agent, junk)
         await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
-        await _replace(connection, namespace, agent, rows, facts)
+        await _replace(connection, namespace, agent, made, facts)
         await connection.execute(_DONE, namespace, agent)
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(
         agent_id=agent,
-        looked_at=len(held),
+        looked_at=looked_at,
         duplicates=kinds["duplicate"],
         echoes=kinds["echo"],
         left=left,
         distilled=len(facts),
-        junk_ratio=round(len(junk) / max(len(held), 1), 4),
+        junk_ratio=round(len(junk) / max(looked_at, 1), 4),
         dry_run=dry_run,
         examples=[{"id": entry.id, "says_the_same_as": entry.by, "kind": entry.kind} for entry in junk[:EXAMPLES]],
     )
 
 
-def _examined(
-    held: list[Any], shown: list[Any], rest: Callable[[], None] | None
-) -> tuple[list[Superfluous], int, list[Any], list[Episode]]:
-    """What may go, how many were not compared, what stays, and the episodes in that."""
-    reading = Effort(rest=rest)
-    items = [_item(row) for row in reading.over(held)]
-    told = [each for row in reading.over(shown) for each in _told(row)]
-    junk, left = superfluous(items, told, rest)
-    gone = {entry.id for entry in junk}
-    # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
-    rows = [row for row in held if row["id"] not in gone]
-    episodes = (
-        episode(str(row["id"]), orjson.loads(row["content"]), row["about"])
-        for row in rows
-        if row["memory_type"] == "episodic"
-    )
-    return junk, left, rows, [item for item in episodes if item is not None]
-
-
-async def _read(connection: Any, query: str, *arguments: Any) -> list[Any]:
-    rows: list[Any] = []
+async def _read(connection: Any, columns: Sequence[str], query: str, *arguments: Any) -> tuple[int, list[bytes]]:
+    """How many rows there are, and their pages."""
+    rows, pages = 0, []
     cursor = await connection.cursor(query, *arguments)
-    while page := await cursor.fetch(READ_AT_ONCE):
-        rows += page
-    return rows
+    while found := await cursor.fetch(READ_AT_ONCE):
+        rows += len(found)
+        pages.append(page(found, columns))
+    return rows, pages
 
 
-def superfluous(
-    items: list[Item], shown: list[Told], rest: Callable[[], None] | None = None
-) -> tuple[list[Superfluous], int]:
-    """What may go, and how many of the rest were not compared. Echoes first: what remains is compared with what is no
-    echo, so nothing ends in favour of junk."""
-    echoing, repeating = Effort(rest=rest), Effort(rest=rest)
-    lasting = [item for item in items if POLICIES[item.memory_type].consolidates]  # type: ignore[index]
-    junk = echoes(lasting, shown, effort=echoing)
-    echoed = {entry.id for entry in junk}
-    junk += duplicates([item for item in lasting if item.id not in echoed], repeating)
-    return junk, len((echoing.left | repeating.left) - {entry.id for entry in junk})
+def _rest(
+    held: list[bytes], gone: set[str], rest: Callable[[], None] | None
+) -> tuple[list[dict[str, Any]], list[Episode]]:
+    """What consolidation made before, and the episodes. What ends now is no evidence either: told again it would count
+    twice, and the next pass would not find it."""
+    made: list[dict[str, Any]] = []
+    episodes: list[Episode] = []
+    for row in Effort(rest=rest).over(rows_of(held, HELD)):
+        if row["id"] in gone:
+            continue
+        if row["source"] == "consolidation":
+            made.append(row)
+        if row["memory_type"] == "episodic" and (
+            told := episode(row["id"], orjson.loads(row["content"]), row["about"])
+        ):
+            episodes.append(told)
+    return made, episodes
 
 
-def _item(row: Any) -> Item:
-    return Item(
-        row["id"],
-        row["memory_type"],
-        row["text"],
-        row["created"],
-        standing=row["importance"] + row["earned"],
-        pinned=row["pinned"],
-        # Each episode is an event of its own, however alike two of them read; distilled memories have their own rule.
-        distilled=row["source"] in ("consolidation", "episode"),
-        begins=row["begins"],
-        ends=row["ends"],
-        about=row["about"],
-        details=details(orjson.loads(row["content"])),
-    )
-
-
-def _told(row: Any) -> list[Told]:
-    """One for each time that it was shown."""
-    said = details(orjson.loads(row["content"]))
-    return [Told(at, row["id"], row["text"], row["ends"], row["about"], said) for at in row["times"]]
-
-
-def _new(rows: list[Any], facts: list[NewMemory]) -> list[NewMemory]:
+def _new(made: list[dict[str, Any]], facts: list[NewMemory]) -> list[NewMemory]:
     """Those that say something else than what is held."""
     for fact in facts:
         fact.origin = safe_origin(fact.origin, redact_text)  # as it is stored: by it the old version is found
     known: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
-        if row["source"] == "consolidation":
-            known[row["origin"]].append(orjson.loads(row["content"]))
+    for row in made:
+        known[row["origin"]].append(orjson.loads(row["content"]))
     # Of one subject there are two where a quarantined one was released: a new one then takes the place of both.
     return [fact for fact in facts if known[fact.origin] != [fact.content]]
 
@@ -207,11 +163,18 @@ async def _apply(connection: Any, namespace: str, agent: str, junk: list[Superfl
         await retire(connection, namespace, agent, [entry.id for entry in chosen], kind, [entry.by for entry in chosen])
 
 
-async def _replace(connection: Any, namespace: str, agent: str, rows: list[Any], facts: list[NewMemory]) -> None:
+async def _replace(
+    connection: Any, namespace: str, agent: str, made: list[dict[str, Any]], facts: list[NewMemory]
+) -> None:
     """The new version of a fact takes the place of the old one, which `as_of` still finds."""
     new = {fact.origin: fact.id for fact in facts}
-    old = [row for row in rows if row["source"] == "consolidation" and row["origin"] in new]
+    old = [row for row in made if row["origin"] in new]
     await insert(connection, namespace, facts)
     await retire(
-        connection, namespace, agent, [row["id"] for row in old], "superseded", [new[row["origin"]] for row in old]
+        connection,
+        namespace,
+        agent,
+        [UUID(row["id"]) for row in old],
+        "superseded",
+        [new[row["origin"]] for row in old],
     )

@@ -22,7 +22,6 @@ from learnloop_dataplane.postgres.database import Database
 log = logging.getLogger(__name__)
 ENOUGH = 20  # new memories of an agent: fewer hardly change what a task is like, and each pass reads all there are
 MOST_AGENTS = 100  # of a namespace in one look, so that a namespace with many does not keep the others waiting
-WORK_SECONDS, REST_SECONDS = 0.002, 0.008  # of a pass: Python lets one thread work at a time, and recalls are others
 PAUSE_SECONDS = 0.5  # between two agents
 # Of each agent no more is read than it takes to tell.
 _DUE = f"""
@@ -111,7 +110,7 @@ class Routine:
                 return None
             if not await connection.fetch(_DUE, namespace, self._every, ENOUGH, agent):
                 return None
-            found = await pass_over(connection, namespace, agent, self._distiller, rest=Rests())
+            found = await pass_over(connection, namespace, agent, self._distiller)
             if found is None:
                 return None
             said = {
@@ -122,25 +121,3 @@ class Routine:
             await note(connection, namespace, "memory.consolidation", f"agent/{agent}", said)
         log.info("consolidated %s/%s in %.1f s: %s", namespace, agent, time.monotonic() - started, said)
         return found
-
-
-class Rests:
-    """Called often by a thread with much to do: sends it to sleep, four times as long as it has worked.
-
-    Args:
-        clock: seconds, monotonic.
-        sleep: so many seconds.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._clock = clock
-        self._sleep = sleep
-        self._until = clock() + WORK_SECONDS
-
-    def __call__(self) -> None:
-        """A good place for a rest."""
-        if self._clock() >= self._until:
-            self._sleep(REST_SECONDS)
-            self._until = self._clock() + WORK_SECONDS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_dataplane.erasure.retention import Retention
-from learnloop_dataplane.lifecycle import export_import
+from learnloop_dataplane.lifecycle import compared_apart, export_import
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
 from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
 from learnloop_dataplane.lifecycle.forgetting import MemoryWorths, surplus, value
@@ -124,18 +124,23 @@ async def test_forgetting_says_first_what_would_go(api: Api) -> None:
     assert [memory["state"] for memory in ended["memories"]].count("forgotten") == 8
 
 
-async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
-    await store(api, "messy", ["the printer on floor two jams on mondays"] * 3)
-    await store(api, "messy", ["The printer on floor two jams on mondays!", "the coffee machine is on floor three"])
-    await ask(api, "messy", "printer", k=5)
+@pytest.mark.parametrize("many", [compared_apart.MANY, 0])
+async def test_consolidation_ends_junk_once_and_leaves_the_rest_in_a_thread_and_in_a_process(
+    api: Api, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compared_apart, "MANY", many)
+    agent = f"messy-{many}"
+    await store(api, agent, ["the printer on floor two jams on mondays"] * 3)
+    await store(api, agent, ["The printer on floor two jams on mondays!", "the coffee machine is on floor three"])
+    await ask(api, agent, "printer", k=5)
     await api.memory.recall_log.flush()
-    await store(api, "messy", ["as far as i know the printer on floor two jams on mondays and always did"])
-    dry = await post(api, "consolidate", agent_id="messy", dry_run=True)
-    done = await post(api, "consolidate", agent_id="messy")
+    await store(api, agent, ["as far as i know the printer on floor two jams on mondays and always did"])
+    dry = await post(api, "consolidate", agent_id=agent, dry_run=True)
+    done = await post(api, "consolidate", agent_id=agent)
     assert (done["duplicates"], done["echoes"], done["junk_ratio"]) == (3, 0, 0.5)
     assert dry | {"dry_run": False} == done
-    assert len(await texts(api, "messy")) == 3
-    again = await post(api, "consolidate", agent_id="messy")
+    assert len(await texts(api, agent)) == 3
+    again = await post(api, "consolidate", agent_id=agent)
     assert (again["duplicates"], again["echoes"], again["distilled"]) == (0, 0, 0)
 
 

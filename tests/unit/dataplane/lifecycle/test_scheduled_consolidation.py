@@ -2,7 +2,7 @@
 
 import pytest
 
-from learnloop_dataplane.lifecycle.scheduled_consolidation import Rests
+from learnloop_dataplane.lifecycle.rests import Rests
 
 
 def test_a_thread_that_rests_sleeps_four_fifths_of_the_time() -> None:
