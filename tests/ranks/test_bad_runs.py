@@ -43,7 +43,7 @@ def listed(run: Path) -> list[dict[str, Any]]:
     ("world", "code", "words"),
     [
         ("NanReward", NEVER, "reward is not finite at step"),
-        ("NanObservation", NEVER, "observation is not finite at step"),
+        ("NanObservation", NEVER, "observation: number 0 of it, counted from 0, is not finite at step"),
         ("HugeReward", NEVER, "loss is not finite at step"),
         ("Raises", COUNTED, "'faulty_environments:Raises' raised ZeroDivisionError: the simulated plant has no valves"),
         ("Hangs", COUNTED, "'faulty_environments:Hangs' did not return from step"),

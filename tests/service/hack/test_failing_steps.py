@@ -123,7 +123,7 @@ def test_apt_fails(machine: Fakes) -> None:
     machine.program("apt-get", 'echo "E: Unable to locate package containerd"; exit 100')
     said = last_line(started(machine, FAKE_MISSING="containerd"), 2)
     assert said.startswith("make demo: `")
-    assert said.endswith("ended with 100: E: Unable to locate package containerd")
+    assert said.endswith("ended with 100: hack/apt: E: Unable to locate package containerd")
 
 
 def test_go_build_fails(machine: Fakes) -> None:

@@ -14,7 +14,8 @@ UNIT = Path(__file__).resolve().parents[3] / "hack" / "unit"
 @pytest.fixture
 def machine(tmp_path: Path) -> Fakes:
     fakes = Fakes(tmp_path)
-    fakes.program("make", f"echo $$ >{tmp_path}/pid; exec sleep 1000")
+    fakes.program("make", "exit 1")  # asked whether the environment is there: it is not
+    fakes.program("uv", f"echo $$ >{tmp_path}/pid; exec sleep 1000")
     fakes.program("go", f"echo $$ >{tmp_path}/pid; exec sleep 1000")
     return fakes
 
@@ -22,7 +23,7 @@ def machine(tmp_path: Path) -> Fakes:
 def unit(machine: Fakes) -> "subprocess.CompletedProcess[str]":
     folders = [folder for folder in os.environ["PATH"].split(":") if not (Path(folder) / "helm").exists()]
     told = {**os.environ, "PATH": ":".join([str(machine.folder), *folders])}
-    told["XDG_CACHE_HOME"] = str(machine.folder.parent)
+    told |= {"XDG_CACHE_HOME": str(machine.folder.parent), "VENV": str(machine.folder.parent / "environment")}
     return subprocess.run([UNIT], env=told, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -33,10 +34,10 @@ def ended(machine: Fakes) -> bool:
 
 
 def test_a_failing_environment_ends_the_compilation_of_helm(machine: Fakes) -> None:
-    machine.program("make", "sleep 1; echo hack/venv: no network >&2; exit 2")
+    machine.program("uv", "sleep 1; echo uv: no network >&2; exit 2")
     done = unit(machine)
     assert done.returncode == 2
-    assert "hack/venv: no network" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("ended with 2: uv: no network")
     assert ended(machine)
 
 

@@ -70,7 +70,7 @@ async def test_what_another_replica_wrote_is_told_here_a_moment_later(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_metrics, "STALE_SECONDS", 0.2)
-    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("e1", "shared", 20.0))
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("shared-1", "shared", 20.0))
 
     async def share_is(wanted: float) -> bool:
         return (await _scraped(api)).get(_key("task_success_rate", agent="shared")) == wanted
