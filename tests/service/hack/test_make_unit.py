@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,19 @@ def unit(machine: Fakes) -> "subprocess.CompletedProcess[str]":
 
 
 def ended(machine: Fakes) -> bool:
-    """Whether the program that would have gone on for ever has ended, if it ever began."""
+    """Whether the program that would have gone on for ever has ended, if it ever began; it may take a moment."""
     note = machine.folder.parent / "pid"
-    return not note.exists() or not Path(f"/proc/{note.read_text().strip()}").exists()
+    if not note.exists():
+        return True
+    status, deadline = Path(f"/proc/{note.read_text().strip()}/stat"), time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if status.read_text().rsplit(")", 1)[1].split()[0] in ("Z", "X"):
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_a_failing_environment_ends_the_compilation_of_helm(machine: Fakes) -> None:
