@@ -1,4 +1,4 @@
-"""A cluster's key set served on loopback, as the API server does, and service-account tokens signed with it."""
+"""A cluster's keys and access reviews, served on loopback as the API server does, and tokens signed with the keys."""
 
 import http.server
 import json
@@ -15,10 +15,11 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
 class Cluster:
-    """Its keys, by id."""
+    """Its keys, by id, and who may do what: "verb resource" by subject."""
 
     def __init__(self) -> None:
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.rights: dict[str, set[str]] = {}
         self.requests = 0
         self.add("k1")
 
@@ -53,6 +54,18 @@ class Cluster:
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(cluster.jwks())
+
+            def do_POST(self) -> None:
+                review = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                attributes = review["spec"]["resourceAttributes"]
+                asked = f"{attributes['verb']} {attributes['resource']}"
+                allowed = asked in cluster.rights.get(review["spec"]["user"], ())
+                answer = json.dumps({**review, "status": {"allowed": allowed}}).encode()
+                self.send_response(201)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: Any) -> None:
                 return None

@@ -22,13 +22,19 @@ class WeekOfAgent(WireModel):
     raw_reward: float | None = Field(default=None, description="mean, before normalisation")
     trainings: int = Field(default=0, ge=0, description="runs that ended, well or not")
     training_success_rate: float | None = Field(default=None, description="of these, those that handed in a policy")
+    gains: int = Field(default=0, ge=0, description="of these, those whose gain is known")
     gain_per_training: float | None = Field(
         default=None,
-        description="mean over the runs of (proven return - return before) / |return before|, on the same episodes",
+        description="mean over those runs of (proven return - return before) / |return before|, on the same episodes",
     )
     deployments: int = Field(default=0, ge=0, description="revisions that were tried or served for the first time")
-    deployment_success_rate: float | None = Field(default=None, description="of these, those that came to serve all")
-    rollbacks: int = Field(default=0, ge=0, description="of these, those that were tried and did not")
+    deployment_success_rate: float | None = Field(default=None, description="of these, those that are no rollbacks")
+    rollbacks: int = Field(
+        default=0,
+        ge=0,
+        description="of these, those that were taken back, also after they served all, and those given up: not played "
+        "for a day, and never what serves",
+    )
     false_rollbacks: int = Field(
         default=0,
         ge=0,

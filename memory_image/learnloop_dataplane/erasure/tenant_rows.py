@@ -79,7 +79,8 @@ _AGENTS_OWN = (
 )
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
-    first_episodes = 0, first_return_sum = 0, training_request = NULL, training_wish = NULL
+    first_episodes = 0, first_return_sum = 0, training_request = NULL, training_wish = NULL,
+    training_request_ids = '{}'
     WHERE namespace = $1 AND name = $2
 """
 

@@ -1,19 +1,30 @@
 """`json-schema`: the output is JSON that a schema accepts.
 
-The validator fetches nothing and matches patterns in linear time, so that neither a policy nor an output can hang it.
+The validator fetches nothing and matches patterns in linear time. What may take long is checked in a process of its
+own, see `schemas_apart`, so that neither a policy nor an output can hang this one.
 """
 
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools
-from learnloop_dataplane.evaluators.linear_schemas import validator
+from learnloop_dataplane.evaluators.schemas.schemas_apart import (
+    CPU_SECONDS,
+    MEBIBYTES,
+    CheckedSchema,
+    TooCostly,
+    verdict,
+)
 
 FENCE = "```"
+TOO_COSTLY = (
+    f"jsonSchema.schema was stopped after {CPU_SECONDS} s of processor time or {MEBIBYTES} MiB of memory on this "
+    "output; use fewer references within references, or bound the output by maxItems and maxLength"
+)
 
 
 class JsonSchema(EvaluatorType):
@@ -25,7 +36,7 @@ class JsonSchema(EvaluatorType):
         """The schema is one, and refers to nothing outside of it."""
         text = spec.json_schema.json_schema if spec.json_schema else ""
         try:
-            _validator(text)
+            _checked(text)
         except ValueError as error:
             why = str(error).splitlines()[0][:300]
             raise Invalid(f"not a usable JSON Schema: {why}", field="jsonSchema.schema", value=text) from None
@@ -38,19 +49,18 @@ class JsonSchema(EvaluatorType):
                 output = orjson.loads(_unfenced(output))
             except ValueError as error:
                 return Score(0.0, f"the output is no JSON: {str(error)[:200]}")
+        text = spec.json_schema.json_schema if spec.json_schema else ""
         try:
-            accepts = _validator(spec.json_schema.json_schema if spec.json_schema else "")
+            why = await verdict(_checked(text), output)
         except ValueError:
             return Score(None, "jsonSchema.schema is no usable JSON Schema")
-        first = next(iter(accepts.iter_errors(output)), None)
-        if first is None:
-            return Score(1.0, "the schema accepts the output")
-        where = "/".join(map(str, first.instance_path)) or "the output"
-        return Score(0.0, f"{where}: {str(first.message)[:200]}")
+        except TooCostly:
+            return Score(None, TOO_COSTLY)
+        return Score(1.0, "the schema accepts the output") if why is None else Score(0.0, why)
 
 
 @lru_cache(maxsize=64)
-def _validator(schema: str) -> Any:
+def _checked(schema: str) -> CheckedSchema:
     """Compiled once.
 
     Raises:
@@ -59,7 +69,7 @@ def _validator(schema: str) -> Any:
     parsed = orjson.loads(schema)
     if not isinstance(parsed, dict | bool):
         raise ValueError("a schema is an object")
-    return validator(parsed)
+    return CheckedSchema.of(parsed)
 
 
 def _unfenced(text: str) -> str:

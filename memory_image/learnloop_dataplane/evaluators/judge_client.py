@@ -24,6 +24,9 @@ AT_ONCE = 4
 FAILURES = 3
 FIRST_REST, LONGEST_REST = 5.0, 300.0
 TOKENS = 1024
+REFUSED = (400, 413, 422)
+"""What says that this question is none for it, and nothing about the server: longer than the model's context, for one.
+"""
 Verdict = Literal["A", "B", "tie"]
 _VERDICT = re.compile(r'\{\s*"winner"\s*:\s*"(A|B|tie)"\s*\}')
 _RULES = (
@@ -61,7 +64,7 @@ class JudgeClient:
 
         Raises:
             Unavailable: it does not answer in time, or answers with an error.
-            NoVerdict: what it says names no winner, or two.
+            NoVerdict: what it says names no winner, or two, or it refuses this question.
         """
         if not self.breaker.allows():
             rest = max(1, round(self.breaker.rest))
@@ -78,6 +81,13 @@ class JudgeClient:
         except asyncio.CancelledError:
             self.breaker.gave_up()
             raise
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+            if status not in REFUSED:
+                self.breaker.failed()
+                raise Unavailable(f"the judge {self._url} ({str(error)[:200]})", retry_after=5) from error
+            self.breaker.worked()
+            raise NoVerdict(f"the judge refuses to compare these answers (HTTP {status})") from error
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             self.breaker.failed()
             why = str(error)[:200] or type(error).__name__

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.evaluators.linear_schemas import validator
+from learnloop_dataplane.evaluators.schemas.linear_schemas import validator
 
 
 class Regex(EvaluatorType):

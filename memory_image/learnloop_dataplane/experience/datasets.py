@@ -110,7 +110,10 @@ class Datasets:
             raise Invalid(fix, field="source", value=wanted.source)
         if after is not None and after[1] is None:
             raise Invalid("this page is of another source; begin without it", field="after", value=after)
-        since, until = max(wanted.since or _ALL_TIME[0], _ALL_TIME[0]), min(wanted.until or _ALL_TIME[1], _ALL_TIME[1])
+        since, until = (
+            min(max(moment, _ALL_TIME[0]), _ALL_TIME[1])  # the warehouse refuses what no episode can be of
+            for moment in (wanted.since or _ALL_TIME[0], wanted.until or _ALL_TIME[1])
+        )
         before = ""
         if after is not None:
             until, before = _ALL_TIME[0] + timedelta(microseconds=min(after[0], _MOST_MICROSECONDS)), after[1] or ""

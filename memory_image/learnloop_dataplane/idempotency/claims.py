@@ -5,6 +5,7 @@ that over after `CLAIM_SECONDS`.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +14,7 @@ from datetime import datetime
 
 import asyncpg
 
+from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 
@@ -105,11 +107,12 @@ class Claim:
 
 
 async def claim(
-    db: Database, namespace: str, key: str, digest: str, known_as: Collection[str] = ()
+    db: Database, caller: Identity, key: str, digest: str, known_as: Collection[str] = ()
 ) -> KeptAnswer | Claim:
     """The kept answer, or the claim under which the caller is to do the work.
 
     Args:
+        caller: whose key it is. Another one's answer may hold what this one may not see.
         digest: of the whole request; a key stands for one request.
         known_as: what else its digest was, by keys before this one.
 
@@ -117,10 +120,11 @@ async def claim(
         ApiError: 409, the key was used for another request, or this one is being worked on.
         Unavailable: PostgreSQL does not answer.
     """
+    namespace, own = caller.namespace, f"{_who(caller)}:{key}"
     async with db.tenant(namespace) as connection:
-        if since := await connection.fetchval(_CLAIM, namespace, key, digest, CLAIM_SECONDS, [digest, *known_as]):
-            return Claim(db, namespace, key, since)
-        known = await connection.fetchrow(_KNOWN, namespace, key)
+        if since := await connection.fetchval(_CLAIM, namespace, own, digest, CLAIM_SECONDS, [digest, *known_as]):
+            return Claim(db, namespace, own, since)
+        known = await connection.fetchrow(_KNOWN, namespace, own)
     same = known is not None and known["digest"] in {digest, *known_as}
     if known is None or (same and known["status"] is None):
         raise ApiError(
@@ -129,3 +133,7 @@ async def claim(
     if not same:
         raise ApiError(409, "this key came with another request; choose a new one", field=HEADER, value=key)
     return KeptAnswer(known["status"], known["answer"])
+
+
+def _who(caller: Identity) -> str:
+    return hashlib.sha256(caller.subject.encode()).hexdigest()[:16]

@@ -7,6 +7,8 @@ later leads nowhere else (DNS rebinding).
 import asyncio
 import ipaddress
 import socket
+from concurrent.futures import Executor
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,8 +35,11 @@ class Place(NamedTuple):
     name: str
 
 
-async def resolved(url: str, *, private: bool) -> Place:
+async def resolved(url: str, *, private: bool, threads: Executor | None = None) -> Place:
     """Where a URL leads.
+
+    Args:
+        threads: that ask for the address, for a name server that does not answer holds its thread.
 
     Raises:
         RefusedAddress: an address inside, or plain HTTP to one outside.
@@ -45,17 +50,19 @@ async def resolved(url: str, *, private: bool) -> Place:
     if parts.scheme != "https" and not private:
         said = "messages leave by https only; use https, or set privateAddresses: true"
         raise RefusedAddress(f"{parts.scheme}://{name}: {said}")
-    return await looked_up(name, parts.port or (443 if parts.scheme == "https" else 80), private=private)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return await looked_up(name, port, private=private, threads=threads)
 
 
-async def looked_up(name: str, port: int, *, private: bool) -> Place:
+async def looked_up(name: str, port: int, *, private: bool, threads: Executor | None = None) -> Place:
     """Where a name leads, whatever is spoken there.
 
     Raises:
         RefusedAddress: it means an address inside and `private` is False, or one where no receiver can be.
         OSError: the name is not known.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    look = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(threads, look)
     addresses = [str(item[4][0]) for item in found]
     if not addresses:
         raise RefusedAddress(f"{name} means no address")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from learnloop_api.wire.deployment import AwaitedApproval
+from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import event_of
 from learnloop_dataplane.notifications.receivers import NotDelivered, Receivers
@@ -26,7 +27,10 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
 """Seconds until a message is tried again: five, then twice as long each time."""
 GIVE_UP = "3 days"
-BATCH = 20
+BATCH = 10
+"""Messages of a namespace for one receiver at once."""
+PATIENCE = 1.0
+"""Seconds that a pass waits for answers. Who takes longer holds up nobody else, and is told nothing more meanwhile."""
 MOST_SAID = 200
 TRY_SECONDS, CLAIM_SECONDS = 20, 30
 _PUT = """
@@ -35,13 +39,19 @@ SELECT $1, $2, unnest($3::text[]), $4, $5, at, at
 FROM (SELECT clock_timestamp() + make_interval(secs => $6) AS at) due ON CONFLICT DO NOTHING
 """
 """One that is sent later is of that later time: from then on it is tried as long as any other."""
-# Whoever claims a message has this long for it, longer than a try lasts; then another process may take it.
+# Whoever claims a message has this long for it, longer than a try lasts; then another process may take it. A receiver
+# that is behind takes no other one's place.
+_DUE = "namespace = $1 AND delivered_at IS NULL AND given_up_at IS NULL AND next_at <= now()"
 _CLAIM = f"""
+WITH due AS MATERIALIZED (
+    SELECT claimed.* FROM (SELECT DISTINCT receiver FROM notifications WHERE {_DUE} AND receiver <> ALL($2::text[])) of
+    CROSS JOIN LATERAL (
+        SELECT message_id, receiver FROM notifications WHERE {_DUE} AND receiver = of.receiver
+        ORDER BY next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED
+    ) claimed
+)
 UPDATE notifications n SET attempts = n.attempts + 1, next_at = now() + interval '{CLAIM_SECONDS} seconds'
-FROM (SELECT message_id, receiver FROM notifications
-      WHERE namespace = $1 AND delivered_at IS NULL AND given_up_at IS NULL AND next_at <= now()
-      ORDER BY next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED) due
-WHERE n.namespace = $1 AND n.message_id = due.message_id AND n.receiver = due.receiver
+FROM due WHERE n.namespace = $1 AND n.message_id = due.message_id AND n.receiver = due.receiver
 RETURNING n.message_id, n.receiver, n.event, n.payload, n.created_at, n.attempts
 """
 _TAKEN = """
@@ -68,6 +78,8 @@ class Notifications:
     ) -> None:
         self._db, self._receivers, self._metrics, self._references = db, receivers, metrics, references
         self._sender: Sender | None = None
+        self._under_way: dict[asyncio.Task[bool], str] = {}
+        """What has not ended, and whom it tells."""
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
         """Writes what receivers are told of an event, within the transaction that writes the event."""
@@ -116,8 +128,21 @@ class Notifications:
             return 0
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OLD, namespace)
-            due = await connection.fetch(_CLAIM, namespace)
-        return sum(await asyncio.gather(*(self._deliver(namespace, row) for row in due)))
+            due = await connection.fetch(_CLAIM, namespace, sorted(set(self._under_way.values())))
+        tasks = [asyncio.create_task(self._deliver(namespace, row), name=row["receiver"]) for row in due]
+        if not tasks:
+            return 0
+        for task in tasks:
+            self._under_way[task] = task.get_name()
+            task.add_done_callback(self._ended)
+        ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
+        return sum([await task for task in ended])
+
+    def _ended(self, task: asyncio.Task[bool]) -> None:
+        """Where the end is not written down, the message is claimed for a while, and then tried again."""
+        self._under_way.pop(task, None)
+        if not task.cancelled() and (error := task.exception()):
+            log.info("what %s was told is not written down: %s", task.get_name(), error)
 
     async def _deliver(self, namespace: str, row: Any) -> bool:
         receiver, key = self._receivers.all.get(row["receiver"]), (namespace, row["message_id"], row["receiver"])
@@ -155,7 +180,8 @@ class Notifications:
         return True
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Ends its connections. What was under way is told by whoever runs next, with the same id."""
+        await cancel(list(self._under_way))
         if self._sender is not None:
             await self._sender.close()
 

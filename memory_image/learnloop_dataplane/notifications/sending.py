@@ -4,8 +4,10 @@ import asyncio
 import smtplib
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +17,7 @@ import orjson
 from learnloop_dataplane.notifications import messages
 from learnloop_dataplane.notifications.addresses import RefusedAddress, looked_up, resolved
 from learnloop_dataplane.notifications.mail_connections import connected
+from learnloop_dataplane.notifications.outbox import BATCH
 from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Receiver, Receivers
 
 SECONDS = 10.0
@@ -27,11 +30,22 @@ class Sender:
 
     def __init__(self, receivers: Receivers) -> None:
         self._receivers = receivers
-        self._client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, follow_redirects=False)
+        # Receivers that do not answer would use up a number of connections that all share.
+        bounds = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self._client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, follow_redirects=False, limits=bounds)
+        self._threads: dict[str, ThreadPoolExecutor] = {}
 
     async def close(self) -> None:
         """Ends its connections."""
         await self._client.aclose()
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _own(self, receiver: Receiver) -> ThreadPoolExecutor:
+        """Threads of this receiver alone: mail servers and name servers that do not answer hold up to all of them."""
+        if receiver.name not in self._threads:
+            self._threads[receiver.name] = ThreadPoolExecutor(BATCH, f"tell-{receiver.name}")
+        return self._threads[receiver.name]
 
     async def send(self, receiver: Receiver, notice: Mapping[str, Any]) -> None:
         """One message: `message_id`, `namespace`, `event`, `at` and `payload`.
@@ -73,7 +87,7 @@ class Sender:
             await self._post(receiver, receiver.url or secret, body, {"content-type": JSON})
 
     async def _post(self, receiver: Receiver, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        address, name = await resolved(url, private=receiver.private_addresses)
+        address, name = await resolved(url, private=receiver.private_addresses, threads=self._own(receiver))
         parts = urlsplit(url)
         host = f"[{address}]" if ":" in address else address
         target = parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host).geturl()
@@ -91,8 +105,10 @@ class Sender:
         if settings.security == "none" and not receiver.private_addresses:
             said = "mail leaves by TLS only; use security starttls or tls, or set privateAddresses: true"
             raise RefusedAddress(f"smtp://{settings.host}: {said}")
-        place = await looked_up(settings.host, settings.port, private=receiver.private_addresses)
-        await asyncio.to_thread(_hand_in, settings, place.address, password, message)
+        threads, private = self._own(receiver), receiver.private_addresses
+        place = await looked_up(settings.host, settings.port, private=private, threads=threads)
+        handing = partial(_hand_in, settings, place.address, password, message)
+        await asyncio.get_running_loop().run_in_executor(threads, handing)
 
 
 def _retry_after(said: str, now: float) -> float:

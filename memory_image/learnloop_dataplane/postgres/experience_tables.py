@@ -69,6 +69,7 @@ class Agent(SQLModel, table=True):
     training_request: str | None = _column(Text, null=True)
     training_requested_at: datetime | None = _time(null=True)
     training_wish: str | None = _column(Text, null=True)
+    training_request_ids: list[str] = _column(ARRAY(Text), default="'{}'")
     memory_group: str | None = _column(Text, null=True)
 
 

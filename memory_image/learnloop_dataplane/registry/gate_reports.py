@@ -1,7 +1,10 @@
 """Reports of gate suites, written once for each Job, and how the operator judged them."""
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -100,8 +103,28 @@ class GateRecords:
 
 def _read(content: bytes) -> tuple[GateReport | None, str]:
     try:
-        return GateReport.model_validate_json(content), ""
+        report = GateReport.model_validate_json(content, strict=True)
+        # A count that stands there twice could be read either way, and the better one must not be.
+        json.loads(content, object_pairs_hook=_once)
+        if "\\u0000" in report.model_dump_json():
+            return None, "report.json: a text has a NUL character: leave it out"
+        return report, ""
+    except _Twice as twice:
+        return None, str(twice)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "report.json"
         return None, f"{where}: {first['msg']}"[:1024]
+
+
+class _Twice(Exception):
+    """A key stands in an object twice."""
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _Twice(f"{twice[:63]}: it stands in an object twice: write each key once")
+    return found

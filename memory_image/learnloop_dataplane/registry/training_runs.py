@@ -33,6 +33,7 @@ ON CONFLICT (namespace, job) DO UPDATE SET attempt = excluded.attempt, beat_at =
 WHERE run.attempt IS NULL OR (excluded.attempt, excluded.beat_at) >= (run.attempt, run.beat_at)
 RETURNING 1
 """
+_HEARD = "SELECT beat_at FROM training_runs WHERE namespace = $1 AND job = $2"
 _OPEN = "INSERT INTO training_runs (namespace, job) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _LOCK = (
     "SELECT heartbeat ->> 'phase' AS phase, manifest FROM training_runs WHERE namespace = $1 AND job = $2 FOR UPDATE"
@@ -108,9 +109,11 @@ class Runs:
 
     async def tell(self, namespace: str, status: TrainingStatus) -> bool:
         """Keeps what the operator says of a run that no heartbeat can: that it is queued, and its verdict. False when
-        that was told before."""
+        that was told before; that it is queued is news again once it was heard to run since."""
         identity = f"{namespace}/status/{status.job}/{status.job_uid}/{status.phase}"
         async with self._db.tenant(namespace) as connection:
+            if status.status == "queued" and (beat := await connection.fetchval(_HEARD, namespace, status.job)):
+                identity += f"/{beat.isoformat()}"
             subject = status_subject(namespace, status.job)
             new = await self._outbox.put(connection, namespace, subject, identity, status.model_dump_json().encode())
             if new and status.status in ("completed", "failed"):

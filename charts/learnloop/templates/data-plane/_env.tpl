@@ -23,6 +23,9 @@
 {{- end -}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
+{{- if eq $options.auth.mode "kubernetes" }}
+{{- fail "dataPlane.auth.mode: kubernetes is called jwks now; set jwks, or tokenreview to have the API server asked as well" }}
+{{- end }}
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
 - {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
 - {name: LEARNLOOP_ROLES, value: {{ $options.access.roles | quote }}}

@@ -210,6 +210,7 @@ class BcParameters(FromLog):
 
     algorithm: ClassVar[str] = "bc"
     summary: ClassVar[str] = "behaviour cloning from recorded experience"
+    acts: ClassVar[tuple[str, ...]] = ("discrete", "continuous")
 
     batch_size: int = Field(
         default=256, ge=1, le=65536, description="Recorded steps per update over all ranks together."

@@ -42,6 +42,7 @@ class VtraceParameters(FromLog):
 
     algorithm: ClassVar[str] = "vtrace"
     summary: ClassVar[str] = "off-policy from recorded experience"
+    spreads: ClassVar[bool] = True
 
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     trace: float = Field(default=0.95, ge=0, le=1, description="Decay of the traces (lambda).")

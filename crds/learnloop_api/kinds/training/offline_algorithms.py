@@ -10,9 +10,16 @@ from learnloop_api.kinds.training.team_algorithms import Layers
 
 
 class FromLog(Optimised):
-    """What learners share that take no step in an environment; totalSteps counts the logged steps learned from."""
+    """What learners share that take no step in an environment; totalSteps counts the logged steps learned from.
+
+    Attributes:
+        acts: the kinds of actions that it can learn.
+        spreads: it learns how far numbers may stray, so its policy can draw them, and a log can judge them.
+    """
 
     from_log: ClassVar[bool] = True
+    acts: ClassVar[tuple[str, ...]] = ("discrete", "continuous", "hybrid")
+    spreads: ClassVar[bool] = False
 
     recording: Uri | None = Field(
         default=None,
@@ -53,6 +60,7 @@ class CqlParameters(Offline):
     algorithm: ClassVar[str] = "cql"
     summary: ClassVar[str] = "conservative Q-learning from recorded experience alone"
     values_actions: ClassVar[bool] = True
+    acts: ClassVar[tuple[str, ...]] = ("discrete",)
 
     conservatism: float = Field(
         default=1.0, ge=0, le=1000, description="Weight of holding values down beside the temporal difference (alpha)."
@@ -64,6 +72,8 @@ class CqlSacParameters(Offline):
 
     algorithm: ClassVar[str] = "cql-sac"
     summary: ClassVar[str] = "conservative soft actor-critic from recorded experience alone"
+    acts: ClassVar[tuple[str, ...]] = ("continuous",)
+    spreads: ClassVar[bool] = True
 
     conservatism: float = Field(
         default=5.0, ge=0, le=1000, description="Weight of holding values down beside the temporal difference (alpha)."
@@ -81,6 +91,7 @@ class IqlOfflineParameters(Offline):
 
     algorithm: ClassVar[str] = "iql-offline"
     summary: ClassVar[str] = "implicit Q-learning from recorded experience alone"
+    spreads: ClassVar[bool] = True
 
     expectile: float = Field(
         default=0.7,

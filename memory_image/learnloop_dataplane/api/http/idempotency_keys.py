@@ -1,9 +1,9 @@
 """`Idempotency-Key` on every POST that creates or changes something: sent again, the same request has the same answer.
 
-After draft-ietf-httpapi-idempotency-key-header. A key belongs to a namespace and is kept for a day
-(`erasure.retention`). Only success is kept: a refused request did nothing, and may be corrected under the same key.
-Where a process dies between doing and keeping, the request is done twice, as far as the operation does not recognise
-it (`idempotency.claims`).
+After draft-ietf-httpapi-idempotency-key-header. A key belongs to a caller in a namespace and is kept for a day
+(`erasure.retention`): nobody hears what another one was answered, or has a key taken away by a neighbour. Only success
+is kept: a refused request did nothing, and may be corrected under the same key. Where a process dies between doing and
+keeping, the request is done twice, as far as the operation does not recognise it (`idempotency.claims`).
 """
 
 import json
@@ -77,7 +77,7 @@ class Idempotency:
         body = await request.body()
         content = _content(request, body)
         digest, known = keyed_digests.digest("request", content), keyed_digests.known("request", content)
-        held = await claim(data_plane(request).shared.db, caller.namespace, key, digest, known)
+        held = await claim(data_plane(request).shared.db, caller, key, digest, known)
         if isinstance(held, KeptAnswer):
             replayed = {"idempotency-replayed": "true"}
             return Response(held.body, held.status, headers=replayed, media_type="application/json")

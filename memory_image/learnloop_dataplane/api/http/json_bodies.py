@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from learnloop_dataplane.api.http.dependencies import Caller
 from learnloop_dataplane.strict_json import StrictReader
 
 
@@ -24,8 +25,11 @@ class JsonBody:
         self.model = model
         self._reader = StrictReader(model, mends=mends)
 
-    async def __call__(self, request: Request) -> Any:
-        """Raises RequestValidationError, which becomes a 422 that names the field."""
+    async def __call__(self, request: Request, _: Caller) -> Any:
+        """Raises RequestValidationError, which becomes a 422 that names the field.
+
+        The caller comes first: who proves nothing has no body read, let alone parsed.
+        """
         return self.read(await request.body())
 
     def read(self, body: bytes) -> Any:

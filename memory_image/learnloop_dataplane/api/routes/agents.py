@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from learnloop_api import names
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.experience import ExplorationPage
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
@@ -40,7 +39,7 @@ class Registration(Input):
     )
 
 
-@router.put("/agents/{agent}")
+@router.put("/agents/{agent}", dependencies=[only("update", "agents")])
 async def put_agent(
     agent: NamePath, body: Annotated[Registration, json_body(Registration)], experience: Experience, caller: Caller
 ) -> Response:
@@ -103,8 +102,7 @@ async def get_progress(
     agent: NamePath, db: Db, caller: Caller, weeks: Annotated[int, Query(ge=1, le=MOST_WEEKS)] = 8
 ) -> Response:
     """What the agent got better at, week by week: success, time, turns, satisfaction, trainings and deployments."""
-    deployed = f"{names.SUBJECT_MODEL_DEPLOYED}.{caller.namespace}"
-    return answer(await progress(db, caller.namespace, agent, weeks, deployed))
+    return answer(await progress(db, caller.namespace, agent, weeks))
 
 
 @router.get("/agents/{agent}/exploration", response_model=ExplorationPage)

@@ -11,7 +11,17 @@ from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.api.http.dependencies import Caller, Db, Input, Memory, Privacy, Quota, answer, only
+from learnloop_dataplane.api.http.dependencies import (
+    Caller,
+    Db,
+    Input,
+    Memory,
+    Privacy,
+    Quota,
+    administers,
+    answer,
+    only,
+)
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import UUID_KEY, begins_after, following, page_mark
 from learnloop_dataplane.api.http.progress_stream import LINES, answered
@@ -90,9 +100,14 @@ async def post_consolidate(
 
 
 @router.post("/forget")
-async def post_forget(body: Annotated[Forget, json_body(Forget)], memory: Memory, caller: Caller) -> Response:
+async def post_forget(
+    body: Annotated[Forget, json_body(Forget)], request: Request, memory: Memory, caller: Caller
+) -> Response:
     """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over.
-    One at a time for each agent and two in a process; another one is refused with 429 and `Retry-After`."""
+    Only a dry run is an agent's. One at a time for each agent and two in a process; another one is refused with 429
+    and `Retry-After`."""
+    if not body.dry_run:
+        await administers(request, caller, "delete", "memories")
     budget = MemoryBudget(memories=body.budget)
     done = await memory.rewrites.forget(caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
     return answer(asdict(done))
@@ -104,7 +119,9 @@ async def post_origin(
 ) -> Response:
     """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it. All or
     nothing; beside forks and restores one at a time for each agent and two in a process, another one is refused with
-    429. With `Accept: application/x-ndjson` lines with `done` and `of` come first."""
+    429. Only a dry run is an agent's. With `Accept: application/x-ndjson` lines with `done` and `of` come first."""
+    if not body.dry_run:
+        await administers(request, caller, "update", "memories")
 
     async def work(progress: Progress) -> dict[str, Any]:
         done = await memory.rewrites.act_on_origin(
@@ -137,7 +154,7 @@ async def delete_snapshot(
     return Response(status_code=204)
 
 
-@router.post("/snapshots/restore", responses=LINES)
+@router.post("/snapshots/restore", responses=LINES, dependencies=[only("update", "snapshots")])
 async def post_restore(
     body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, memory: Memory, caller: Caller
 ) -> Response:

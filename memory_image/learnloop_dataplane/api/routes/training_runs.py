@@ -65,6 +65,8 @@ async def put_checkpoint(
     """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains."""
     await callers.require_rank(caller, job)
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
+        # Again: what was begun before a TrainingJob waited for this run is no rank's now.
+        await callers.require_rank(caller, job)
         await quotas.room_for_bytes(caller.namespace, upload.size)
         step, agent = x_learnloop_step, x_learnloop_agent
         return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent))

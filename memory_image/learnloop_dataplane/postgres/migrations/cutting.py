@@ -51,8 +51,7 @@ def prepare_key() -> datetime:
     with op.get_context().autocommit_block():
         end = _first_end()
         if end is None:
-            now = datetime.now(UTC)
-            end = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=FIRST_DAYS)
+            end = _now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=FIRST_DAYS)
             op.execute(f"ALTER TABLE {STEPS} DROP CONSTRAINT IF EXISTS {_CHECK}")
             condition = f"received_at IS NOT NULL AND received_at < '{end.isoformat()}'"
             op.execute(f"ALTER TABLE {STEPS} ADD CONSTRAINT {_CHECK} CHECK ({condition}) NOT VALID")
@@ -96,4 +95,10 @@ def _first_end() -> datetime | None:
     if known is None:
         return None
     end = datetime.fromisoformat(known.rsplit("'", 2)[1]).astimezone(UTC)
-    return end if end > datetime.now(UTC) + timedelta(days=1) else None
+    return end if end > _now() + timedelta(days=1) else None
+
+
+def _now() -> datetime:
+    """The database's, which stamps the rows: this process's clock may be wrong."""
+    moment: datetime = op.get_bind().execute(sa.text("SELECT clock_timestamp()")).scalar_one()
+    return moment.astimezone(UTC)

@@ -50,7 +50,7 @@ def compare(tally: Tally, rule: BiasCheck) -> Gaps:
     for key, groups in tally.groups.items():
         largest = sorted(groups, key=lambda name: (-groups[name].count, name))[:COMPARED]
         enough = [name for name in largest if any(groups[name].at(o) >= rule.minimum_episodes for o in OUTCOMES)]
-        left_out += len(groups) - len(enough)
+        left_out += len(groups) - len(enough) + tally.forgotten[key]
         compared[key] = tuple(enough)
         pairs.extend((key, one, groups[one], other, groups[other]) for one, other in combinations(enough, 2))
     counts = [

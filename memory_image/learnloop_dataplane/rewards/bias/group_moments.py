@@ -12,7 +12,10 @@ from learnloop_dataplane.rewards.rank_statistics import Floats
 
 Outcome = Literal["success", "failure", "unsaid"]
 MOST_GROUPS = 1000
-"""Of a key, as they come; episodes of further ones are only counted."""
+"""Of a key at a time. Where there are more, those that are too small to be compared make room: a thousand made-up names
+must not hide the groups there are. Episodes of what finds no room are only counted."""
+TOO_SMALL = 10
+"""Episodes that no group is compared below: the least that `minimumEpisodes` may be."""
 MOST_CHARACTERS = 64
 EXAMPLES = 25
 """Episodes of a group whose ids are kept."""
@@ -60,6 +63,7 @@ class Tally:
         self.spec = spec
         self.groups: dict[str, dict[str, EpisodeGroup]] = {key: {} for key in keys}
         self.beyond: dict[str, int] = dict.fromkeys(keys, 0)
+        self.forgotten: dict[str, int] = dict.fromkeys(keys, 0)
         self.episodes = 0
         self._weights = {component.name: component.weight for component in spec.components}
         self._caps = {constraint.name: constraint.reward_at_most for constraint in spec.constraints}
@@ -81,7 +85,7 @@ class Tally:
             known = self.groups[key]
             group = known.get(name)
             if group is None:
-                if len(known) >= MOST_GROUPS:
+                if len(known) >= MOST_GROUPS and not self._make_room(key):
                     self.beyond[key] += 1
                     continue
                 group = known[name] = EpisodeGroup()
@@ -90,6 +94,16 @@ class Tally:
             group.by_outcome[outcome].add(values)
             if len(group.examples) < EXAMPLES:
                 group.examples.append(row["trajectory_id"])
+
+    def _make_room(self, key: str) -> bool:
+        """Forget the smaller half of a key's groups, those too small to be compared; False where none is so small."""
+        known = self.groups[key]
+        smallest = sorted(known, key=lambda name: known[name].count)[: MOST_GROUPS // 2]
+        small = [name for name in smallest if known[name].count < TOO_SMALL]
+        for name in small:
+            self.beyond[key] += known.pop(name).count
+        self.forgotten[key] += len(small)
+        return bool(small)
 
     def _values(self, episode: Episode) -> list[float]:
         worth = evaluate(self.spec, episode)

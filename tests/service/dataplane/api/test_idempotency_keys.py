@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.idempotency import claims
+from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, eventually, superuser, trajectory
 
@@ -56,6 +58,22 @@ async def test_a_key_is_its_namespaces_own_and_a_refused_request_may_be_correcte
     other = await api.call("POST", "/api/v1/memory/store", 201, namespace="n2", json=STORE, headers=keyed("same"))
     assert one["id"] != other["id"]
     await api.call("POST", "/api/v1/memory/store", 422, namespace="n1", json=STORE, headers=keyed("no spaces"))
+
+
+async def test_a_key_is_its_callers_own_and_an_agent_never_hears_what_an_administrator_was_answered(
+    guarded: Api, cluster: Cluster
+) -> None:
+    body = {"user_id": "anna"}
+    cluster.rights["system:serviceaccount:red:admin"] = {"delete people"}
+
+    async def erase(account: str) -> Any:
+        headers = {"Authorization": f"Bearer {cluster.token('red', account)}", **keyed("one")}
+        return await guarded.client.post("/api/v1/erasure", json=body, headers=headers)
+
+    done, again, other = await erase("admin"), await erase("admin"), await erase("agent")
+    assert (done.status_code, again.headers.get("idempotency-replayed")) == (200, "true")
+    assert other.status_code == 403
+    assert "may not delete people" in other.json()["error"]["message"]
 
 
 async def test_of_ten_at_once_one_is_done_and_the_others_wait_or_hear_its_answer(api: Api) -> None:
@@ -109,7 +127,7 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
 ) -> None:
     """A consolidation may take minutes: the same key must not begin it a second time."""
     monkeypatch.setattr(claims, "RENEWALS", 200)
-    held = await claims.claim(api.db, "long", "k", "d")
+    held = await claims.claim(api.db, Identity("long", "it"), "k", "d")
     assert isinstance(held, claims.Claim)
     began = held.since
     async with held.renewed():
@@ -127,13 +145,13 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
 
 
 async def test_a_process_that_was_stopped_for_long_does_not_end_the_claim_of_another(api: Api, dsn: str) -> None:
-    first = await claims.claim(api.db, "stopped", "k", "d")
+    first = await claims.claim(api.db, Identity("stopped", "it"), "k", "d")
     assert isinstance(first, claims.Claim)
     async with superuser(dsn) as connection:
         await connection.execute(
             "UPDATE idempotency_keys SET claimed_at = claimed_at - interval '2 minutes' WHERE namespace = 'stopped'"
         )
-    second = await claims.claim(api.db, "stopped", "k", "d")
+    second = await claims.claim(api.db, Identity("stopped", "it"), "k", "d")
     assert isinstance(second, claims.Claim)
     await first.release()
     await first.keep(201, "{}")

@@ -1,7 +1,6 @@
 """Namespaces do not see one another, whatever a query forgets; and callers prove which one is theirs."""
 
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
@@ -18,8 +17,7 @@ from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 from testing.servers.token_issuer import ISSUER, Cluster
 
 from ..conftest import Api, running, settings, trajectory
-
-OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
+from .conftest import OPERATOR
 
 
 async def test_a_query_without_where_sees_no_other_tenant(api: Api) -> None:
@@ -64,21 +62,6 @@ async def test_memories_artifacts_and_runs_stay_in_their_namespace(api: Api) -> 
     query = {"agent_id": "a", "context": "door code"}
     assert (await api.call("POST", "/api/v1/memory/retrieve", namespace="blue", json=query))["memories"] == []
     await api.call("GET", "/api/v1/training/runs/j", 404, namespace="blue")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    return Cluster()
-
-
-@pytest.fixture
-async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[Api]:
-    with cluster.served() as url:
-        own = tmp_path / "token"
-        own.write_text(cluster.token())
-        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own), operator_subject=OPERATOR)
-        async with running(**values) as api:
-            yield api
 
 
 async def _status(api: Api, token: str | None, **headers: str) -> int:

@@ -1,16 +1,21 @@
 """The figures of an agent by week, counted from what is stored, and from nobody else's."""
 
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from learnloop_dataplane.postgres.database import Database
 
-from ..conftest import Api, trajectory
+from ..conftest import Api, running, settings, superuser, trajectory
 
 
-async def _play(api: Api, identity: str, value: float, revision: str = "aaaa", agent: str = "walker") -> None:
-    body = trajectory(identity, agent, value, model_deployment="walk", policy_revision=revision)
+async def _play(
+    api: Api, identity: str, value: float, revision: str = "aaaa", agent: str = "walker", deployment: str = "walk"
+) -> None:
+    body = trajectory(identity, agent, value, model_deployment=deployment, policy_revision=revision)
     body["outcome"]["values"] = {"turns": 4.0}
     await api.call("POST", "/api/v1/trajectories", 202, json=body)
 
@@ -69,3 +74,123 @@ async def test_trainings_that_handed_in_a_policy_and_what_they_gained(api: Api) 
     [week] = await _weeks(api, "coach")
     assert (week["episodes"], week["trainings"], week["training_success_rate"]) == (0, 2, 0.5)
     assert week["gain_per_training"] == pytest.approx(0.2)
+
+
+async def _moved(api: Api, deployment: str, event: str, revision: str, previous: str | None = None) -> None:
+    told = {
+        "event": event,
+        "model_deployment": deployment,
+        "revision": revision,
+        "previous_revision": previous,
+        "uri": "uniform://discrete/2?observations=4",
+        "deployed_at": "2026-01-31T12:00:00Z",
+    }
+    await api.call("PUT", f"/api/v1/models/{deployment}/{event.replace('_', '-')}", json=told)
+
+
+async def test_a_model_taken_back_after_it_served_everybody_is_a_rollback_at_once(api: Api) -> None:
+    for index in range(12):
+        await _play(api, f"base-{index}", 5.0, "aaaa", "guarded", "guard")
+        await _play(api, f"better-{index}", 20.0, "bbbb", "guarded", "guard")
+    await _moved(api, "guard", "deployed", "aaaa")
+    await _moved(api, "guard", "deployed", "bbbb", previous="aaaa")
+    await _moved(api, "guard", "taken_back", "bbbb", previous="aaaa")
+    [week] = await _weeks(api, "guarded")
+    assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (2, 1, 1)
+    await _moved(api, "guard", "deployed", "aaaa")
+    await _moved(api, "guard", "deployed", "bbbb", previous="aaaa")
+    [week] = await _weeks(api, "guarded")
+    assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (2, 0, 0), "somebody tried it again"
+
+
+async def test_a_revision_is_a_deployment_of_the_week_in_which_it_was_first_played_and_of_no_other(api: Api) -> None:
+    await _play(api, "first", 10.0, "aaaa", "stayer", "stay")
+    await _sql(api.db, "UPDATE trajectories SET received_at = now() - interval '14 days' WHERE agent_id = 'stayer'")
+    await _moved(api, "stay", "deployed", "aaaa")
+    await _play(api, "again", 10.0, "aaaa", "stayer", "stay")
+    assert [week["deployments"] for week in await _weeks(api, "stayer")] == [1, 0]
+    [week] = await _weeks(api, "stayer", params={"weeks": 1})
+    assert (week["episodes"], week["deployments"]) == (1, 0)
+
+
+async def test_what_served_before_it_was_replaced_was_no_rollback_though_its_own_event_is_gone(api: Api) -> None:
+    for index in range(10):
+        await _play(api, f"past-{index}", 5.0, "aaaa", "follower", "follow")
+    await _sql(api.db, "UPDATE trajectories SET received_at = now() - interval '7 days' WHERE agent_id = 'follower'")
+    await _play(api, "next", 9.0, "bbbb", "follower", "follow")
+    await _moved(api, "follow", "deployed", "bbbb", previous="aaaa")
+    assert sum(week["rollbacks"] for week in await _weeks(api, "follower")) == 0
+
+
+def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:
+    figures = {"episodes": 100, "iqm": 0.0, "ci_low": 0.0, "ci_high": 0.0}
+    told = {
+        "job": job,
+        "job_uid": f"uid-of-{job}",
+        "agent": "trainee",
+        "attempt": 0,
+        "step": 10,
+        "total_steps": 10,
+        "world_size": 1,
+        "steps_per_second": 1.0,
+        "progress": 1.0,
+        "phase": phase,
+        "status": "completed" if phase == "validated" else "failed",
+        "at": "2026-01-31T12:00:00Z",
+    }
+    if phase != "failed":
+        told |= {"evaluation": {**figures, "mean": 150.0}, "baseline": {**figures, "mean": 100.0}}
+        told |= {"artifact": {"uri": "learnloop://team-a/" + "0" * 64, "sha256": "0" * 64}}
+    return told | changes
+
+
+async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_twice(api: Api) -> None:
+    manifest = '{"agent": "trainee", "evaluation": {"mean": 150.0}, "baseline": {"mean": 100.0}}'
+    for job, phase in (("trainee-1", "validated"), ("trainee-2", "rejected"), ("trainee-3", "failed")):
+        values = f"'{manifest}', NULL" if phase != "failed" else 'NULL, \'{"phase": "failed"}\''
+        insert = "INSERT INTO training_runs (namespace, job, manifest, heartbeat, beat_at)"
+        await _sql(api.db, f"{insert} VALUES ('team-a', '{job}', {values}, now())")
+        await api.call("PUT", f"/api/v1/training/runs/{job}/status", json=_ended(job, phase))
+    await api.call("PUT", "/api/v1/training/runs/x-1/status", json=_ended("x-1", "failed", agent="runner"))
+    whole = await _weeks(api, "trainee")
+    assert [(week["trainings"], week["gains"]) for week in whole] == [(3, 2)]
+    assert whole[0]["training_success_rate"] == pytest.approx(2 / 3)
+    assert whole[0]["gain_per_training"] == pytest.approx(0.5)
+    for job in ("trainee-1", "trainee-3"):
+        await api.call("DELETE", f"/api/v1/training/runs/{job}", 204)
+    assert await _weeks(api, "trainee") == whole
+
+
+async def test_a_run_that_nobody_could_judge_gained_nothing_that_is_known(api: Api) -> None:
+    manifest = '{"agent": "unjudged", "evaluation": {"mean": 0.0, "episodes": 0}, "baseline": {"mean": 100.0}}'
+    insert = "INSERT INTO training_runs (namespace, job, manifest, beat_at) VALUES"
+    await _sql(api.db, f"{insert} ('team-a', 'unjudged-1', '{manifest}', now())")
+    [week] = await _weeks(api, "unjudged")
+    assert (week["trainings"], week["training_success_rate"]) == (1, 1.0)
+    assert (week["gains"], week["gain_per_training"]) == (0, None)
+
+
+async def test_weeks_begin_on_monday_in_utc_whatever_the_databases_time_zone(dsn: str, tmp_path: Path) -> None:
+    zone, now = ZoneInfo("America/New_York"), datetime.now(UTC)
+    monday = datetime.combine(now.date() - timedelta(days=now.weekday()), time(), UTC)
+    past = ((weeks, monday - timedelta(weeks=weeks - 1)) for weeks in range(2, 53))
+    weeks, begins = next(  # the clocks were changed since
+        (count, day) for count, day in past if day.astimezone(zone).utcoffset() != monday.astimezone(zone).utcoffset()
+    )
+    async with superuser(dsn) as connection:
+        name = await connection.fetchval("SELECT current_database()")
+        await connection.execute(f"ALTER DATABASE {name} SET TimeZone = '{zone.key}'")
+    try:
+        async with running(**settings(dsn, tmp_path)) as api:
+            for identity, moment in (
+                ("before", begins - timedelta(minutes=30)),
+                ("in", begins + timedelta(minutes=30)),
+            ):
+                await _play(api, identity, 10.0, agent="sleeper")
+                set_ = f"UPDATE trajectories SET received_at = '{moment.isoformat()}'"
+                await _sql(api.db, f"{set_} WHERE agent_id = 'sleeper' AND trajectory_id = '{identity}'")
+            found = await _weeks(api, "sleeper", params={"weeks": weeks})
+            assert [(week["week"], week["episodes"]) for week in found] == [(begins.date().isoformat(), 1)]
+    finally:
+        async with superuser(dsn) as connection:
+            await connection.execute(f"ALTER DATABASE {name} RESET TimeZone")

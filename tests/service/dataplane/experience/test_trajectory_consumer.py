@@ -87,6 +87,30 @@ async def test_a_training_request_reaches_the_stats(api: Api, nats: Nats) -> Non
     assert (wish["compute"]["workers"], wish["dataset"]) == (1, None)
 
 
+async def test_a_training_request_that_is_sent_again_after_another_one_asks_for_nothing(api: Api, nats: Nats) -> None:
+    async def newest(agent: str) -> str | None:
+        return str((await api.call("GET", f"/api/v1/agents/{agent}/stats"))["training_request"])
+
+    for agent in ("twice", "after"):
+        await api.call("PUT", f"/api/v1/agents/{agent}", json={})
+    subject = "agent.rl.training.request.v1.team-a"
+    asked = [{"request_id": name} for name in ("first", "second", "first")]
+    await _publish(nats.url, f"{subject}.twice", *asked)
+    await _publish(nats.url, f"{subject}.after", {"request_id": "first"})  # each agent has ids of its own
+
+    async def settled() -> bool:
+        return await newest("after") == "first"
+
+    await eventually(settled)
+    assert await newest("twice") == "second"
+    await _publish(nats.url, f"{subject}.twice", {"request_id": "third"})
+
+    async def third() -> bool:
+        return await newest("twice") == "third"
+
+    await eventually(third)
+
+
 async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -> None:
     body = trajectory("leaky", "leaky", task="write to anna@example.org")
     body["policy_revision"], body["outcome"]["values"] = "of anna@example.org", {"to anna@example.org": 1.0}

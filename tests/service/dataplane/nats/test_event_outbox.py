@@ -94,6 +94,18 @@ async def test_a_run_is_told_from_queued_to_its_verdict_and_each_of_it_once(api:
     assert sorted(json.loads(row["payload"])["phase"] for row in rows) == ["queued", "queued", "rejected"]
 
 
+async def test_a_run_that_ran_since_is_told_as_queued_again_and_once(api: Api) -> None:
+    event = events.EVENTS[names.SUBJECT_TRAINING_STATUS][1]
+    beat = {name: value for name, value in event.items() if name not in ("status", "progress")} | {"job": "walker-8"}
+    queued = {**event, "job": "walker-8", "phase": "queued", "status": "queued", "job_uid": "u1"}
+    path, news = "/api/v1/training/runs/walker-8", list[bool]()
+    for second in range(3):
+        news += [(await api.call("PUT", f"{path}/status", json=queued))["new"] for _ in range(2)]
+        at = f"2026-01-31T12:00:0{second}Z"
+        await api.call("PUT", f"{path}/heartbeat", json={**beat, "phase": "training", "at": at})
+    assert news == [True, False] * 3
+
+
 async def test_what_served_when_is_on_record_and_another_namespace_does_not_see_it(api: Api) -> None:
     later = {**EXAMPLE, "revision": "99ffee00", "deployed_at": "2026-02-01T12:00:00Z"}
     again = {**EXAMPLE, "deployed_at": "2026-02-02T12:00:00Z"}

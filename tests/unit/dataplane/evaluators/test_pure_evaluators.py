@@ -1,5 +1,6 @@
 """Evaluators that look at the output alone: what they score, and that nothing an agent sends hangs or breaks them."""
 
+import resource
 import time
 from typing import Any, get_args
 
@@ -170,6 +171,26 @@ async def test_no_comment_and_no_padding_buys_a_cleaner_score() -> None:
     plain = await scored(dirty, type="linter", linter={"tolerance": 4.0})
     excused = "# ruff: noqa\n" + "".join(f"{line}  # noqa\n" for line in dirty.splitlines()) + "# more\n\n" * 100
     assert (await scored(excused, type="linter", linter={"tolerance": 4.0, "select": ["F"]})).value == plain.value
+
+
+async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
+    dirty = "import sys\nimport os\n"
+    plain = await scored(dirty, type="linter", linter={"tolerance": 4.0, "select": ["I"]})
+    assert plain.value is not None
+    assert plain.value < 1.0
+    for comment in ("# isort: skip_file", "#isort:off", "# ruff: isort: skip_file"):
+        excused = await scored(f"{comment}\n{dirty}", type="linter", linter={"tolerance": 4.0, "select": ["I"]})
+        assert excused.value == plain.value
+
+
+@pytest.mark.parametrize("code", ["a;" * 130_000, "(" * 260_000, "[" * 260_000], ids=["findings", "depth", "stack"])
+async def test_code_that_costs_a_linter_gigabytes_takes_little_memory_and_ends(code: str) -> None:
+    before, others = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    found = await scored(code, type="linter")
+    assert found.value in (None, 0.0)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
+    # The largest child of all tests so far: those before may have had a larger one.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(others, 256 * 1024)
 
 
 @pytest.mark.parametrize(("steps", "success", "value"), [(5, True, 0.75), (5, False, 0.0), (5, None, 0.75)])

@@ -1,10 +1,10 @@
 """What is said to receivers, how it is signed, and where no message goes."""
 
-import asyncio
 import base64
 import hashlib
 import hmac
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +149,10 @@ async def test_no_message_goes_where_clouds_keep_credentials_whatever_is_meant(h
 async def test_a_name_with_one_address_inside_is_refused(
     monkeypatch: pytest.MonkeyPatch, addresses_of_it: tuple[str, ...]
 ) -> None:
-    async def answered(*_: Any, **__: Any) -> list[Any]:
+    def answered(*_: Any, **__: Any) -> list[Any]:
         return [(2, 1, 6, "", (address, 443)) for address in addresses_of_it]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answered)
+    monkeypatch.setattr(socket, "getaddrinfo", answered)
     with pytest.raises(RefusedAddress, match=r"ci\.example\.org means 10\.0\.0\.1"):
         await resolved("https://ci.example.org/x", private=False)
 

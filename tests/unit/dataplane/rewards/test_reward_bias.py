@@ -20,7 +20,7 @@ from learnloop_dataplane.rewards.bias import bias_reader, group_swap
 from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery, BiasReader
 from learnloop_dataplane.rewards.bias.findings import bias_figures
 from learnloop_dataplane.rewards.bias.group_gaps import compare, student, wilson
-from learnloop_dataplane.rewards.bias.group_moments import MOST_GROUPS, Moments, Tally
+from learnloop_dataplane.rewards.bias.group_moments import MOST_GROUPS, TOO_SMALL, Moments, Tally
 from learnloop_dataplane.rewards.bias.group_swap import (
     Look,
     Move,
@@ -137,12 +137,22 @@ def test_small_groups_are_not_compared_and_a_short_history_says_so() -> None:
 
 
 def test_a_flood_of_groups_is_bounded_and_hides_none_of_the_large_ones() -> None:
-    rows = drawn(3, 0.3, {"en": 0.5, "de": 0.5}) + [
-        row(f"junk-{index}", True, 0.5) for index in range(MOST_GROUPS + 50)
-    ]
-    found = figures(policy(), rows)
-    assert (found.suspected, found.groups) == (True, {LANGUAGE: 2})
-    assert found.groups_left_out == MOST_GROUPS - 2
+    junk = [row(f"junk-{index}", True, 0.5) for index in range(MOST_GROUPS + 50)]
+    large = drawn(3, 0.3, {"en": 0.5, "de": 0.5})
+    for rows in (large + junk, junk + large, junk[:500] + large + junk[500:]):
+        found = figures(policy(), rows)
+        assert (found.suspected, found.groups) == (True, {LANGUAGE: 2})
+        assert found.groups_left_out == MOST_GROUPS + 50
+
+
+def test_groups_that_could_be_compared_make_no_room() -> None:
+    tally = Tally(policy(), [LANGUAGE])
+    for index in range(TOO_SMALL * MOST_GROUPS):
+        item = row(f"group-{index // TOO_SMALL}", True, 0.5)
+        tally.add(item, read_episode(item))
+    tally.add(row("late", True, 0.5), read_episode(row("late", True, 0.5)))
+    assert len(tally.groups[LANGUAGE]) == MOST_GROUPS
+    assert tally.beyond == {LANGUAGE: 1}
 
 
 def test_groups_are_read_from_labels_from_the_result_and_from_the_type_of_task() -> None:

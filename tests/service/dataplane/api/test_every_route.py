@@ -1,0 +1,82 @@
+"""Every route of the data plane asks who calls before anything else: a new one is tried here by itself."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from fastapi.routing import APIRoute
+
+from learnloop_dataplane.api.app import ROUTERS
+from testing.servers.token_issuer import Cluster
+
+from ..conftest import Api
+
+Route = tuple[str, str]
+FOR_ANYBODY = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/api/v1/schemas"),
+    ("GET", "/api/v1/schemas/{subject}"),
+}
+NAMED = {"subject": "agent.rl.reward.v1", "sha256": "0" * 64, "number": "1", "id": str(UUID(int=0))}
+
+
+def routes() -> Iterator[Route]:
+    """Method and path of each, parameters as they are written."""
+    for module in ROUTERS:
+        for route in module.router.routes:
+            assert isinstance(route, APIRoute), f"{route}: neither a WebSocket nor a mounted app is looked at here"
+            yield from ((method, route.path) for method in sorted(route.methods))
+
+
+def filled(path: str) -> str:
+    """The path with a value for each parameter."""
+    parts = (part.strip("{}").split(":")[0] if part.startswith("{") else None for part in path.split("/"))
+    return "/".join(
+        NAMED.get(name, "some") if name else part for name, part in zip(parts, path.split("/"), strict=True)
+    )
+
+
+async def status(api: Api, route: Route, path: str, headers: dict[str, str]) -> int:
+    sent: dict[str, Any] = {} if route[0] in ("GET", "HEAD") else {"content": b"{not json"}
+    answer = await api.client.request(route[0], path, **sent, headers={"content-type": "application/json", **headers})
+    return answer.status_code
+
+
+async def test_no_route_answers_a_caller_who_proves_nothing_and_none_reads_their_body_first(
+    guarded: Api, cluster: Cluster
+) -> None:
+    callers = {
+        "nobody": ({}, 401),
+        "expired": ({"Authorization": f"Bearer {cluster.token(exp=int(time.time()) - 600)}"}, 401),
+        "audience": ({"Authorization": f"Bearer {cluster.token(aud=['other'])}"}, 401),
+        "neighbour": ({"Authorization": f"Bearer {cluster.token('red')}", "x-learnloop-namespace": "blue"}, 403),
+    }
+    wrong = {}
+    for route in routes():
+        if route in FOR_ANYBODY:
+            continue
+        for who, (headers, wanted) in callers.items():
+            found = await status(guarded, route, filled(route[1]), headers)
+            if found != wanted:
+                wrong[who, *route] = found
+    assert wrong == {}
+
+
+async def test_other_spellings_of_a_path_and_of_a_method_lead_around_nothing(guarded: Api) -> None:
+    wrong = {}
+    for route in routes():
+        if route in FOR_ANYBODY:
+            continue
+        path = filled(route[1])
+        others = (path.replace("/v1/", "/v1//"), path.replace("/v1/", "/v1%2F"), f"{path}/../some")
+        for said in (f"{path}/", f"/{path}", *others):
+            found = await status(guarded, route, said, {})
+            if found not in (307, 401, 404, 405):
+                wrong[(*route, said)] = found
+        for method in ("HEAD", "OPTIONS", "TRACE", "POST", "GET"):
+            found = await status(guarded, (method, path), path, {"X-HTTP-Method-Override": route[0]})
+            if found not in (401, 404, 405):
+                wrong[(method, path, "")] = found
+    assert wrong == {}

@@ -1,0 +1,151 @@
+"""Which routes are an agent's, and which right each other one takes: a new route has to be written down here."""
+
+from typing import Any
+
+from testing.servers.token_issuer import Cluster
+
+from ..conftest import Api
+from .test_every_route import FOR_ANYBODY, Route, filled, routes
+
+RIGHTS: dict[Route, str] = {
+    ("PUT", "/api/v1/agents/{agent}"): "update agents",
+    ("DELETE", "/api/v1/agents/{agent}"): "delete agents",
+    ("PUT", "/api/v1/agents/{agent}/memory-budget"): "update memorybudgets",
+    ("DELETE", "/api/v1/agents/{agent}/memory-budget"): "delete memorybudgets",
+    ("PUT", "/api/v1/agents/{agent}/training-orders/{order}"): "update deployments",
+    ("PUT", "/api/v1/rewards/policies/{name}/revisions/{revision}"): "update rewardpolicies",
+    ("POST", "/api/v1/memory/delete"): "delete memories",
+    ("POST", "/api/v1/memory/forget"): "delete memories",
+    ("POST", "/api/v1/memory/origins"): "update memories",
+    ("DELETE", "/api/v1/memory/snapshots"): "delete snapshots",
+    ("POST", "/api/v1/memory/snapshots/restore"): "update snapshots",
+    ("PUT", "/api/v1/training/runs/{job}/status"): "update runs",
+    ("DELETE", "/api/v1/training/runs/{job}"): "delete runs",
+    ("PUT", "/api/v1/training/studies/{job}"): "update studies",
+    ("DELETE", "/api/v1/training/studies/{job}"): "delete studies",
+    ("PUT", "/api/v1/training/studies/{job}/trials/{number}"): "update studies",
+    ("PUT", "/api/v1/training/studies/{job}/trials/{number}/progress"): "update studies",
+    ("PUT", "/api/v1/training/studies/{job}/trials/{number}/result"): "update studies",
+    ("PUT", "/api/v1/users/{user_id}/opt-out"): "update people",
+    ("DELETE", "/api/v1/users/{user_id}/opt-out"): "update people",
+    ("POST", "/api/v1/erasure"): "delete people",
+    ("DELETE", "/api/v1/models/{deployment}"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/taken-back"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/deployed"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/awaited-approval"): "update deployments",
+    ("DELETE", "/api/v1/models/{deployment}/awaited-approval"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/decisions/{decision}"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/gates/{revision}/verdict"): "update deployments",
+}
+"""What destroys data, leaves people out, or decides for others."""
+OPERATORS = {("PUT", "/api/v1/artifacts/in-use")}
+AGENTS: set[Route] = {
+    # Records, stores, recalls, asks to be rewarded or trained: the last with its own rights in Kubernetes.
+    ("POST", "/api/v1/trajectories"),
+    ("POST", "/api/v1/rewards/calculate"),
+    ("POST", "/api/v1/rewards/dry-run"),
+    ("POST", "/api/v1/rewards/bias"),
+    ("POST", "/api/v1/memory/store"),
+    ("POST", "/api/v1/memory/store/batch"),
+    ("POST", "/api/v1/memory/retrieve"),
+    ("POST", "/api/v1/memory/retrieve/batch"),
+    ("POST", "/api/v1/memory/feedback"),
+    ("POST", "/api/v1/memory/consolidate"),
+    ("POST", "/api/v1/memory/snapshots"),
+    ("POST", "/api/v1/memory/snapshots/fork"),
+    ("PUT", "/api/v1/memory/entries/{id}/pin"),
+    ("POST", "/api/v1/memory/import"),
+    ("PUT", "/api/v1/artifacts"),
+    ("POST", "/api/v1/training/start"),
+    ("POST", "/api/v1/training/stop"),
+    ("POST", "/api/v1/feedback"),
+    ("POST", "/api/v1/preferences"),
+    ("POST", "/api/v1/certificates"),
+    # What a signed reference is about; it grants nothing.
+    ("POST", "/api/v1/models/{deployment}/approval-reference"),
+    # The pods of the run or of the suite alone, where there is a cluster to ask: training_ranks.py, gate_suites.py.
+    ("PUT", "/api/v1/training/runs/{job}/heartbeat"),
+    ("PUT", "/api/v1/training/runs/{job}/checkpoint"),
+    ("PUT", "/api/v1/training/runs/{job}/manifest"),
+    ("PUT", "/api/v1/models/{deployment}/gates/{job}/report"),
+}
+"""Beside these an agent may read whatever its namespace has."""
+BODIES: dict[Route, dict[str, Any]] = {
+    ("PUT", "/api/v1/artifacts/in-use"): {"sha256": [], "jobs": []},
+    ("POST", "/api/v1/memory/forget"): {"agent_id": "a", "budget": 3},
+    ("POST", "/api/v1/memory/origins"): {"origin": "web/*", "action": "quarantine"},
+}
+"""For routes that look at the body before they ask who may."""
+OFF = "training by REST is off"
+
+
+OPERATOR = ("learnloop-system", "learnloop-operator")
+
+
+def account(right: str) -> str:
+    return right.replace(" ", "-")
+
+
+def subject(right: str) -> str:
+    return f"system:serviceaccount:red:{account(right)}"
+
+
+async def asked(api: Api, route: Route, token: str, **more: Any) -> tuple[int, str]:
+    body: dict[str, Any] = {} if route[0] == "GET" else {"json": {**BODIES.get(route, {}), **more}}
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = await api.client.request(route[0], filled(route[1]), **body, headers=headers)
+    return answer.status_code, answer.text
+
+
+def test_every_route_that_changes_something_is_written_down_once() -> None:
+    changing = {route for route in routes() if route[0] != "GET" and route not in FOR_ANYBODY}
+    assert changing == RIGHTS.keys() | OPERATORS | AGENTS
+    assert not AGENTS & (RIGHTS.keys() | OPERATORS)
+
+
+async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_missing(
+    guarded: Api, cluster: Cluster
+) -> None:
+    wrong = {}
+    for route in routes():
+        if route in FOR_ANYBODY:
+            continue
+        code, text = await asked(guarded, route, cluster.token("red", "agent"))
+        right = RIGHTS.get(route)
+        refused = code in (401, 403) and OFF not in text
+        as_wished = code == 403 if right or route in OPERATORS else not refused
+        if not as_wished or (right and f"may not {right}" not in text):
+            wrong[route] = (code, text[:200])
+    assert wrong == {}
+
+
+async def test_each_route_takes_its_own_right_and_the_operator_needs_none(guarded: Api, cluster: Cluster) -> None:
+    every, wrong = set(RIGHTS.values()), {}
+    for right in every:
+        cluster.rights[subject(right)] = {right}
+        cluster.rights[subject(f"not-{right}")] = every - {right}
+    for route, right in RIGHTS.items():
+        has, lacks = (cluster.token("red", account(name)) for name in (right, f"not-{right}"))
+        codes = [(await asked(guarded, route, token))[0] for token in (has, lacks, cluster.token(*OPERATOR))]
+        if codes[0] in (401, 403) or codes[1] != 403 or codes[2] in (401, 403):
+            wrong[route] = codes
+    assert wrong == {}
+    for route in OPERATORS:
+        code, _ = await asked(guarded, route, cluster.token("red", account("update agents")))
+        assert code == 403
+        code, _ = await asked(guarded, route, cluster.token(*OPERATOR))
+        assert code != 403
+
+
+async def test_an_administrator_of_one_namespace_is_nothing_in_another(guarded: Api, cluster: Cluster) -> None:
+    cluster.rights["system:serviceaccount:blue:admin"] = set(RIGHTS.values())
+    headers = {"x-learnloop-namespace": "red", "Authorization": f"Bearer {cluster.token('blue', 'admin')}"}
+    for method, path in RIGHTS:
+        answer = await guarded.client.request(method, filled(path), json={}, headers=headers)
+        assert answer.status_code == 403, path
+
+
+async def test_an_agent_may_ask_what_forgetting_and_rolling_back_would_do(guarded: Api, cluster: Cluster) -> None:
+    for route in BODIES.keys() & RIGHTS.keys():
+        code, text = await asked(guarded, route, cluster.token("red", "agent"), dry_run=True)
+        assert code == 200, text
