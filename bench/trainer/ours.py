@@ -22,13 +22,13 @@ PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac":
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
-    """Train, stop early when the task is solved and asked to, evaluate."""
-    settle(1)
+    """Train, stop early when the task is solved and asked to, evaluate; on `device` (cpu) with `threads` (1)."""
+    settle(task.get("threads", 1))
     parameters = PARAMETERS[task["algorithm"]].model_validate(task["ours"])
     members, seed = range(parameters.environments), int(task["seed"])
     environment = make(task["environment"], Split.TRAINING, seed, members)
     occasion = Occasion(seed, task["steps"], len(members), Alone())
-    algorithm = learner(parameters, environment, occasion, torch.device("cpu"))
+    algorithm = learner(parameters, environment, occasion, torch.device(task.get("device", "cpu")))
     observation, episodes = environment.reset(), no_episodes(len(members))
     solved: float | None = None
     began, cpu = time.perf_counter(), time.process_time()

@@ -45,8 +45,8 @@ def falling(first: float) -> Any:
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
-    """Train, stop early when the task is solved and asked to, evaluate."""
-    torch.set_num_threads(1)
+    """Train, stop early when the task is solved and asked to, evaluate; on `device` (cpu) with `threads` (1)."""
+    torch.set_num_threads(task.get("threads", 1))
     options = dict(task["sb3"])
     environments, hidden = options.pop("n_envs"), options.pop("hidden")
     relu = task["algorithm"] != "ppo"
@@ -57,7 +57,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         "MlpPolicy",
         environment,
         seed=task["seed"],
-        device="cpu",
+        device=task.get("device", "cpu"),
         policy_kwargs={"net_arch": hidden, "activation_fn": torch.nn.ReLU if relu else torch.nn.Tanh},
         **options,
     )

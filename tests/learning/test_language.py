@@ -3,20 +3,16 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench.language.tiny_runs import Case, TinyRun
-from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.from_scratch import make
+from testing.language.imitating_model import base
 
+__all__ = ["base"]
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that imitates demonstrations of which two thirds err."""
-    torch.set_num_threads(1)
-    directory = tmp_path_factory.mktemp("base")
-    make(directory, ToolLookup(), updates=300)
-    return directory
+LOST = 0.1
+"""Of the likeliest answers' success, by one seed. make bench-language asks five seeds for half of that, and its page
+says how often that is missed. Processors of another kind make another base model, and one wrong digit is a task in 20.
+"""
 
 
 @pytest.mark.parametrize(
@@ -32,4 +28,4 @@ def test_a_policy_gradient_teaches_the_use_of_tools(
 ) -> None:
     found = TinyRun(base, Case(algorithm, weights, rounds, {"learning_rate": rate}), seed=0).learned()
     assert found.gain >= 0.2
-    assert found.greedy_gain >= -0.05
+    assert found.greedy_gain >= -LOST

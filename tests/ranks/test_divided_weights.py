@@ -119,6 +119,18 @@ def test_ranks_that_divide_the_weights_learn_what_ranks_that_have_all_learn(
             assert other.language.curves[name] == pytest.approx(value, abs=1e-3), name
 
 
+def test_two_ranks_with_all_weights_hold_their_validation_together(
+    launch: Callable[..., Any], base: Path, tmp_path: Path
+) -> None:
+    document = order(base, tmp_path, *CASES["all weights and a value head by ppo"], "none")
+    asked = {"everySteps": 12, "episodes": 5}
+    document["spec"] |= {"evaluation": {"episodes": 7, "whileTraining": asked}, "export": {"policy": "best"}}
+    _, manifest, _ = trained(launch, document, tmp_path / "judged")
+    assert [point.step for point in manifest.while_training.points] == [0, 12, 24]
+    assert (manifest.while_training.episodes, manifest.while_training.exported) == (5, "best")
+    assert manifest.parity.passed
+
+
 def test_ranks_that_divide_the_weights_go_on_bit_for_bit(base: Path, tmp_path: Path) -> None:
     document = order(base, tmp_path, *CASES["all weights and a value head by ppo"], "full")
     with held_port() as port:

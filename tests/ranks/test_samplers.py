@@ -1,7 +1,9 @@
 """A learner and its samplers as processes: one that is lost costs its unsent steps, a learner that is lost resumes."""
 
 import json
+import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,8 +52,12 @@ def company(launch: Launch, small: Small, tmp_path: Path) -> Iterator[Callable[.
     key = tmp_path / "key"
     key.write_text(secrets.token_hex(32))
     with held_port() as port:
-        yield lambda *args, **changes: Company(
-            launch, small(*args, samplers={"count": 2, "environments": 4}, **changes), tmp_path / "s", key, port
+        yield lambda *args, limits=None, **changes: Company(
+            launch,
+            small(*args, samplers={"count": 2, "environments": 4, **(limits or {})}, **changes),
+            tmp_path / "s",
+            key,
+            port,
         )
 
 
@@ -77,6 +83,23 @@ def test_a_sampler_that_is_killed_costs_its_unsent_steps_and_a_new_one_takes_its
     assert manifest.sampling.refused_fragments == 0
     assert not manifest.sampling.reproducible
     assert manifest.evaluation.mean > manifest.baseline.mean
+
+
+def test_a_sampler_that_stands_still_stops_no_learner(
+    company: Callable[..., Company],
+) -> None:
+    made = company(steps=LONG, limits={"maxStaleness": 0})
+    learner, first, second = made.learner(), made.sampler(0), made.sampler(1)
+    learner.wait_until(lambda: made.steps() > 0 and made.beat().figures["samplers"] == 2)
+    os.kill(second.process.pid, signal.SIGSTOP)
+    try:
+        then = made.steps()
+        learner.wait_until(lambda: made.steps() > then + 2000)
+    finally:
+        os.kill(second.process.pid, signal.SIGCONT)
+    assert learner.ended()[0] == 0, learner.output()
+    assert first.ended()[0] == 0, first.output()
+    assert second.ended()[0] == 0, second.output()
 
 
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint_with_the_same_samplers(

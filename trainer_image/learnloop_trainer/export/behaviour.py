@@ -2,6 +2,7 @@
 
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import Behaviour, usual, values_actions
+from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits
@@ -30,6 +31,21 @@ def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
     if asked.kind == "sampled":
         _require_distribution(order, asked, continuous=continuous)
     return asked
+
+
+def require_judgeable(order: Order, behaviour: Behaviour, bounds: Bounds | None) -> None:
+    """Raises ConfigError where gates are set that nothing can pass: without an environment the log alone judges, and it
+    compares densities of the numbers that were done."""
+    spec = order.spec
+    gated = spec.gates.significant or spec.gates.min_return is not None or spec.gates.min_improvement is not None
+    if spec.data.environment is not None or bounds is None or behaviour.kind == "sampled" or not gated:
+        return
+    problem = "has no density of its numbers, so that the log cannot judge it and no gate passes"
+    otherwise = "name spec.data.environment, or set no gates (gates.significant: false)"
+    if deviation_of(spec.algorithm) is not None:
+        raise ConfigError(f"{FIELD}.kind", behaviour.kind, problem, f"set it to sampled, or {otherwise}")
+    able = [name for name in FROM_LOG if deviation_of(name) is not None]
+    raise ConfigError("spec.algorithm", spec.algorithm, problem, f"set it to one of {', '.join(able)}, or {otherwise}")
 
 
 def _require_distribution(order: Order, asked: Behaviour, *, continuous: bool) -> None:

@@ -83,6 +83,13 @@ class Base:
         ids = found if isinstance(found, list) else [found]
         return tuple(int(one) for one in ids if isinstance(one, int))
 
+    @cached_property
+    def vocabulary(self) -> int:
+        """How many words it has, those without a text included; raises ConfigError without a tokeniser."""
+        text = self.config.get("text_config")
+        given = [one.get("vocab_size") for one in (self.config, text) if isinstance(one, dict)]
+        return next((one for one in given if isinstance(one, int)), None) or len(self.tokeniser)
+
     def context(self, asked: int | None) -> int:
         """Tokens of a conversation at most; raises ConfigError for more than the model has places."""
         places = next((self.config[key] for key in CONTEXT_KEYS if isinstance(self.config.get(key), int)), None)

@@ -68,8 +68,11 @@ class Chat:
         key = json.dumps([[message.role, message.content] for message in messages])
         found = self._continuations.get(key)
         if found is None:
-            answered = (Message("user", "learnloop-question"), Message("assistant", PLACEHOLDER))
-            _, placeholder, tail = self._rendered([*answered, *messages], prompt=True).rpartition(PLACEHOLDER)
+            answer = PLACEHOLDER
+            while answer in json.dumps([key, self._tools]):  # whoever says it is not to be taken for it
+                answer += "-"
+            answered = (Message("user", "learnloop-question"), Message("assistant", answer))
+            _, placeholder, tail = self._rendered([*answered, *messages], prompt=True).rpartition(answer)
             end = self._tokeniser.eos_token
             if not placeholder or not tail.startswith(end):
                 raise ConfigError(f"{FIELD}.base", "chat template", f"does not end an answer with {end}", FIX)

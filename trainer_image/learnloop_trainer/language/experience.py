@@ -18,7 +18,7 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.learning import Arrays
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Draw, Rollouts, Speaker
-from learnloop_trainer.language.rows import Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
+from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
 from learnloop_trainer.language.sampler import Limits, Sampler
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.array_container import pack, part, under, unpack
@@ -271,28 +271,36 @@ def in_batches(episodes: Sequence[Episode], size: int, group_size: int) -> list[
     return batches
 
 
-def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template: str | None) -> list[Episode]:
+def episodes_of(
+    trajectories: Sequence[Sequence[Step]],
+    staleness: int,
+    template: str | None,
+    base: str | None = None,
+    bounds: Bounds = ANY,
+) -> list[Episode]:
     """Recorded turns as episodes; what cannot be learned from is left out, counted and said.
 
-    A session is left out whole: a reward belongs to all its turns. Since its policy spoke last, more than `staleness`
-    other revisions must not have spoken; `template`: digest of the chat template the run uses. The order is kept.
+    A session is left out whole: a reward belongs to all its turns. Steps that are no turns, as those that redaction
+    left as text, are not learned from, and their rewards count. Since its policy spoke last, more than `staleness`
+    other revisions must not have spoken; `template`, `base`: digests of the chat template and of the base model the run
+    uses; `bounds`: what that model can read. The order is kept.
     """
     refused: Counter[str] = Counter()
     sessions: list[list[LanguageTurn]] = []
     for steps in trajectories:
         try:
-            turns = [turn for step in steps if (turn := turn_of(step)) is not None]
+            said = [(turn_of(step), step.reward) for step in steps]
         except ValueError as error:
             refused[str(error)] += 1
             continue
+        turns = [turn.model_copy(update={"reward": reward}) for turn, reward in said if turn is not None]
         why = next((turn.learnable for turn in turns if turn.learnable), "" if turns else "it has no turns")
-        if not why and template and any(turn.template_sha256 not in (None, template) for turn in turns):
-            why = "another chat template wrote it"
+        why = why or _foreign(turns, template, base)
         if why:
             refused[why] += 1
             continue
-        rewarded = zip(turns, steps, strict=False)
-        sessions.append([turn.model_copy(update={"reward": step.reward}) for turn, step in rewarded])
+        beside = sum(reward for turn, reward in said if turn is None)
+        sessions.append([*turns[:-1], turns[-1].model_copy(update={"reward": turns[-1].reward + beside})])
     ages = _ages(sessions)
     found = []
     for turns in sessions:
@@ -300,10 +308,23 @@ def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template
         if age > staleness:
             refused[f"more than {staleness} other policies have spoken since"] += 1
             continue
-        found.append(_episode(turns, age))
+        episode = _episode(turns, age)
+        if why := bounds.refuse(episode):
+            refused[why] += 1
+            continue
+        found.append(episode)
     for why, count in refused.most_common():
         say(f"{count} recorded conversations are left out: {why}")
     return found
+
+
+def _foreign(turns: Sequence[LanguageTurn], template: str | None, base: str | None) -> str:
+    """Why the tokens of turns mean nothing to this run's model; "" where they do."""
+    if base and any(turn.base_sha256 not in (None, base) for turn in turns):
+        return "another base model drew it"
+    if template and any(turn.template_sha256 not in (None, template) for turn in turns):
+        return "another chat template wrote it"
+    return ""
 
 
 def _ages(sessions: Sequence[Sequence[LanguageTurn]]) -> dict[str, int]:
@@ -333,9 +354,30 @@ def drawn(turn: LanguageTurn) -> Sampled:
     return Sampled(turn.prompt_ids, turn.sampled_ids, turn.log_probs, turn.sampling.temperature or 1.0, complete)
 
 
-def pairs_of(preferences: Sequence[Preference], chat: Chat) -> list[Pair]:
-    """People's preferences as pairs. A text, which nobody sampled, is encoded once."""
-    return [Pair(_answer(item.chosen, item, chat), _answer(item.rejected, item, chat)) for item in preferences]
+def pairs_of(
+    preferences: Sequence[Preference], chat: Chat, base: str | None = None, bounds: Bounds = ANY
+) -> list[Pair]:
+    """People's preferences as pairs. A text, which nobody sampled, is encoded once.
+
+    Pairs with an answer of a fallback, of another template or of another base model are left out, counted and said; so
+    are those that a model of these `bounds` cannot read.
+    """
+    refused: Counter[str] = Counter()
+    found = []
+    for item in preferences:
+        turns = [*item.chosen.turns, *item.rejected.turns]
+        why = "a fallback answered" if any(turn.fallback for turn in turns) else _foreign(turns, chat.digest, base)
+        if why:
+            refused[why] += 1
+            continue
+        chosen, rejected = _answer(item.chosen, item, chat), _answer(item.rejected, item, chat)
+        if why := bounds.refuse(chosen) or bounds.refuse(rejected):
+            refused[why] += 1
+            continue
+        found.append(Pair(chosen, rejected))
+    for why, count in refused.most_common():
+        say(f"{count} preferences are left out: {why}")
+    return found
 
 
 def _answer(answer: Answer, preference: Preference, chat: Chat) -> Episode:

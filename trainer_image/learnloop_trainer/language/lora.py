@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 
-PREFIX = "base_model.model."
+PREFIX, SECOND = "base_model.model.", ".lora_B.weight"
 LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -65,9 +65,31 @@ def attach(model: nn.Module, layers: Sequence[str], rank: int, alpha: float, see
     adapters: dict[str, Adapted] = {}
     for number, (name, part) in enumerate(found):
         assert isinstance(part, nn.Linear)  # checked above
-        parent, _, last = name.rpartition(".")
         adapters[name] = Adapted(part, rank, alpha, generator(Purpose.WEIGHTS, seed, number))
-        setattr(model.get_submodule(parent), last, adapters[name])
+        model.set_submodule(name, adapters[name])
+    return adapters
+
+
+def can_be_added(dtype: torch.dtype) -> bool:
+    """May an adapter be added to weights of this type? In a bfloat16's 8 bits most of it would be rounded away."""
+    return dtype != torch.bfloat16
+
+
+def attach_trained(model: nn.Module, given: Mapping[str, NDArray[np.generic]], scale: float) -> dict[str, Adapted]:
+    """Put a trained adapter beside a model's layers, as servers do; `scale`: alpha / rank. By full name.
+
+    Raises ValueError where an array is missing, left over or fits no linear layer.
+    """
+    model.requires_grad_(False)
+    parts = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    adapters: dict[str, Adapted] = {}
+    for name in sorted(name for name in given if name.endswith(SECOND)):
+        stem, rank = name.removeprefix(PREFIX).removesuffix(SECOND), given[name].shape[-1]
+        if stem not in parts:
+            raise ValueError(f"{stem} is of another model")
+        adapters[stem] = Adapted(parts[stem], rank, scale * rank, np.random.default_rng(0))
+        model.set_submodule(stem, adapters[stem])
+    load(adapters, given)
     return adapters
 
 

@@ -170,7 +170,8 @@ class LanguageNetwork:
         """The model as it speaks now, quickest to sample from."""
         narrow = torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
         with torch.no_grad(), narrow, self.held.speaking() as model:
-            if self.adapters is None or self.held.group is not None:  # a part of the weights cannot be merged
+            whole = self.held.group is None  # a part of the weights cannot be merged
+            if self.adapters is None or not (whole and lora.can_be_added(next(self.model.parameters()).dtype)):
                 yield model
                 return
             with lora.merged(self.adapters):

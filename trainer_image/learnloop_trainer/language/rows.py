@@ -99,6 +99,25 @@ class Pair:
     rejected: Episode
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a model can read: rows of `context` tokens at most, of which each is below `vocabulary`."""
+
+    context: int = 2**31
+    vocabulary: int = 2**31
+
+    def refuse(self, episode: Episode) -> str:
+        """Why an episode cannot be read; "" where it can."""
+        if any(int(row.ids.max()) >= self.vocabulary for row in episode.rows):
+            return f"a token is none of this model's {self.vocabulary}"
+        if any(len(row.ids) > self.context for row in episode.rows):
+            return f"longer than this run's context of {self.context} tokens"
+        return ""
+
+
+ANY = Bounds()
+
+
 def rows_of(turns: Sequence[Sampled]) -> tuple[list[Row], int]:
     """The rows of an episode's turns in their order, and how many turns did not continue the one before."""
     rows: list[_Growing] = []

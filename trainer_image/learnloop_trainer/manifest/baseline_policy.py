@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 from numpy.typing import NDArray
 
-from learnloop_environments import Bounds
+from learnloop_environments import Bounds, VectorEnvironment
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
@@ -21,6 +21,7 @@ from learnloop_trainer.training_order import Order
 Weights = Mapping[str, NDArray[Any]]
 FIELD = "baselineUri"
 FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
+OF_AGENT = "an agent keeps what it sees and does: create another LearningAgent for an environment with other spaces"
 
 
 def artifact(order: Order, store: Store) -> bytes | None:
@@ -41,7 +42,13 @@ def policy(order: Order, body: bytes | None, observations: int, actions: int, bo
     try:
         return Behaving(OnnxPolicy(body, observations, actions, continuous=bounds is not None), order.spec.seed)
     except ValueError as error:
-        raise ConfigError(FIELD, order.baseline_uri or "", str(error), FIX) from None
+        fix = FIX if order.agent is None else OF_AGENT
+        raise ConfigError(FIELD, order.baseline_uri or "", str(error), fix) from None
+
+
+def require_playable(order: Order, store: Store, environment: VectorEnvironment) -> None:
+    """Raises ConfigError where the policy to beat cannot play the environment: better before a run than at its end."""
+    policy(order, artifact(order, store), environment.observations, environment.actions, environment.bounds)
 
 
 def weights(body: bytes | None, fits: Callable[[str], bool]) -> Weights | None:

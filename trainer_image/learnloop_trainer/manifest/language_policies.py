@@ -1,7 +1,8 @@
 """Language models that are judged: the one that was trained, the one that serves, and the base alone."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed.collectives import Alone, Group
 from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
+from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import shared
@@ -74,18 +76,27 @@ def loaded(
 ) -> WholeModel:
     """A model that says what this file says; raises ConfigError where it does not fit the base.
 
+    An adapter that cannot be added to the weights stands beside them, as where it was trained and where it is served.
+
     `ranks`: among which its weights are divided; collective then.
     """
+    scale = scale_of(trained, FIELD, uri) if trained is not None and trained.adapter else None
+    beside = scale is not None and not lora.can_be_added(dtype)
 
-    def filled(model: Any) -> None:
-        if trained is None:
-            return
+    def fill(model: Any, put: Callable[..., object], *given: object) -> None:
         try:
-            put_into(model, trained, scale_of(trained, FIELD, uri) if trained.adapter else None)
+            put(model, *given)
         except ValueError as error:
             raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", FIX) from None
 
-    return base.held(device, dtype, ranks, frozen=True, filled=filled)
+    def filled(model: Any) -> None:
+        if trained is not None and not beside:
+            fill(model, put_into, trained, scale)
+
+    held = base.held(device, dtype, ranks, frozen=True, filled=filled)
+    if trained is not None and beside:
+        fill(held.model, lora.attach_trained, trained.arrays, scale)
+    return held
 
 
 class HeldOutTasks:
@@ -100,10 +111,16 @@ class HeldOutTasks:
 
     def play(self, model: WholeModel, limits: Limits, first: int, episodes: int) -> list[Episode]:
         """Tasks first to first + episodes - 1. Collective where several ranks hold them; each then has all."""
+        with torch.no_grad():
+            return self.hold(model.speaking(), limits, first, episodes)
+
+    def hold(self, speaking: AbstractContextManager[Any], limits: Limits, first: int, episodes: int) -> list[Episode]:
+        """The same with the model of a context, which ends before ranks share what they have."""
         share = self._group.place.share(episodes)
         draws = [Draw(task, task) for task in range(first + share.start, first + share.stop)]
-        with torch.no_grad(), model.speaking() as speaker:
+        with speaking as speaker:
             own = self._rollouts.play(draws, Split.HELD_OUT, Sampler(speaker), limits, 0)
+        # Not before: a rank whose conversations are over still has to call divided weights, for those who speak on.
         return shared(own, self._group)
 
 

@@ -19,7 +19,7 @@ from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
-from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate
+from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate, Validated
 from learnloop_environments import own_code
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest
@@ -61,6 +61,7 @@ class Subject:
     curves: Mapping[str, float]
     begun_from: str = ""
     experience: ExperienceRead | None = None
+    validated: Validated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ def prove_language(
         greedy=estimate(returns(judged.calm), spec.seed),
         parity=judged.parity,
         validation=judged.validation,
+        while_training=subject.validated,
         exports=_further(order, network, base, judged.parity, parameters.lora.alpha, judged.config, store),
         language=LanguageProof(
             base_uri=model.base.uri,

@@ -2,9 +2,10 @@
 
 Samplers that are faster than the learner wait before they play, not after: what they play then is by the newest policy.
 A fragment begins only where the rows that are played, wait and are learned from fill no more than two updates, or one
-and every environment there is. So steps are about one version old when the learner takes them, however fast they
-come. Fu et al. (2025), arXiv 2505.24298, bound staleness by what is under way in the same manner. A replay buffer does
-not care how old its steps are: there the queue alone holds back whoever is too fast.
+and every environment there is. Rows that are overdue (seats.py) count as nobody's. So steps are about one version old
+when the learner takes them, however fast they come. Fu et al. (2025), arXiv 2505.24298, bound staleness by what is
+under way in the same manner. A replay buffer does not care how old its steps are: there the queue alone holds back
+whoever is too fast.
 """
 
 import threading
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Sampling
 from learnloop_trainer.sampling.fragment import Shape, Steps
+from learnloop_trainer.sampling.seats import Seat, Seats
 from learnloop_trainer.store.array_container import Arrays
 
 
@@ -41,15 +43,15 @@ class Block:
 class Intake:
     """Fragments by the environment, each a row of `shape.steps` steps."""
 
-    def __init__(self, shape: Shape, rows: int, most_staleness: int) -> None:
+    def __init__(self, shape: Shape, rows: int, most_staleness: int, seats: Seats | None = None) -> None:
         """`rows`: that the learner takes at once; as many may wait."""
         self.shape, self.rows, self._most_staleness = shape, rows, most_staleness
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Steps, int]] = deque()  # version, fragment, its environment
         self._policy = SamplerPolicy(0, 0, {})
         self._over = False
-        self._members = self._playing = self._learning = 0  # environments here; rows begun and not sent; rows taken
-        self._samplers = self._most_samplers = 0
+        self._seats = Seats() if seats is None else seats
+        self._learning = 0  # rows taken
         self._dropped = self._refused = 0
         self._staleness, self._used = 0, 0  # summed over rows, and how many
         self._newest_staleness = 0.0
@@ -78,23 +80,18 @@ class Intake:
             self._over = True
             self._changed.notify_all()
 
-    def joined(self, environments: int) -> None:
+    def joined(self, environments: int) -> Seat:
         """A sampler came, and plays by the policy it was greeted with."""
         with self._changed:
-            self._samplers += 1
-            self._members += environments
-            self._playing += environments
-            self._most_samplers = max(self._most_samplers, self._samplers)
+            return self._seats.take(environments)
 
-    def left(self, environments: int, *, playing: bool) -> None:
-        """A sampler went; `playing`: what it had begun will never come."""
+    def left(self, seat: Seat) -> None:
+        """A sampler went; what it had begun will never come."""
         with self._changed:
-            self._samplers -= 1
-            self._members -= environments
-            self._playing -= environments * playing
+            self._seats.leave(seat)
             self._changed.notify_all()
 
-    def begin(self, environments: int, patience: float) -> bool:
+    def begin(self, seat: Seat, patience: float) -> bool:
         """A sampler begins a fragment; waits while enough is under way. False: it was so for `patience` seconds."""
         end = time.monotonic() + patience
         with self._changed:
@@ -103,22 +100,22 @@ class Intake:
                 if left <= 0:
                     return False
                 self._changed.wait(left)
-            self._playing += environments
+            self._seats.begin(seat)
         return True
 
     def _under_way(self) -> int:
-        return len(self._waiting) + self._playing + self._learning
+        return len(self._waiting) + self._seats.rows_expected() + self._learning
 
     def _most_under_way(self) -> int:
         """At least the rows of an update: nobody waits for samplers that wait themselves."""
-        return min(self.rows + max(self.rows, self._members), self.rows * (1 + self._most_staleness))
+        return min(self.rows + max(self.rows, self._seats.environments), self.rows * (1 + self._most_staleness))
 
     def refused(self) -> None:
         """A message was no good."""
         with self._changed:
             self._refused += 1
 
-    def offer(self, version: int, steps: Steps, patience: float) -> bool:
+    def offer(self, seat: Seat, version: int, steps: Steps, patience: float) -> bool:
         """Put a fragment that was begun in the queue. False: the queue was full for `patience` seconds.
 
         Full it is for a replay buffer alone: elsewhere no more are begun than it may hold.
@@ -130,7 +127,7 @@ class Intake:
                 if left <= 0:
                     return False
                 self._changed.wait(left)
-            self._playing -= count
+            self._seats.end(seat)
             self._waiting.extend((version, steps, index) for index in range(count))
             self._drop_stale()
             self._changed.notify_all()
@@ -174,17 +171,22 @@ class Intake:
         """As heartbeats name them."""
         with self._changed:
             return {
-                "samplers": float(self._samplers),
+                "samplers": float(len(self._seats)),
                 "staleness": self._newest_staleness,
                 "dropped_steps": float(self._dropped),
                 "refused_fragments": float(self._refused),
             }
 
+    def overdue(self) -> int:
+        """Samplers whose fragment is not waited for any more."""
+        with self._changed:
+            return self._seats.overdue()
+
     def told(self) -> Sampling:
         """For the manifest."""
         with self._changed:
             return Sampling(
-                most_samplers=self._most_samplers,
+                most_samplers=self._seats.most,
                 mean_staleness=self._staleness / max(1, self._used),
                 dropped_steps=self._dropped,
                 refused_fragments=self._refused,

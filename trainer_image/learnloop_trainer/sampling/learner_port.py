@@ -6,27 +6,22 @@ Whatever a sampler sends, the learner goes on: what does not keep to the protoco
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.sampling.fragment import RefusedFragment
 from learnloop_trainer.sampling.frames import Channel, Closed, Message, ProtocolError, welcome
 from learnloop_trainer.sampling.intake import Intake
+from learnloop_trainer.sampling.seats import Seat
 
 MOST_CONNECTIONS = 512
 MOST_STRANGERS = 32  # that have not greeted yet
 IDLE_SECONDS = 3600.0  # a fragment of a slow environment takes its time; dead peers are found by the keep-alive
 FULL_SECONDS = 5.0  # how long an answer is held back while enough is under way
+TOO_MANY_SECONDS = 0.1  # between two attempts to accept where the process may open no more files
 BLOCKS = 1 << 40  # of numbers for environments
-
-
-@dataclass(slots=True)
-class Seat:
-    """What one sampler is at: it plays from the moment it is greeted."""
-
-    playing: bool = True
 
 
 class LearnerPort:
@@ -66,7 +61,8 @@ class LearnerPort:
             except OSError:
                 if self._intake.over or server.fileno() < 0:
                     return
-                continue  # too many open files: some will be closed
+                time.sleep(TOO_MANY_SECONDS)  # too many open files: some will be closed
+                continue
             with self._lock:
                 full = len(self._open) >= MOST_CONNECTIONS or self._strangers >= MOST_STRANGERS
                 if not full:
@@ -110,16 +106,15 @@ class LearnerPort:
         policy = self._intake.policy
         greeting = {"first": str(first), "version": str(policy.version), "step": str(policy.step)}
         channel.send(policy.arrays, self._told | greeting)
-        self._intake.joined(self._environments)
-        seat = Seat()
+        seat = self._intake.joined(self._environments)
         try:
             # One that speaks after the end is told so: a connection that just broke is one to try again.
             while self._answer(channel, channel.receive(self._most, IDLE_SECONDS), seat):
                 pass
         finally:
-            self._intake.left(self._environments, playing=seat.playing)
+            self._intake.left(seat)
 
-    def _answer(self, channel: Channel, message: Message, seat: "Seat") -> bool:
+    def _answer(self, channel: Channel, message: Message, seat: Seat) -> bool:
         """Whether there is more to be said."""
         if self._intake.over:
             channel.send({}, {"over": "1"})
@@ -132,16 +127,15 @@ class LearnerPort:
             )
         if message.arrays:
             steps = self._intake.shape.checked(message.arrays, self._environments)
-            if not self._intake.offer(version, steps, FULL_SECONDS):
+            if not self._intake.offer(seat, version, steps, FULL_SECONDS):
                 channel.send({}, {"again": "1"})
                 return True
-            seat.playing = False
-        seat.playing = self._intake.begin(self._environments, FULL_SECONDS)
+        begun = self._intake.begin(seat, FULL_SECONDS)
         policy = self._intake.policy
         if self._intake.over:
             channel.send({}, {"over": "1"})
             return False
-        if not seat.playing:
+        if not begun:
             channel.send({}, {"wait": "1"})
             return True
         if policy.version == known:

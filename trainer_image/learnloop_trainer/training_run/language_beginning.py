@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import SHARED_GPU, Group
+from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
@@ -32,13 +34,16 @@ from learnloop_trainer.language.experience import Both, Plan, Played, Preferred,
 from learnloop_trainer.language.learning import EpisodeSource, LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Rollouts
-from learnloop_trainer.manifest.language_policies import limits
+from learnloop_trainer.language.rows import Bounds, Episode
+from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits
 from learnloop_trainer.progress_reporter import RECENT
 from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.initial_language_model import begin_from
+from learnloop_trainer.training_run.language_validation import LanguageValidation
 from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
+from learnloop_trainer.training_run.validation import FIRST
 
 SIDE_BY_SIDE = 512
 """Conversations that speak at the same time."""
@@ -58,6 +63,7 @@ class LanguageTraining:
     read: ReadExperience = field(default_factory=ReadExperience)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     curves: dict[str, float] = field(default_factory=dict)
+    validation: LanguageValidation | None = None
 
 
 def source_of(order: Order) -> str:
@@ -149,6 +155,7 @@ def begin_language(
     traits = algorithms.find(spec.algorithm)
     assert isinstance(parameters, RecordedExperience)
     assert traits is not None and model is not None  # noqa: PT018
+    _refuse_unjudgeable(order, traits)
     kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
     base = opened(model, os.environ, kept)
     world = make_world(order.environment)
@@ -157,10 +164,41 @@ def begin_language(
     ranks = dividing(order, group, device)
     network = network_of(parameters, traits, base, spec.seed, device, ranks)
     read = ReadExperience()
-    experience = _experience(order, group, store, chat, world, context, read)
+    experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
     begun = begin_from(order, network, base, store)
     setting = Setting(network, experience, group, spec.seed, spec.total_steps)
-    return LanguageTraining(traits.learner(parameters, setting), base, chat, world, context, begun, read)
+    validation = _validation(order, group, world, chat, context)
+    learner = traits.learner(parameters, setting)
+    return LanguageTraining(learner, base, chat, world, context, begun, read, validation=validation)
+
+
+def _refuse_unjudgeable(order: Order, traits: algorithms.LanguageTraits) -> None:
+    """Raises ConfigError where a model is to be judged along its training and cannot be."""
+    if order.spec.evaluation.while_training is None:
+        return
+    name, fix = "spec.evaluation.whileTraining", "leave it out"
+    if traits.scores:
+        raise ConfigError(name, "(set)", "holds conversations, and a reward model holds none", fix)
+    if isinstance(order.parameters, LanguageParameters) and order.parameters.sharding != "none":
+        problem = "keeps the best weights whole, and these are divided among ranks"
+        raise ConfigError(name, "(set)", problem, f"{fix}, or set sharding to none")
+
+
+def _validation(
+    order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int
+) -> LanguageValidation | None:
+    """What judges the model along its training, where that is asked for."""
+    asked, model = order.spec.evaluation.while_training, order.spec.data.language_model
+    assert model is not None
+    if asked is None:
+        return None
+    proof = held_out_episodes.episodes(order)
+    tasks = HeldOutTasks(order, world, chat, proof.seed, group)
+
+    def hold(speaking: AbstractContextManager[Any]) -> list[Episode]:
+        return tasks.hold(speaking, limits(model.sampling, chat, context), proof.first + FIRST, asked.episodes)
+
+    return LanguageValidation(asked, hold=hold)
 
 
 def _most_recorded(order: Order, parameters: RecordedExperience) -> int | None:
@@ -176,14 +214,14 @@ def _experience(
     store: Store,
     chat: Chat,
     world: ConversationWorld,
-    context: int,
+    bounds: Bounds,
     read: ReadExperience,
 ) -> EpisodeSource:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
     assert isinstance(parameters, RecordedExperience)
     assert model is not None
     if source == PREFERENCES:
-        return Preferred(lambda: preferred_pairs(order, store, chat, read), group)
+        return Preferred(lambda: preferred_pairs(order, store, chat, read, bounds), group)
     plan = Plan(
         episodes=parameters.batch_episodes if isinstance(parameters, PolicyParameters | SftParameters) else 0,
         group_size=parameters.group_size,
@@ -191,7 +229,7 @@ def _experience(
         recorded=_most_recorded(order, parameters) if source == BOTH else None,
         margin=parameters.margin if isinstance(parameters, DpoParameters) else 0.0,
     )
-    fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read)  # noqa: E731
+    fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
     if source == RECORDED:
         return Recorded(fetch, plan, group)
     _refuse_cut_sampling(model)
@@ -199,5 +237,5 @@ def _experience(
         problem, fix = "is not known of rollouts, which the environment rewards", "set experience: recorded"
         raise ConfigError("spec.data.rewards", "policy", problem, fix)
     rollouts = Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
-    played = Played(rollouts, limits(model.sampling, chat, context), plan, group)
+    played = Played(rollouts, limits(model.sampling, chat, bounds.context), plan, group)
     return Both(Recorded(fetch, plan, group), played) if source == BOTH else played

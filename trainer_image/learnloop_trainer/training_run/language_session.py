@@ -35,6 +35,8 @@ def fingerprint(order: Order) -> str:
         "initial": spec.initial_policy.model_dump(mode="json") if spec.initial_policy else None,
         "reward_policy": order.reward_policy.model_dump() if order.reward_policy else None,
     }
+    if spec.evaluation.while_training is not None:
+        facts["while_training"] = spec.evaluation.while_training.model_dump()
     return json.dumps(facts, sort_keys=True)
 
 
@@ -59,7 +61,8 @@ def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None
     if training.read.note is not None:
         metadata["experience"] = training.read.note.model_dump_json()
     recent = np.asarray(training.recent, dtype=np.float64)
-    return pack(under("shared", shared) | {"recent": recent}, metadata)
+    judged = under("validation", training.validation.state()) if training.validation is not None else {}
+    return pack(under("shared", shared) | judged | {"recent": recent}, metadata)
 
 
 def restore(training: LanguageTraining, order: Order, body: bytes) -> str:
@@ -71,6 +74,8 @@ def restore(training: LanguageTraining, order: Order, body: bytes) -> str:
     learner.restore(part(arrays, "shared"))
     if learner.network.digest() != metadata.get("weights"):
         raise ValueError("the checkpoint's weights do not have the digest it was saved with")
+    if training.validation is not None:
+        training.validation.restore(part(arrays, "validation"))
     training.begun_from = metadata.get("begun_from", training.begun_from)
     training.curves = json.loads(metadata.get("curves", "{}"))
     if "experience" in metadata:
@@ -83,7 +88,7 @@ class LanguageSession(PacedSession[LanguageTraining]):
     """Training of a language model."""
 
     def run(self, device: torch.device) -> LanguageTraining:
-        """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
+        """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         order, group, store = self._order, self._group, self._store
         self._reporter.alive("loading the base model")
         training = begin_language(order, group, device, store)
@@ -95,8 +100,13 @@ class LanguageSession(PacedSession[LanguageTraining]):
                 say(f"the checkpoint cannot be used, starting anew: {error}")
                 training = begin_language(order, group, device, store)
         kind = getattr(order.parameters, "weights", "")
+        if training.validation is not None:
+            training.validation.note(training.learner, self._reporter.alive)
         self._train(training, f"{order.spec.algorithm} ({kind}) on {order.environment}")
         return training
+
+    def _over(self, training: LanguageTraining) -> bool:
+        return super()._over(training) or (training.validation is not None and training.validation.over)
 
     def _packed(self, training: LanguageTraining) -> bytes | None:
         return save(training, self._order, self._group)
@@ -108,5 +118,7 @@ class LanguageSession(PacedSession[LanguageTraining]):
         done = training.learner.iterate()
         training.recent.extend(done.returns)
         training.curves = dict(done.curves)
+        if training.validation is not None:
+            training.curves |= training.validation.note(training.learner, self._reporter.alive)
         shown = {name: done.curves[name] for name in SHOWN if name in done.curves}
-        self._reporter.progress(training.learner.step, training.recent, shown, points=done.curves)
+        self._reporter.progress(training.learner.step, training.recent, shown, points=training.curves)

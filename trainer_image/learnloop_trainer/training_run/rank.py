@@ -3,11 +3,12 @@
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from learnloop_api import names
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Manifest, Validated
 from learnloop_environments import own_code
 from learnloop_environments.errors import TrainerError
 from learnloop_environments.termination_message import on_abandon
@@ -25,6 +26,8 @@ from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.language_beginning import LanguageTraining
 from learnloop_trainer.training_run.language_session import LanguageSession
 from learnloop_trainer.training_run.paced_session import FLUSH_SECONDS, Stopper
 from learnloop_trainer.training_run.saver import Saver
@@ -149,11 +152,7 @@ def _policy(
     training = Session(order, group, store, reporter, saver, stopper).run(device)
     training.environment.close()
     kept = training.milestones.kept if training.milestones is not None else {}
-    best, told = order.spec.export.policy == "best", None
-    if training.validation is not None:
-        told = training.validation.told(best, training.learner.step, order.spec.total_steps)
-        if best:
-            training.validation.keep_best(training.learner.network)
+    validated = _validated(order, training)
     return lambda: prove(
         order,
         training.learner,
@@ -165,9 +164,22 @@ def _policy(
         kept,
         training.begun_from,
         training.read,
-        told,
+        validated,
         training.learner.intake.told() if isinstance(training.learner, SampledLearner) else None,
     )
+
+
+def _validated(order: Order, training: Training | LanguageTraining) -> Validated | None:
+    """What evaluation along training has found; the learner has the best weights then, where they are exported."""
+    # Each kind of training has the validation of its own network, which no annotation of both at once can say.
+    validation: Any = training.validation
+    if validation is None:
+        return None
+    best, learner = order.spec.export.policy == "best", training.learner
+    told: Validated = validation.told(best, learner.step, order.spec.total_steps)
+    if best:
+        validation.keep_best(learner.network)
+    return told
 
 
 def _language_model(
@@ -182,6 +194,7 @@ def _language_model(
 ) -> Callable[[], Manifest]:
     """Train a language model; returns what proves it. Ranks that divided the weights have judged it by then."""
     training = LanguageSession(order, group, store, reporter, saver, stopper).run(device)
+    validated = _validated(order, training)
     subject = Subject(
         training.base,
         training.chat,
@@ -191,6 +204,7 @@ def _language_model(
         training.curves,
         training.begun_from,
         training.read.note,
+        validated,
     )
     durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
     traits = algorithms.find(order.spec.algorithm)

@@ -14,7 +14,7 @@ from learnloop_api.wire.trajectory import Step
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import episodes_of, pairs_of
-from learnloop_trainer.language.rows import Episode, Pair
+from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings.read_experience import ReadExperience
@@ -27,8 +27,13 @@ from learnloop_trainer.training_run.reward_rules import credited, policy_in_forc
 MOST_PREFERENCES = 100_000
 
 
-def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperience) -> list[Episode]:
-    """What the order names, as episodes to learn from; `read` says afterwards what that was. Raises ConfigError."""
+def recorded_episodes(
+    order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY
+) -> list[Episode]:
+    """What the order names, as episodes to learn from; `read` says afterwards what that was. Raises ConfigError.
+
+    `bounds`: what the run's model can read.
+    """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
     assert isinstance(parameters, RecordedExperience)
     named = f"spec.{order.spec.algorithm}.recording"
@@ -49,11 +54,17 @@ def recorded_episodes(order: Order, store: Store, chat: Chat, read: ReadExperien
     policy = policy_in_force(order, store)
     rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
-    found = episodes_of(rewarded, parameters.max_staleness, chat.digest)
+    found = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
     name = agent.name if agent and not parameters.recording else None
     lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
     read.note = _told(logged, found, store, name, selection, credited(finished, policy), lacking)
     return found
+
+
+def _base(order: Order) -> str | None:
+    """Digest of the base model that the run begins from."""
+    model = order.spec.data.language_model
+    return model.base.sha256 if model is not None else None
 
 
 def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
@@ -86,8 +97,11 @@ def _told(
     )
 
 
-def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience) -> list[Pair]:
-    """What people preferred, of a file or of the agent; `read` says afterwards which they are. Raises ConfigError."""
+def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY) -> list[Pair]:
+    """What people preferred, of a file or of the agent; `read` says afterwards which they are. Raises ConfigError.
+
+    `bounds`: what the run's model can read.
+    """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
     assert isinstance(parameters, RecordedExperience)
     named = f"spec.{to_camel(block(order.spec.algorithm))}.recording"
@@ -110,7 +124,7 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
         ids_uri=store.put_artifact(body) if ids else None,
         ids_sha256=digest(body) if ids else None,
     )
-    return pairs_of(found, chat)
+    return pairs_of(found, chat, _base(order), bounds)
 
 
 FILE_FIX = "point it to a file with one preference as JSON on each line"

@@ -18,7 +18,8 @@ from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.algorithms.traits import Traits, registered
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation.suite.milestones import Milestones
-from learnloop_trainer.export.behaviour import behaviour_of
+from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
+from learnloop_trainer.manifest.baseline_policy import require_playable
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
@@ -38,18 +39,20 @@ from learnloop_trainer.training_run.sampling_service import SamplingService
 from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.validation import validation
 
+SPACES = "spec.data.spaces"
+
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
     algorithm, name = order.spec.algorithm, order.spec.data.world
-    traits = traits_of(algorithm)
+    field, traits = SPACES if order.spec.data.environment is None else FIELD, traits_of(algorithm)
     team, single = agents(environment) > 1, not traits.team
     if team and single:
         problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
-        raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
+        raise ConfigError(field, name, problem, f"set algorithm to {fix}")
     if not team and not single:
         problem = f"has one agent, {algorithm} trains teams"
         raise ConfigError(
-            FIELD, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
+            field, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
         )
     kind = ActionSpace.of(environment).type
     if kind not in traits.actions:
@@ -57,7 +60,7 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
         alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
         fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
-        raise ConfigError(FIELD, name, problem, fix)
+        raise ConfigError(field, name, problem, fix)
 
 
 def _for_the_same_use(traits: Traits, other: Traits) -> bool:
@@ -150,7 +153,10 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     policy = policy_in_force(order, store)
     environment = _learners_world(order, members, policy)
     _require_fitting_actions(order, environment)
-    behaviour_of(order, environment.bounds)  # what cannot be exported is not trained
+    # What cannot be exported, or judged, is not trained.
+    require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
+    if store is not None and spec.data.environment is not None and group.place.rank == 0:
+        require_playable(order, store, environment)
 
     read = ReadExperience()
 

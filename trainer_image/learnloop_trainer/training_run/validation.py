@@ -1,5 +1,6 @@
 """Evaluation while training: which policy was best so far, and whether it is worth going on."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,8 +30,8 @@ MOST_POINTS = 1000
 
 
 @dataclass(slots=True)
-class ValidationState:
-    """Equal on all ranks: what was measured so far, and the best weights."""
+class ValidationRecord:
+    """Equal on all ranks: what was measured so far, and the best weights, of policies and of language models."""
 
     asked: WhileTraining
     finished: int = 0  # training episodes, of all ranks
@@ -41,39 +42,16 @@ class ValidationState:
     waited: int = 0  # evaluations since the best one
     over: bool = False
 
-    def note(self, learner: Learner, ended: int, order: Order, group: Group, reporter: Reporter) -> None:
-        """Collective, after each round: evaluate where it is time, by rank 0; `ended`: of this rank's episodes."""
-        (total,) = group.sum([float(ended)])
-        self.finished += int(total)
-        every = self.asked.every_steps
-        occasion = learner.step // every if every else self.finished // (self.asked.every_episodes or USUAL_EPISODES)
-        if occasion <= self.due:
-            return
-        self.due = occasion
-        mean = _played(learner, self.asked.episodes, order, reporter) if group.place.rank == 0 else 0.0
-        (mean,) = group.sum([mean])
-        self._judge(learner, mean)
-
-    def _judge(self, learner: Learner, mean: float) -> None:
+    def judge(self, step: int, mean: float, weights: Callable[[], Mapping[str, Floats]]) -> str:
+        """Keep what was measured at `step`, and the weights where they are the best; returns how good they are."""
         better = not self.means or mean > max(self.means)
-        self.steps.append(learner.step)
+        self.steps.append(step)
         self.means.append(mean)
         self.waited = 0 if better else self.waited + 1
         if better:
-            self.best = {name: np.array(array) for name, array in learner.network.exported().items()}
+            self.best = {name: np.array(array) for name, array in weights().items()}
         self.over = self.asked.patience is not None and self.waited >= self.asked.patience
-        word = "the best so far" if better else f"no better for {self.waited} evaluations"
-        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.asked.episodes} episodes, {word}")
-
-    def keep_best(self, network: Network) -> None:
-        """The network has the best weights from here on; nothing happens where nothing was evaluated."""
-        if not self.best:
-            return
-        flat = np.concatenate([self.best[name].ravel() for name in network.shapes])
-        with torch.no_grad():
-            network.vector.copy_(torch.from_numpy(flat))
-        network.fixed = {name: self.best[name] for name in network.fixed}
-        network.actor()
+        return "the best so far" if better else f"no better for {self.waited} evaluations"
 
     def told(self, exported: bool, step: int, total: int) -> Validated:
         """For the manifest."""
@@ -102,6 +80,36 @@ class ValidationState:
         self.over = bool(over)
         self.steps, self.means = state["steps"].tolist(), state["means"].tolist()
         self.best = {name: np.array(array, dtype=np.float32) for name, array in part(state, "best").items()}
+
+
+class ValidationState(ValidationRecord):
+    """Of a policy: played as it would be exported and served."""
+
+    __slots__ = ()
+
+    def note(self, learner: Learner, ended: int, order: Order, group: Group, reporter: Reporter) -> None:
+        """Collective, after each round: evaluate where it is time, by rank 0; `ended`: of this rank's episodes."""
+        (total,) = group.sum([float(ended)])
+        self.finished += int(total)
+        every = self.asked.every_steps
+        occasion = learner.step // every if every else self.finished // (self.asked.every_episodes or USUAL_EPISODES)
+        if occasion <= self.due:
+            return
+        self.due = occasion
+        mean = _played(learner, self.asked.episodes, order, reporter) if group.place.rank == 0 else 0.0
+        (mean,) = group.sum([mean])
+        word = self.judge(learner.step, mean, learner.network.exported)
+        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.asked.episodes} episodes, {word}")
+
+    def keep_best(self, network: Network) -> None:
+        """The network has the best weights from here on; nothing happens where nothing was evaluated."""
+        if not self.best:
+            return
+        flat = np.concatenate([self.best[name].ravel() for name in network.shapes])
+        with torch.no_grad():
+            network.vector.copy_(torch.from_numpy(flat))
+        network.fixed = {name: self.best[name] for name in network.fixed}
+        network.actor()
 
 
 def _played(learner: Learner, episodes: int, order: Order, reporter: Reporter) -> float:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, PpoParameters
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, PpoParameters
+from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits
@@ -141,3 +142,12 @@ def test_every_algorithm_of_the_contract_is_registered_with_its_own_block_of_hyp
         name: parameters for name, parameters in ALGORITHMS.items() if not parameters.language
     }
     assert find("nobody") is None
+
+
+def test_the_contract_says_which_actions_can_be_learned_from_a_log_alone_as_the_learners_do() -> None:
+    learners = {one.name: one for one in traits.registered() if one.recorded}
+    for name in FROM_LOG:
+        said = ALGORITHMS[name]
+        assert issubclass(said, FromLog)
+        assert set(said.acts) == {kind.value for kind in learners[name].actions}, name
+        assert said.spreads == (learners[name].deviation is not None), name

@@ -1,7 +1,7 @@
 """Conservative and implicit Q-learning: gradients by hand against autograd, exact resumption, what a log must have."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,37 @@ def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order
 def test_conservative_actor_critic_refuses_choices(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"has discrete actions, cql-sac needs continuous ones; .* bc or cql or iql"):
         begin(make_order("cql-sac", cql_sac=SMALL, data={"environment": "CartPole-v1"}), Alone(), CPU)
+
+
+LOGGED_NUMBERS: Mapping[str, Any] = {
+    "data": {"spaces": "uniform://continuous/-1..1*2?observations=4", "learningAgentRef": {"name": "la"}}
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "asked", "words"),
+    [
+        ("bc", {}, r"spec.algorithm: 'bc' has no density .* vtrace, cql-sac, iql-offline, or name spec.data.env"),
+        ("iql-offline", {}, r"spec.export.behaviour.kind: 'greedy' has no density .* set it to sampled, or name spec"),
+        ("bc", {"gates": {"significant": False, "minReturn": 1.0}}, "no gate passes"),
+        ("bc", {"gates": {"significant": False}}, ""),
+        ("iql-offline", {"export": {"behaviour": {"kind": "sampled"}}}, ""),
+    ],
+)
+def test_numbers_that_the_log_cannot_judge_are_refused_before_they_are_learned_where_a_gate_is_set(
+    make_order: Callable[..., Order], algorithm: str, asked: dict[str, Any], words: str
+) -> None:
+    order = make_order(algorithm, **{**LOGGED_NUMBERS, **asked})
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            begin(order, Alone(), CPU)
+    else:
+        assert begin(order, Alone(), CPU).learner.step == 0
+
+
+def test_actions_of_another_kind_are_told_by_the_field_that_says_them(make_order: Callable[..., Order]) -> None:
+    with pytest.raises(ConfigError, match=r"spec.data.spaces: .*has continuous actions, cql needs discrete ones"):
+        begin(make_order("cql", cql=SMALL, **LOGGED_NUMBERS), Alone(), CPU)
 
 
 def test_a_log_of_single_steps_that_were_cut_off_is_refused(make_order: Callable[..., Order]) -> None:

@@ -19,7 +19,7 @@ from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rollouts import Rollouts
-from learnloop_trainer.language.rows import Episode, Row
+from learnloop_trainer.language.rows import Bounds, Episode, Row
 from learnloop_trainer.language.sampler import Limits
 from learnloop_trainer.training_order import Place
 
@@ -67,6 +67,68 @@ def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(
     assert "1 recorded conversations are left out: top_p or top_k cut the distribution" in told
     assert "a fallback answered" in told
     assert "another chat template wrote it" in told
+
+
+def test_the_reward_of_a_conversation_counts_whole_where_only_some_of_its_turns_have_tokens() -> None:
+    seen, text = turn("s", 0, [1, 2], [3]).to_step(), {"observation": {"messages": []}, "action": {"content": "hi"}}
+    before = seen.model_copy(update=text | {"reward": 0.25})
+    after = seen.model_copy(update=text | {"reward": 1.0})
+    rewarded = seen.model_copy(update={"reward": 0.5})
+    found = episodes_of([[before, rewarded], [rewarded, after], [before, rewarded, after]], 2, None)
+    assert [(episode.reward, episode.sampled) for episode in found] == [(0.75, 1), (1.5, 1), (1.75, 1)]
+
+
+def test_tokens_of_another_base_model_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = [[turn(one, 0, [1, 2], [3], base_sha256=one * 64).to_step()] for one in "ab"]
+    recorded.append([turn("c", 0, [1, 2], [4]).to_step()])
+    assert len(episodes_of(recorded, 2, None, "a" * 64)) == 2
+    assert "1 recorded conversations are left out: another base model drew it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"fallback": True}, "a fallback answered"),
+        ({"base_sha256": "b" * 64}, "another base model drew it"),
+        ({"template_sha256": "b" * 64}, "another chat template wrote it"),
+    ],
+)
+def test_a_preference_whose_answer_is_none_of_this_models_is_left_out(
+    chat: Chat, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], why: str
+) -> None:
+    for side in ("chosen", "rejected"):
+        answers: dict[str, Any] = {"chosen": Answer(text="4"), "rejected": Answer(text="5")}
+        answers[side] = Answer(turns=[turn("s", 0, [5, 6, 7], [8, 9], **changes)])
+        question = [ChatMessage(role="user", content="k1 ?")]
+        preference = Preference(preference_id="p", agent="cart", messages=question, at=BEGUN, **answers)
+        assert pairs_of([preference], chat, "a" * 64) == []
+        assert f"1 preferences are left out: {why}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"prompt_ids": [5] * 300}, "longer than this run's context of 256 tokens"),
+        ({"prompt_ids": [400, 2]}, "a token is none of this model's 378"),
+        ({"sampled_ids": [378], "log_probs": [-1.0]}, "a token is none of this model's 378"),
+    ],
+)
+def test_what_the_model_cannot_read_is_left_out_counted_and_said_and_the_run_goes_on(
+    changes: dict[str, Any], why: str, chat: Chat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = turn("good", 0, [1, 2], [3]), turn("bad", 0, [1, 2], [4]).model_copy(update=changes)
+    bounds = Bounds(256, 378)
+    assert len(episodes_of([[good.to_step()], [bad.to_step()]], 2, None, bounds=bounds)) == 1
+    assert f"1 recorded conversations are left out: {why}" in capsys.readouterr().out
+    judged = Preference(
+        preference_id="p",
+        agent="a",
+        chosen=Answer(turns=[good]),
+        rejected=Answer(turns=[bad]),
+        at=BEGUN,
+    )
+    assert pairs_of([judged], chat, bounds=bounds) == []
+    assert f"1 preferences are left out: {why}" in capsys.readouterr().out
 
 
 def test_conversations_of_policies_that_are_too_old_are_left_out() -> None:

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from learnloop_api.acting.gguf_adapter import gguf_adapter
-from learnloop_trainer.export.language import BASE, CONFIG, exported, put_into, read
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.export.language import BASE, CONFIG, Trained, exported, put_into, read
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.base_model import folder_digest
+from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.manifest.language_policies import loaded
 
 FACTS = {BASE: "a" * 64}
 
@@ -42,6 +44,42 @@ def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any,
     assert torch.allclose(said(fresh), said(tiny), atol=1e-5)
     assert not torch.allclose(before, said(tiny), atol=1e-2)
     assert json.loads(found.facts[CONFIG])["r"] == 4
+
+
+def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
+    """A base of bfloat16 and an adapter in float32 beside it, trained and as it was stored."""
+    from learnloop_trainer.language.from_scratch import model
+
+    model(len(words), 3, words.eos_token_id).save_pretrained(folder)
+    words.save_pretrained(folder)
+    base = Base(folder, folder_digest(folder))
+    network = adapted(base.model(torch.device("cpu"), torch.bfloat16))
+    network.bfloat16 = True
+    return base, network, read(exported(network, FACTS, lora.configuration(lora.LAYERS, 4, 8.0, "file:///tiny")))
+
+
+def test_an_adapter_of_a_bfloat16_run_says_after_its_export_what_it_said_before(words: Any, tmp_path: Path) -> None:
+    base, network, trained = narrow(words, tmp_path)
+    again = loaded(base, trained, torch.device("cpu"), torch.bfloat16, "the exported file").model
+    assert torch.equal(said(again), said(network.model))
+
+
+def test_a_bfloat16_run_samples_from_the_policy_that_it_learns(words: Any, tmp_path: Path) -> None:
+    _, network, _ = narrow(words, tmp_path)
+    with torch.autocast("cpu", torch.bfloat16):
+        learned = said(network.model)
+    with network.sampling() as speaker:
+        assert torch.equal(said(speaker), learned)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_of_another_model_is_refused_in_either_precision(
+    dtype: torch.dtype, words: Any, tmp_path: Path
+) -> None:
+    base, _, trained = narrow(words, tmp_path)
+    strange = {name.replace("layers.1", "layers.7"): array for name, array in trained.arrays.items()}
+    with pytest.raises(ConfigError, match=r"layers\.7.*is of another model"):
+        loaded(base, Trained(strange, trained.facts), torch.device("cpu"), dtype, "the exported file")
 
 
 def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:

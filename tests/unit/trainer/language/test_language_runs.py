@@ -12,22 +12,20 @@ import pytest
 import torch
 
 from learnloop_api.acting.reward_model import RewardModel
-from learnloop_api.wire.language import LanguageTurn, Preference
 from learnloop_api.wire.training import Manifest
-from learnloop_api.wire.trajectory import Outcome, Trajectory
-from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_api.wire.trajectory import Trajectory
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
 from learnloop_trainer.language import algorithms
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
 from learnloop_trainer.training_run.language_beginning import begin_language
 from learnloop_trainer.training_run.language_session import restore, save
 from learnloop_trainer.training_run.rank import run
+from testing.language.recorded_turns import preferences, recorded_turn, turns
 
 CPU = torch.device("cpu")
 AT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -81,70 +79,9 @@ def finished(order: Order, tmp_path: Path) -> tuple[Manifest, bytes]:
     return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
 
 
-def recorded_turn(session: str, words: Any, reward: float, **changes: Any) -> LanguageTurn:
-    prompt = Chat(words, ToolLookup().tools).opening(ToolLookup().begin(0, 0, 0).opening)  # type: ignore[arg-type]
-    given: dict[str, Any] = {
-        "turn_id": f"{session}-0",
-        "session": session,
-        "position": 0,
-        "prompt_ids": prompt,
-        "sampled_ids": [7 + int(reward), words.eos_token_id],
-        "log_probs": [-5.9, -5.9],
-        "policy_revision": "aaaaaaaa",
-        "reward": reward,
-        "at": AT,
-    }
-    return LanguageTurn.model_validate(given | changes)
-
-
-def log(words: Any, tmp_path: Path, count: int = 8) -> str:
-    """A recorded file of conversations of one turn, every second of which was worth 1."""
-    lines = []
-    for number in range(count):
-        turn = recorded_turn(f"s{number}", words, float(number % 2))
-        trajectory = Trajectory(
-            trajectory_id=f"t{number}",
-            episode_id=f"e{number}",
-            agent="speaker",
-            policy_revision="aaaaaaaa",
-            task="look up",
-            started_at=AT,
-            ended_at=AT,
-            steps=[turn.to_step().model_copy(update={"terminated": True})],
-            outcome=Outcome(status="completed", episode_return=float(number % 2), success=bool(number % 2)),
-        )
-        lines.append(trajectory.model_dump_json())
-    path = tmp_path / "turns.jsonl"
-    path.write_text("\n".join(lines))
-    return path.as_uri()
-
-
-def _drawn(first: int, number: int, words: Any) -> dict[str, Any]:
-    """An answer of its own to each pair."""
-    return {"sampled_ids": [first, 20 + number, words.eos_token_id], "log_probs": [-5.9] * 3}
-
-
-def preferences(words: Any, tmp_path: Path, count: int = 6) -> str:
-    lines = [
-        Preference.model_validate(
-            {
-                "preference_id": f"p{number}",
-                "agent": "speaker",
-                "chosen": {"turns": [recorded_turn(f"a{number}", words, 1.0, **_drawn(8, number, words))]},
-                "rejected": {"turns": [recorded_turn(f"b{number}", words, 0.0, **_drawn(7, number, words))]},
-                "at": AT,
-            }
-        ).model_dump_json()
-        for number in range(count)
-    ]
-    path = tmp_path / "preferences.jsonl"
-    path.write_text("\n".join(lines))
-    return path.as_uri()
-
-
 def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
     if algorithm == "sft":
-        return {"recording": log(words, tmp_path)}
+        return {"recording": turns(words, tmp_path)}
     if algorithm == "bradley-terry":
         return {"recording": preferences(words, tmp_path, 40)}
     return {"recording": preferences(words, tmp_path)} if algorithm == "dpo" else {}
@@ -260,7 +197,7 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
 def test_recorded_turns_and_rollouts_are_learned_from_one_after_the_other(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
-    order = ordered(steps=24, block={"experience": "both", "recording": log(words, tmp_path)})
+    order = ordered(steps=24, block={"experience": "both", "recording": turns(words, tmp_path)})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
     first, second = training.learner.iterate(), training.learner.iterate()
     assert first.curves["length"] == 2.0, "the record's conversations have two tokens"
@@ -272,7 +209,7 @@ def test_recorded_turns_and_rollouts_are_learned_from_one_after_the_other(
 def test_a_long_log_leaves_half_of_the_run_to_rollouts(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
-    order = ordered(steps=32, block={"experience": "both", "recording": log(words, tmp_path, count=64)})
+    order = ordered(steps=32, block={"experience": "both", "recording": turns(words, tmp_path, count=64)})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
     lengths = []
     while training.learner.step < 32:
@@ -280,6 +217,24 @@ def test_a_long_log_leaves_half_of_the_run_to_rollouts(
         lengths += [training.learner.iterate().curves["length"]] * (training.learner.step - before)
     assert lengths.count(2.0) == 16, "the record's conversations have two tokens"
     assert max(lengths[16:]) > 2.0, "rollouts are longer"
+
+
+@pytest.mark.parametrize("strange", [{"sampled_ids": [100_000, 2]}, {"prompt_ids": [5] * 300}])
+def test_one_conversation_that_the_model_cannot_read_ends_no_run(
+    strange: dict[str, Any], ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    recording = turns(words, tmp_path, count=8)
+    bad = recorded_turn("bad", words, 1.0, **strange).to_step()
+    path = Path(urlsplit(recording).path)
+    kept = path.read_text().splitlines()
+    trajectory = Trajectory.model_validate_json(kept[3]).model_copy(
+        update={"steps": [bad.model_copy(update={"terminated": True})]}
+    )
+    path.write_text("\n".join([*kept[:3], trajectory.model_dump_json(), *kept[4:]]))
+    order = ordered("rloo", 8, {"recording": recording})
+    training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+    training.learner.iterate()
+    assert len(training.learner.setting.experience.every()) == 7  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

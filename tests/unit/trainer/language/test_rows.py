@@ -82,6 +82,11 @@ def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_
     assert rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(anew, [5], [-1.0])])[1] == 1
 
 
+@pytest.mark.parametrize("said", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
+def test_what_the_world_says_is_never_taken_for_the_place_of_an_answer(said: str, chat: Chat, words: Any) -> None:
+    assert said in words.decode(chat.continuation([Message("tool", said)]))
+
+
 def test_a_demonstration_is_one_row_in_which_the_assistants_words_alone_are_learned(chat: Chat, words: Any) -> None:
     world = ToolLookup()
     messages = world.demonstration(0, 0, 0.0)

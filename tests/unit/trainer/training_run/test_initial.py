@@ -12,6 +12,7 @@ from learnloop_api.kinds.study import InitialPolicy
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import digest
@@ -49,6 +50,33 @@ def test_a_run_begins_from_the_weights_of_the_policy_it_names(
     assert not all(np.array_equal(given[key], random[key]) for key in heads)
     if algorithm == "ppo":
         assert all(np.array_equal(taken[key], random[key]) for key in taken if key.startswith("value."))
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "Courier-v1"])
+def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins_from_it(
+    make_order: Orders, tmp_path: Path, environment: str
+) -> None:
+    def order(**changes: Any) -> Order:
+        ppo = {"environments": 8, "horizon": 16, "hidden": [16], "normaliseObservations": True}
+        return make_order(ppo=ppo, data={"environment": environment}, **changes)
+
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, _, giver = exported(order(seed=5), store)
+    warmed = begin(order(initialPolicy={"uri": uri}), Alone(), CPU, store).learner
+    world = giver.environment
+    facts = {"learnloop.algorithm": "ppo"}
+    pair = [
+        OnnxPolicy(
+            graph(side.network.exported(), "ppo", facts, world.bounds, None),
+            world.observations,
+            world.actions,
+            continuous=world.bounds is not None,
+        )
+        for side in (giver, warmed)
+    ]
+    seen = np.random.default_rng(0).normal(0.0, 3.0, size=(64, world.observations)).astype(np.float32)
+    ours, theirs = (policy.run(seen)[1] for policy in pair)
+    assert np.allclose(ours, theirs, atol=1e-4)
 
 
 def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(
@@ -114,7 +142,7 @@ def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(
 
     def order(space: str, **changes: Any) -> Order:
         data = {"spaces": f"uniform://{space}?observations=4", "learningAgentRef": {"name": "la"}}
-        return make_order("vtrace", vtrace=own, data=data, **changes)
+        return make_order("vtrace", vtrace=own, data=data, gates={"significant": False}, **changes)
 
     giver = begin(order(given), Alone(), CPU, store).learner
     bounds = giver.environment.bounds
@@ -166,3 +194,12 @@ def test_an_interrupted_run_remembers_what_it_began_with(make_order: Orders, tmp
     assert second.begun_from == "random weights: no learned policy serves yet"
     restore(second, served, Alone(), body)
     assert second.begun_from == uri
+
+
+def test_a_policy_to_beat_that_cannot_play_ends_the_run_before_it_trains(make_order: Orders, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, sha256, _ = exported(make_order(), store)
+    moved = make_order(data={"environment": "KeyDoor-v1"}, initialPolicy={"serving": True, "required": False})
+    served = {"baseline_uri": uri, "baseline_sha256": sha256, "agent": "la"}
+    with pytest.raises(ConfigError, match=r"baselineUri: .* takes 4 observations, the environment has 21; .*agent"):
+        begin(moved.model_copy(update=served), Alone(), CPU, store)

@@ -1,0 +1,87 @@
+"""Language models on a GPU: every algorithm learns there, in both precisions, and exports what it learned."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from learnloop_api.kinds.training.algorithm_blocks import field_name
+from learnloop_api.kinds.training.algorithms import LANGUAGE
+from learnloop_api.wire.training import Manifest
+from learnloop_trainer.language.base_model import folder_digest
+from testing.language.imitating_model import base
+from testing.language.recorded_turns import preferences, turns
+
+__all__ = ["base"]
+
+Launch = Callable[..., Any]
+ROUND = {"batchEpisodes": 128, "groupSize": 8, "learningRateSchedule": "constant"}
+ROUNDS = 14
+WHOLE = {"weights": "full", "learningRate": 5e-4}
+NARROW = {"precision": "bfloat16"}
+PLAYED: dict[str, tuple[str, dict[str, Any]]] = {
+    "rloo": ("rloo", {**ROUND, "learningRate": 3e-3}),
+    "rloo, bfloat16": ("rloo", {**ROUND, "learningRate": 3e-3, **NARROW}),
+    "grpo, all weights": ("grpo", {**ROUND, **WHOLE}),
+    "grpo, all weights, bfloat16": ("grpo", {**ROUND, **WHOLE, **NARROW}),
+    "ppo-lm": ("ppo-lm", {**ROUND, "groupSize": 1, "learningRate": 1e-3}),
+}
+RECORDED = ("sft", "dpo", "bradley-terry")
+LEAST_GAIN = 0.1
+"""Of sampled success on held-out tasks after these rounds; on a processor they gain 0.2 and more."""
+
+
+def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> dict[str, Any]:
+    spoken = {
+        "base": {"uri": base.as_uri(), "sha256": folder_digest(base)},
+        "contextLength": 256,
+        "sampling": {"temperature": 1, "maxTokens": 64},
+    }
+    spec = {
+        "algorithm": algorithm,
+        field_name(algorithm): block,
+        "totalSteps": steps,
+        "seed": 1,
+        "evaluation": {"episodes": 128},
+        "data": {"environment": "ToolLookup-v1", "languageModel": spoken},
+    }
+    return {"job": "small-1", "spec": spec}
+
+
+def finished(launch: Launch, order: dict[str, Any], tmp_path: Path, device: str) -> Manifest:
+    code, said = launch(order).ended(500)
+    assert code == 0, said
+    assert f"thread(s), {device}, torch" in said
+    return Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+
+
+def test_no_algorithm_is_left_out() -> None:
+    assert {algorithm for algorithm, _ in PLAYED.values()} | set(RECORDED) == set(LANGUAGE)
+
+
+@pytest.mark.parametrize("case", PLAYED)
+def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(
+    launch: Launch, base: Path, tmp_path: Path, device: str, case: str
+) -> None:
+    algorithm, block = PLAYED[case]
+    proof = finished(launch, ordered(base, algorithm, block, ROUNDS * 128), tmp_path, device)
+    assert proof.parity.passed, proof.parity
+    told = proof.language
+    assert told is not None
+    assert told.precision == block.get("precision", "float32")
+    assert told.success - told.baseline_success >= LEAST_GAIN, told
+
+
+@pytest.mark.parametrize("algorithm", RECORDED)
+def test_it_learns_from_a_recording_on_the_device(
+    launch: Launch, base: Path, tmp_path: Path, device: str, algorithm: str
+) -> None:
+    words = AutoTokenizer.from_pretrained(base)
+    made = turns(words, tmp_path, 16) if algorithm == "sft" else preferences(words, tmp_path, 40)
+    pairs = {"batchPairs": 4}
+    block = {"sft": {"batchEpisodes": 4}, "dpo": pairs}.get(algorithm, {**pairs, "heldOutShare": 0.5})
+    proof = finished(launch, ordered(base, algorithm, {**block, "recording": made}, 32), tmp_path, device)
+    assert proof.parity.passed, proof.parity
+    assert (proof.reward_model if algorithm == "bradley-terry" else proof.language) is not None

@@ -1,0 +1,74 @@
+"""From the agent's YAML to the seeds that environments get: over fifty turns no held-out episode comes twice."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_environments.randomness import Split, Words, episode_seeds
+from learnloop_operator.core.agent.manifests import training_job
+from learnloop_operator.core.agent.triggers import Trigger
+from learnloop_trainer.evaluation.held_out_episodes import episodes
+from learnloop_trainer.evaluation.suite.stage import DIMENSIONS, PER_CONDITION, ROOM
+from learnloop_trainer.evaluation.suite.stage import FIRST as SUITE
+from learnloop_trainer.manifest.judgement import VALIDATION
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.validation import FIRST as WHILE_TRAINING
+
+from ...operator.agent.test_learning_agent import spec, world
+
+TURNS = 50
+MOST = 10_000
+"""Episodes of one evaluation."""
+
+
+def orders(uid: str, template: dict[str, Any]) -> list[Order]:
+    body = spec()
+    body["training"]["template"] |= template
+    agent = world(spec=LearningAgentSpec.model_validate(body).to_kube())
+    agent.object["metadata"]["uid"] = uid  # type: ignore[index]
+    found = []
+    for number in range(1, TURNS + 1):
+        job = TrainingJobSpec.model_validate(training_job(agent, number, Trigger("episodes", "enough"))["spec"])
+        found.append(Order.model_validate({"job": f"la-{number}", "spec": job.to_kube()}))
+    return found
+
+
+def played(order: Order) -> Words:
+    """Seeds of the proof, of a study's choice, of validation, and of the first and last condition of the suite."""
+    proof = episodes(order)
+    last = SUITE + (len(DIMENSIONS) * ROOM - 1) * PER_CONDITION
+    parts = [
+        np.arange(start, start + proof.episodes)
+        for start in (0, MOST - proof.episodes, VALIDATION, WHILE_TRAINING, SUITE, last)
+    ]
+    return episode_seeds(Split.HELD_OUT, proof.seed, proof.first + np.concatenate(parts), 0)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.uuids(), st.one_of(st.none(), st.integers(0, 2**31 - 1)), st.booleans())
+def test_no_held_out_episode_comes_twice_nor_is_trained_on_whatever_seed_the_user_set(
+    uid: object, seed: int | None, proves_by_it: bool
+) -> None:
+    template: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if proves_by_it and seed is not None:
+        template["evaluation"] = {"seed": seed}
+    runs = orders(str(uid), template)
+    proved = np.concatenate([played(order) for order in runs])
+    assert len(np.unique(proved)) == len(proved)
+    trained = np.concatenate(
+        [episode_seeds(Split.TRAINING, one.spec.seed, np.arange(32)[:, None], np.arange(20)).ravel() for one in runs]
+    )
+    assert not np.intersect1d(proved, trained).size
+    assert not np.intersect1d(proved >> np.uint64(32), trained >> np.uint64(32)).size, "nor of Gymnasium's 32 bits"
+
+
+def test_all_that_one_run_plays_fits_between_its_first_episode_and_the_next_runs() -> None:
+    assert MOST <= VALIDATION
+    assert VALIDATION + MOST <= WHILE_TRAINING
+    assert WHILE_TRAINING + MOST <= SUITE
+    assert SUITE + len(DIMENSIONS) * ROOM * PER_CONDITION <= EPISODES_PER_RUN

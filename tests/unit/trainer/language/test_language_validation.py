@@ -1,0 +1,141 @@
+"""A language model is judged along its training, and what is exported is the best of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.kinds.training.evaluation import WhileTraining
+from learnloop_api.wire.training import Manifest
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.export.language import read
+from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.language_beginning import begin_language
+from learnloop_trainer.training_run.language_session import restore, save
+from learnloop_trainer.training_run.language_validation import LanguageValidation
+from testing.language.recorded_turns import turns
+
+from .test_language_runs import SMALL, base, finished, ordered
+
+__all__ = ["base", "ordered"]
+
+CPU = torch.device("cpu")
+
+
+def judged(asked: dict[str, Any], policy: str = "best", **more: Any) -> dict[str, Any]:
+    return {"evaluation": {"episodes": 6, "whileTraining": asked}, "export": {"policy": policy}, **more}
+
+
+def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: str) -> tuple[Manifest, bytes]:
+    """Imitation changes the weights, and here it earns nothing."""
+    asked = judged({"everySteps": 8, "episodes": 4}, policy)
+    return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=asked), tmp_path)
+
+
+def test_weights_that_are_no_better_than_those_of_the_start_are_not_exported(
+    ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    manifest, body = imitated(ordered, words, tmp_path, "best")
+    told = manifest.while_training
+    assert told is not None
+    assert [point.step for point in told.points] == [0, 8, 16]
+    assert (told.best_step, told.exported, told.ended_early) == (0, "best", False), "it earns nothing all the time"
+    arrays = read(body).arrays
+    assert all(not array.any() for name, array in arrays.items() if ".lora_B" in name), "as it began"
+    assert manifest.language is not None
+    assert manifest.language.curves["validation"] == 0.0
+
+
+def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(
+    ordered: Callable[..., Order], words: Any, tmp_path: Path
+) -> None:
+    manifest, body = imitated(ordered, words, tmp_path, "last")
+    told = manifest.while_training
+    assert told is not None
+    assert told.exported == "last"
+    assert any(array.any() for name, array in read(body).arrays.items() if ".lora_B" in name)
+
+
+def test_patience_ends_a_run_that_gets_no_better(ordered: Callable[..., Order], tmp_path: Path) -> None:
+    asked = {"everySteps": 8, "episodes": 4, "patience": 2}
+    manifest, _ = finished(ordered(steps=800, spec=judged(asked)), tmp_path)
+    told = manifest.while_training
+    assert told is not None
+    assert (manifest.step, told.ended_early) == (16, True)
+
+
+def test_to_be_judged_changes_nothing_that_is_learned(ordered: Callable[..., Order], tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "store", "lm-1")
+    plain = begin_language(ordered(steps=32), Alone(), CPU, store)
+    watched = begin_language(ordered(steps=32, spec=judged({"everySteps": 8})), Alone(), CPU, store)
+    assert watched.validation is not None
+    for _ in range(4):
+        plain.learner.iterate()
+        watched.validation.note(watched.learner)
+        watched.learner.iterate()
+    assert plain.learner.network.digest() == watched.learner.network.digest()
+
+
+def test_a_run_that_was_stopped_knows_its_best_weights_again(ordered: Callable[..., Order], tmp_path: Path) -> None:
+    order = ordered(steps=64, spec=judged({"everySteps": 8, "episodes": 4}))
+    store, group = DirectoryStore(tmp_path / "store", "lm-1"), Alone()
+    first = begin_language(order, group, CPU, store)
+    assert first.validation is not None
+    first.validation.note(first.learner)
+    first.learner.iterate()
+    first.validation.note(first.learner)
+    body = save(first, order, group)
+    assert body is not None
+    again = begin_language(order, group, CPU, store)
+    restore(again, order, body)
+    assert again.validation is not None
+    assert again.validation.note(again.learner) == {}, "that was judged already"
+    before, after = first.validation.state(), again.validation.state()
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    with pytest.raises(ValueError, match="belongs to another specification"):
+        restore(begin_language(ordered(steps=64), group, CPU, store), ordered(steps=64), body)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "block", "sentence"),
+    [
+        ("bradley-terry", SMALL["bradley-terry"], "a reward model holds none"),
+        ("rloo", {"sharding": "full"}, "keeps the best weights whole"),
+    ],
+)
+def test_what_cannot_be_judged_along_training_is_refused_by_its_name(
+    algorithm: str, block: dict[str, Any], sentence: str, ordered: Callable[..., Order], tmp_path: Path
+) -> None:
+    order = ordered(algorithm, block=block, spec=judged({"everySteps": 8}))
+    store = DirectoryStore(tmp_path / "store", "lm-1")
+    with pytest.raises(ConfigError, match=f"spec.evaluation.whileTraining.*{sentence}"):
+        begin_language(order, Alone(), CPU, store)
+
+
+def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals(
+    ordered: Callable[..., Order], tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path / "store", "lm-1")
+    training = begin_language(ordered(steps=64), Alone(), CPU, store)
+    network, earned = training.learner.network, iter([0.2, 0.5, 0.5, 0.1])
+    asked = WhileTraining(every_steps=8, episodes=1, patience=2)
+    validation = LanguageValidation(asked, hold=lambda speaker: [Episode([], next(earned), 0)])
+    digests = []
+    for _ in range(4):
+        assert not validation.over
+        digests.append(network.digest())
+        validation.note(training.learner)
+        with torch.no_grad():
+            network.vector.add_(0.01)
+        training.learner.step += 8
+    assert validation.over, "two evaluations without a better one"
+    validation.keep_best(network)
+    assert network.digest() == digests[1]
+    assert validation.told(True, 24, 64).best_step == 8
