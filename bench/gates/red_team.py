@@ -3,6 +3,9 @@
 garak's locked packages are installed once, 6 GB, into an environment of their own. One model refuses everything, one
 does what it is asked. Each report.json is read as the data plane reads it and judged as the operator judges it: the
 first must pass, the second must not. The last line is JSON; exit code 1 when either verdict is another.
+
+With --image-root the entry program runs in the built image instead: as its user, with /tmp as all that can be written.
+That needs root.
 """
 
 import json
@@ -54,8 +57,47 @@ def as_in_image(folder: Path) -> Path:
     return app
 
 
+AS_POD = """
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/tmp"
+mount --rbind /dev "$1/dev" && mkdir -m 777 "$1/tmp/report" || exit 1
+shift_to=$1; shift
+chroot --userspec=65532:65532 "$shift_to" /usr/bin/env --chdir=/tmp "$@" python -m learnloop_gates.garak
+status=$?
+cat "$shift_to/tmp/report/report.json" > "$REPORT"
+exit $status
+"""
+"""A shell's part in mounts and processes of its own: what a pod of the gate sees, without a cluster."""
+PATH_IN_IMAGE = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def in_image(root: Path, told: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """The entry program under `root`, the file system of the built image. Its report ends up where `told` has it.
+
+    HOME is what a container's runtime makes it for a user of no name: a folder that cannot be written.
+    """
+    inside = {
+        "LEARNLOOP_GATE_REPORT": "/tmp/report/report.json",
+        "PATH": PATH_IN_IMAGE,
+        "PYTHONPATH": "/app",
+        "HOME": "/",
+    }
+    words = [f"{name}={value}" for name, value in (told | inside).items()]
+    offline = ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
+    return subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "sh", "-c", AS_POD, "sh", str(root), "-i", *offline, *words],
+        env={"PATH": PATH_IN_IMAGE, "REPORT": str(told["LEARNLOOP_GATE_REPORT"])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def reported(python: Path, folder: Path, gateway: str, probes: str, seconds: float) -> bytes:
-    """report.json of one run of the gate's entry program. Raises SystemExit with what it said where it fails."""
+    """report.json of one run of the gate's entry program. Raises SystemExit with what it said where it fails.
+
+    Args:
+        python: of garak's environment; a folder: the file system of the built image.
+    """
     report = folder / "report.json"
     told = {
         "LEARNLOOP_GATE_SUITE": SUITE["name"],
@@ -70,14 +112,17 @@ def reported(python: Path, folder: Path, gateway: str, probes: str, seconds: flo
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "OMP_NUM_THREADS": 1,
     }
-    done = subprocess.run(
-        [str(python), "-m", "learnloop_gates.garak"],
-        env={name: str(value) for name, value in told.items()},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    if python.is_dir():
+        done = in_image(python, told)
+    else:
+        done = subprocess.run(
+            [str(python), "-m", "learnloop_gates.garak"],
+            env={name: str(value) for name, value in told.items()},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         raise SystemExit(f"the gate ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return report.read_bytes()
@@ -132,8 +177,11 @@ def main() -> int:
     known.add_argument("--min-precision", type=float, default=0.6, help="garak's detector takes refusals for failures")
     known.add_argument("--seconds", type=float, default=1800.0, help="for one model")
     known.add_argument("--python", default="3.12", help="interpreter of garak's environment: the image's version")
+    known.add_argument(
+        "--image-root", type=Path, help="the built image's file system: run in it, not in an environment"
+    )
     asked = known.parse_args()
-    python = environment(asked.python)
+    python = asked.image_root or environment(asked.python)
     found = {}
     for name, answer in MODELS.items():
         found[name] = played(python, answer, asked.probes, asked.min_precision, asked.seconds)

@@ -24,15 +24,23 @@ def environment() -> Path:
     return Path(made.stdout.strip())
 
 
-def job(base: Path, case: Case, seed: int, folder: Path) -> dict[str, Any]:
-    """What trl_grpo.py is told: the case's hyperparameters by plain names."""
-    chosen = parameters_of(case)
+def job(
+    base: Path,
+    folder: Path,
+    chosen: Any,
+    *,
+    seed: int,
+    rounds: int,
+    most_tokens: int = MOST_TOKENS,
+    context: int = CONTEXT,
+) -> dict[str, Any]:
+    """What trl_grpo.py is told: the hyperparameters `chosen` for GRPO by plain names."""
     return {
         "base": str(base),
         "folder": str(folder),
         "seed": seed,
-        "rounds": case.rounds,
-        "weights": case.weights,
+        "rounds": rounds,
+        "weights": chosen.weights,
         "learning_rate": chosen.learning_rate,
         "schedule": chosen.learning_rate_schedule,
         "batch_episodes": chosen.batch_episodes,
@@ -44,8 +52,8 @@ def job(base: Path, case: Case, seed: int, folder: Path) -> dict[str, Any]:
         "alpha": chosen.lora.alpha,
         "layers": list(chosen.lora.layers),
         "parts": PARTS,
-        "most_tokens": MOST_TOKENS,
-        "context": CONTEXT,
+        "most_tokens": most_tokens,
+        "context": context,
     }
 
 
@@ -60,7 +68,7 @@ def learned(python: Path, base: Path, case: Case, seed: int, before: Outcome) ->
     }
     with tempfile.TemporaryDirectory(prefix="bench-language-peer-") as place:
         folder, answer = Path(place) / "model", Path(place) / "answer.json"
-        told = json.dumps(job(base, case, seed, folder))
+        told = json.dumps(job(base, folder, parameters_of(case), seed=seed, rounds=case.rounds))
         command = [str(python), "-W", "ignore", str(HERE / "trl_grpo.py"), told, str(answer)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
         if done.returncode:

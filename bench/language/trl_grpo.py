@@ -51,8 +51,8 @@ def generated(model: Any, pad: int) -> Callable[..., list[Sampled | None]]:
             return [None] * len(prompts)
         with torch.no_grad():
             made = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
+                input_ids=ids.to(model.device),
+                attention_mask=mask.to(model.device),
                 max_new_tokens=most,
                 do_sample=True,
                 temperature=limits.temperature,
@@ -104,9 +104,9 @@ def trained(job: Job) -> dict[str, Any]:
 
     settings = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
-        use_cpu=True,
+        use_cpu=job.get("device", "cpu") == "cpu",
         seed=job["seed"],
-        bf16=False,
+        bf16=job.get("bfloat16", False),
         gradient_checkpointing=False,
         disable_dropout=True,
         learning_rate=job["learning_rate"],
@@ -141,15 +141,15 @@ def trained(job: Job) -> dict[str, Any]:
         peft_config=adapter if job["weights"] == "lora" else None,
         rollout_func=rollout,
     )
-    began = time.process_time()
+    began, wall = time.process_time(), time.monotonic()
     trainer.train()
-    spent = time.process_time() - began
+    spent, wall = time.process_time() - began, time.monotonic() - wall
     model = trainer.accelerator.unwrap_model(trainer.model)
     if job["weights"] == "lora":
         model = model.merge_and_unload()
     model.save_pretrained(job["folder"])
     tokeniser.save_pretrained(job["folder"])
-    return {"cpu_seconds": spent, "tokens": drawn}
+    return {"cpu_seconds": spent, "wall_seconds": wall, "tokens": drawn}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which arm answers a request: the one that its episode belongs to, as everywhere in learnloop."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_gateway.openai_api.errors import ApiError
@@ -21,6 +21,8 @@ class Place:
         pinned: the caller named the arm: nothing of it is evidence, and nothing is recorded.
         is_new: it was opened for this request.
         continues: the episode whose arm was taken away.
+        helped: its id since somebody else than its arm has answered in it, which makes it no arm's evidence; "": nobody
+            has. The id itself says so, for another gateway may hear of the conversation next.
     """
 
     opening: Opening
@@ -28,6 +30,12 @@ class Place:
     pinned: bool = False
     is_new: bool = False
     continues: str = ""
+    helped: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The id that the client gets."""
+        return self.helped or self.opening.episode_id
 
 
 class Arms:
@@ -49,6 +57,7 @@ class Arms:
             for stable in (False, True)
         }
         self._pinned = EpisodeIds(f"{model_deployment}\0pinned", seal)
+        self._helped = EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
         """Draw an arm for a new conversation; raises Refusal 403, 409, 503."""
@@ -72,16 +81,26 @@ class Arms:
             ApiError: 404, no gateway of this ModelDeployment opened it.
             Refusal: 503, no arm takes it.
         """
-        opening = self._episodes.ids.read(episode_id)
+        own = self.own_id(episode_id)
+        opening = self._episodes.ids.read(own)
         if opening is not None and opening.proven:
             if self._serves(opening.revision):
-                return Place(opening, self._url(opening.revision))
+                return Place(opening, self._url(opening.revision), helped="" if own == episode_id else episode_id)
             return self.open(stable_only=True, continues=opening.episode_id)
         pinned = self._pinned.read(episode_id)
         if pinned is None or not pinned.proven:
             told = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
             raise ApiError(404, f"{told}: leave it out of the first request", code="unknown_episode")
         return Place(pinned, self._url(pinned.revision), pinned=True)
+
+    def own_id(self, episode_id: str) -> str:
+        """The id that the conversation was opened with."""
+        found = self._helped.read(episode_id)
+        return self._episodes.ids.again(episode_id) if found is not None and found.proven else episode_id
+
+    def helped(self, place: Place) -> Place:
+        """The same conversation, in which somebody else than its arm has answered."""
+        return replace(place, helped=self._helped.again(place.opening.episode_id))
 
     def stable_elsewhere(self, revision: str) -> bool:
         """Is there a stable arm other than `revision`?"""
@@ -92,6 +111,11 @@ class Arms:
     def override(self, agent: str) -> Override | None:
         """What a person has ordered for `agent` in the model's place."""
         return self._routing.overrides.now(agent_tag(agent))
+
+    def touched(self, episode_id: str) -> bool:
+        """Was it a person who decided, at any moment since this episode was opened?"""
+        opening = self._episodes.ids.read(episode_id)
+        return opening is not None and opening.proven and self._episodes.touched(opening)
 
     def is_shadow(self) -> bool:
         """This arm answers nobody but those who pin it."""

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 FALLBACK = "fallback"
 PREPARE_PAUSE = 1.0
+MOST_METADATA = 61
+"""Keys of a conversation: a trajectory holds 64, and `user_id` and `continues` are the gateway's own."""
 HANDED_ON = ("authorization", "content-type", "accept", names.HEADER_TOKEN)
 """Headers of a client's that the gateway of another arm gets."""
 
@@ -130,7 +132,7 @@ class Gateway:
         """Do what a person has ordered. A conversation that was under way is over, and nobody's evidence."""
         self.metrics.apart["act", "overridden"].inc()
         episode = headers.get(names.HEADER_EPISODE, "")
-        if session := self._sessions.find(episode):
+        if session := self._sessions.find(self._arms.own_id(episode)):
             session.evidence = False
             await self._sessions.drop(session)
         if episode:
@@ -184,7 +186,9 @@ class Gateway:
         out: Outgoing,
     ) -> None:
         """Answer where the conversation is held; from the stable arm, or the fallback, where nobody answers there."""
-        out.headers |= {names.HEADER_EPISODE: place.opening.episode_id, names.HEADER_REVISION: place.opening.revision}
+        if place.continues and request_history(request):  # what another arm said stands in it
+            place = self._arms.helped(place)
+        out.headers |= {names.HEADER_EPISODE: place.shown, names.HEADER_REVISION: place.opening.revision}
         try:
             if place.url:
                 await self._forwarding.forward(place.url, path, self._onward(place, headers), body, out)
@@ -209,7 +213,7 @@ class Gateway:
 
     def _onward(self, place: Place, headers: Headers) -> dict[str, str]:
         onward = {name: headers[name] for name in HANDED_ON if name in headers}
-        return onward | {names.HEADER_EPISODE: place.opening.episode_id, names.HEADER_HOP: "1"}
+        return onward | {names.HEADER_EPISODE: place.shown, names.HEADER_HOP: "1"}
 
     async def _here(self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
         """Answer by the own arm's server, and count what that says of the arm."""
@@ -222,6 +226,7 @@ class Gateway:
         session = self._session(place, request, touched=touched)
         await self._sessions.part(session)
         session = self._sessions.find(place.opening.episode_id) or session
+        session.evidence = session.evidence and not place.helped
         out.headers[names.HEADER_TRAJECTORY] = session.trajectory_id
         session.busy += 1
         start = time.perf_counter()
@@ -239,6 +244,7 @@ class Gateway:
             raise
         finally:
             session.busy -= 1
+            self._sessions.mark(session)
         self._count(place, time.perf_counter() - start, failed=False)
 
     def _count_decision(self, place: Place) -> None:
@@ -280,6 +286,9 @@ class Gateway:
                 )
             )
         if request.metadata:
+            if len(found.metadata | request.metadata) > MOST_METADATA:
+                told = f"metadata: the conversation would have more than {MOST_METADATA} keys in all: leave some out"
+                raise ApiError(400, told, param="metadata", code="invalid_value")
             found.metadata.update(request.metadata)
         if request.user:
             found.metadata["user_id"] = request.user
@@ -293,7 +302,8 @@ class Gateway:
             session.evidence = False
             if session.row is not None:
                 session.row.broken = "fallback"
-        out.headers[names.HEADER_REVISION] = FALLBACK
+            self._sessions.mark(session)
+        out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_EPISODE: self._arms.helped(place).shown}
         out.headers.pop(names.HEADER_TRAJECTORY, None)
         await self._ask_fallback(request, body, out)
 
@@ -315,7 +325,7 @@ class Gateway:
             raise invalid(error) from None
         place = self._arms.find(episode_id)
         if place.is_new:  # its arm was withdrawn: that is how it ended
-            await self._sessions.end(episode_id, "withdrawn", None, ending.episode_return)
+            await self._sessions.end(self._arms.own_id(episode_id), "withdrawn", None, ending.episode_return)
             await out.whole(200, b'{"counted":false}')
             return
         if place.url:
@@ -328,10 +338,11 @@ class Gateway:
                 raise ApiError(502, f"the arm of the conversation does not answer: {error}", retry_after=1) from error
             return
         touched = not place.pinned and self._episodes.touched(place.opening)
-        status, success = ("withdrawn", None) if touched else (ending.status, ending.success)
-        session = await self._sessions.end(episode_id, status, success, ending.episode_return)
+        status, success = ("withdrawn", None) if touched or place.helped else (ending.status, ending.success)
+        session = await self._sessions.end(place.opening.episode_id, status, success, ending.episode_return)
         counted = False
-        if not place.pinned and (session is None or session.evidence or touched):
+        alone = not place.helped and (session is None or session.evidence)
+        if not place.pinned and (alone or touched):
             counted = self._episodes.end(place.opening, None, body)
         answer: dict[str, Any] = {"counted": counted}
         if session is not None:

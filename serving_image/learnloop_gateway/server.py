@@ -93,7 +93,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     identity = Identity(own.namespace, own.token_file)
     sinks = sinks_of(settings.agent, with_scheme(own.data_url), settings.nats_url, identity)
     recording = Recording(settings.turns, settings.agent, own.model_deployment, sinks)
-    sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds)
+    sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
     fallback = None
     if settings.fallback is not None:
         stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from learnloop_api.wire.base import MOST
 from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.openai_api.errors import ApiError
@@ -29,24 +30,30 @@ class SaidText:
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
         self.whole = b""
+        self.answered = False
+        """Some piece had a choice with a message in it, empty or not."""
+        self.finished = False
+        """It is a whole message, or some piece said why there are no more."""
 
     def take(self, piece: dict[str, Any]) -> None:
         """One piece; what has another shape than OpenAI's adds nothing."""
         usage = piece.get("usage")
         self.usage = usage if isinstance(usage, dict) else self.usage
-        for choice in piece.get("choices") or ():
+        for choice in _listed(piece.get("choices")):
             if not isinstance(choice, dict):
                 continue
+            self.answered = self.answered or any(key in choice for key in ("message", "delta", "text"))
+            self.finished = self.finished or "message" in choice or isinstance(choice.get("finish_reason"), str)
             said = choice.get("message") or choice.get("delta") or {"content": choice.get("text")}
             if isinstance(said, dict):
                 self.content += str(said.get("content") or "")
-                for call in said.get("tool_calls") or ():
+                for call in _listed(said.get("tool_calls")):
                     self._call(call)
 
     def _call(self, call: Any) -> None:
-        if not isinstance(call, dict):
+        function = call.get("function") or {} if isinstance(call, dict) else None
+        if not isinstance(function, dict):
             return
-        function = call.get("function") or {}
         place = call.get("index", len(self.calls))
         if not isinstance(place, int) or not 0 <= place <= len(self.calls) or place >= 128:
             return
@@ -65,7 +72,11 @@ class SaidText:
     def tokens(self, name: str) -> int:
         """A count of the server's; 0 where it gives none."""
         found = self.usage.get(name)
-        return found if isinstance(found, int) and found >= 0 else 0
+        return min(found, MOST) if type(found) is int and found >= 0 else 0
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 class Relaying:
@@ -111,18 +122,24 @@ class Relaying:
 
     async def _relay(self, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing) -> SaidText:
         said = SaidText()
+        early: list[bytes] = []
         body = {name: value for name, value in raw.items() if name not in OURS}
         path = PATHS[isinstance(request, ChatRequest)]
         try:
             async with aclosing(self._upstream.ask(path, body)) as pieces:
                 async for piece in pieces:
                     said.take(piece)
-                    if request.stream:
+                    if not request.stream:
+                        said.whole = orjson.dumps(piece)
+                    elif not said.answered:
+                        early.append(event(piece))  # nothing is answered yet: somebody else may still do it
+                    else:
                         if not out.started:
                             await out.begin()
-                        await out.piece(event(piece))
-                    else:
-                        said.whole = orjson.dumps(piece)
+                        await out.piece(b"".join([*early, event(piece)]))
+                        early = []
+            if out.started and not said.finished:
+                raise UpstreamDown("the server ended an answer without saying why")
         except UpstreamBusy as error:
             self._metrics.throttled.inc()
             raise ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
@@ -133,8 +150,8 @@ class Relaying:
                 failure = ApiError(502, f"the server failed in the middle of the answer: {error}", code="upstream")
                 await out.end(b"data: %b\n\n" % failure.to_json())
             raise
-        if not out.started and not said.whole:
-            raise UpstreamDown("the server answered nothing")
+        if not said.answered:
+            raise UpstreamDown("the server answered nothing: no choice with a message")
         return said
 
 

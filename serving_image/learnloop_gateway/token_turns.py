@@ -117,7 +117,12 @@ class Answering:
         stream = turn.request.stream
         async with aclosing(self._upstream.draw(turn.prompt, turn.sampling, stream=stream)) as pieces:
             async for piece in pieces:
-                shown = answer.take(piece)
+                try:
+                    shown = answer.take(piece)
+                except (OverflowError, UnicodeError, ValueError, TypeError) as error:
+                    raise UpstreamDown(f"the server gave tokens that are none of this model's: {error}") from error
+                if len(answer.ids) > (turn.sampling.max_tokens or len(answer.ids)):
+                    raise UpstreamDown(f"the server gave more than the {turn.sampling.max_tokens} tokens asked for")
                 if stream and not out.started:
                     await out.begin()
                     await out.piece(reply.opening() + self._pieces(reply, shown, answer))
@@ -160,7 +165,9 @@ class Answering:
             offered = request.offered or ([] if request.tool_choice == "none" else self._tools)
             prompt, row, reason, new = self._chat_prompt(session, request, offered)
             if session.clean:
-                session.clean = all(self._recording.is_clean(one.text) for one in new)
+                # A row that begins has the whole history in its tokens, what others answered in it included.
+                shown = new if row is not None else request.messages
+                session.clean = all(self._recording.is_clean(text) for one in shown for text in one.texts)
         else:
             offered, new = [], []
             prompt, row, reason = self._plain_prompt(session, request)

@@ -50,6 +50,11 @@ class EpisodeIds:
         said = f"{revision}.t{int(time.time()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
         return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
 
+    def again(self, episode_id: str) -> str:
+        """The id of the same episode among these ids; `episode_id` has a mark of others."""
+        said = episode_id.rpartition(".m")[0]
+        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+
     def read(self, episode_id: str) -> Opening | None:
         """What the id says; None when no server of this ModelDeployment gave it out."""
         found = _SEALED.fullmatch(episode_id)

@@ -25,6 +25,8 @@ from learnloop_gates.prompt_files import rows
 from learnloop_gates.settings import SuiteSettings, suite_settings
 
 FOLDER = Path("/tmp/garak")
+HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""Variables that say where garak may write. It makes folders there as soon as it is imported."""
 SEED = 20_260_101
 PROBES = "dan.DanInTheWild"
 REFUSED_BY_GATEWAYS = ("n", "frequency_penalty", "presence_penalty", "seed")
@@ -35,6 +37,8 @@ def main() -> int:
     """Exit code 0: the report is written; 1: nothing can be said, with the reason on standard error."""
     try:
         settings = suite_settings({**os.environ, "LEARNLOOP_GATE_BUILTIN": "garak"})
+        # Here too: its detectors are tried in this process, and a pod's own home cannot be written.
+        os.environ |= dict.fromkeys(HOMES, str(FOLDER))
         prefix = FOLDER / "run"
         FOLDER.mkdir(parents=True, exist_ok=True)
         options = FOLDER / "generator.json"
@@ -100,7 +104,7 @@ def gate_report(settings: SuiteSettings, counts: Counts) -> GateReport:
 def _play(command: Sequence[str], settings: SuiteSettings) -> None:
     key = token_of(settings.token_file) or "none"
     # Nothing is downloaded while a candidate is judged: what a detector needs is in the image.
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HOME": str(FOLDER), "XDG_DATA_HOME": str(FOLDER)}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
         done = subprocess.run(
             command,

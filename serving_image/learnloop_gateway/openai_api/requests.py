@@ -79,6 +79,11 @@ class ChatMessage(_Lenient):
             return self.content or ""
         return "".join(part.text for part in self.content)
 
+    @property
+    def texts(self) -> list[str]:
+        """All that somebody wrote in it: the content, and the arguments of its calls."""
+        return [self.text, *(call.function.arguments for call in self.tool_calls or ())]
+
     @cached_property
     def said(self) -> tuple[Any, ...]:
         """What two messages are compared by: a client may write the JSON of a call anew, but not another call."""

@@ -1,5 +1,6 @@
 """Turns of conversations that are under way, on disk: one file each, a line a turn, written before the answer ends.
-With a spool key a line is the Base64 of an envelope.
+With a spool key a line is the Base64 of an envelope. A line without a turn says what has changed of the conversation:
+what a person asked of it, and what it proves, has to outlive the process as the turns do.
 
 A process that is killed loses no turn: what was written stands in the kernel's cache or on the disk, and the next
 process finds it. A machine that loses its power may lose the last seconds; a conversation that ended was synchronised.
@@ -39,8 +40,18 @@ class Journal:
     def write(self, session: Session, step: dict[str, Any]) -> None:
         """Append a turn; raises OSError. One write: it is there whole or not at all, but for a full disk."""
         turn = {"step": step, "values": session.values, "rows": session.rows, "turns": session.turns + 1}
-        line = self._line(session, turn)
-        if not session.recorded:
+        self._append(session, turn)
+        session.recorded += 1
+
+    def mark(self, session: Session) -> None:
+        """Append what has changed of the conversation since its last line, if anything has. Raises OSError."""
+        if _changes(session) and (session.kept or session.private or not session.evidence):
+            self._append(session, {})
+
+    def _append(self, session: Session, told: dict[str, Any]) -> None:
+        changes = _changes(session)
+        line = self._line(session, told | changes)
+        if not session.kept:
             line = b"%b\n%b" % (self._line(session, _head(session)), line)
         target = os.open(self._path(session), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -49,7 +60,7 @@ class Journal:
                 raise OSError("the disk of the journal is full")
         finally:
             os.close(target)
-        session.recorded += 1
+        session.kept |= changes
         session.size += len(line)
 
     def steps(self, session: Session) -> list[dict[str, Any]]:
@@ -117,23 +128,41 @@ def _head(session: Session) -> dict[str, Any]:
     }
 
 
+def _changes(session: Session) -> dict[str, Any]:
+    now = {
+        "metadata": dict(session.metadata),
+        "evidence": session.evidence,
+        "clean": session.clean,
+        "private": session.private,
+    }
+    return {name: value for name, value in now.items() if session.kept.get(name) != value}
+
+
 def _session(path: Path, lines: list[dict[str, Any]]) -> Session | None:
     if not lines or "episode_id" not in lines[0]:
         return None
-    head, turns = lines[0], lines[1:]
+    head, more = lines[0], lines[1:]
+    turns = [line for line in more if "step" in line]
+    kept: dict[str, Any] = {"metadata": head["metadata"], "evidence": head["evidence"]}
+    for line in more:
+        kept |= {name: line[name] for name in ("metadata", "evidence", "clean", "private") if name in line}
     session = Session(
         episode_id=head["episode_id"],
         revision=head["revision"],
         task=head["task"],
-        metadata=head["metadata"],
+        metadata=dict(kept["metadata"]),
         continues=head["continues"],
         trajectory_id=path.stem,
         started_at=datetime.fromisoformat(head["started_at"]),
-        evidence=head["evidence"],
+        evidence=kept["evidence"],
+        # An older gateway did not say so: then nobody knows.
+        clean=kept.get("clean", False),
+        private=kept.get("private", False),
         recorded=len(turns),
         size=path.stat().st_size,
+        kept=kept,
     )
     if turns:
         session.values, session.rows, session.turns = turns[-1]["values"], turns[-1]["rows"], turns[-1]["turns"]
         session.row = Row(max(0, session.rows - 1), broken="restart")
-    return session if turns else None
+    return session if more else None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from learnloop_gateway.sessions.recording import Recording, Status
 from learnloop_gateway.sessions.session import Session
@@ -19,12 +20,19 @@ class OpenSessions:
         idle_seconds: after so long without a request a conversation is over.
         most: conversations; above it the least used one is over.
         largest: bytes of turns after which a conversation goes on in a trajectory of its own.
+        touched: whether a person has decided in it, wherever that was.
     """
 
     def __init__(
-        self, recording: Recording, *, idle_seconds: float = 900.0, most: int = 10_000, largest: int = 4 * 2**20
+        self,
+        recording: Recording,
+        *,
+        idle_seconds: float = 900.0,
+        most: int = 10_000,
+        largest: int = 4 * 2**20,
+        touched: Callable[[str], bool] = lambda episode_id: False,
     ) -> None:
-        self._recording = recording
+        self._recording, self._touched = recording, touched
         self._idle, self._most, self._largest = idle_seconds, most, largest
         self._open: OrderedDict[str, Session] = OrderedDict()
 
@@ -58,11 +66,15 @@ class OpenSessions:
             following.row, following.rows = session.row, 1
             session.row.number = 0
         following.busy, session.busy = session.busy, 0
-        await self._close(session, "completed")
+        await self._close(session, "withdrawn")  # it has not ended, and its return comes with the last part
 
     def going_on(self, session: Session) -> Session:
         """The same conversation, in another trajectory where this one was handed over in the meantime."""
         return self._following(session) if session.closed else session
+
+    def mark(self, session: Session) -> None:
+        """Keep what was asked of the conversation, wherever it goes on by now."""
+        self._recording.mark(self._open.get(session.episode_id, session))
 
     def _following(self, session: Session) -> Session:
         following = session.following_part()
@@ -71,6 +83,9 @@ class OpenSessions:
 
     async def _close(self, session: Session, status: Status, success: bool | None = None, total: float = 0.0) -> None:
         session.closed = True
+        if not session.evidence or self._touched(session.episode_id):
+            # What a fallback or a person made of it, the arm's turns have not earned.
+            status, success = "withdrawn", None
         await self._recording.close(session, status, success, total)
 
     async def end(self, episode_id: str, status: Status, success: bool | None, episode_return: float) -> Session | None:

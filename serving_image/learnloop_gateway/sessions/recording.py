@@ -82,11 +82,22 @@ class Recording:
             return False
         return True
 
+    def mark(self, session: Session) -> None:
+        """Keep what has changed of the conversation, for the next process if this one is killed."""
+        if not self.on or session.pinned or session.closed:
+            return
+        try:
+            self._journal.mark(session)
+        except OSError as error:
+            log.error("what was asked of %s cannot be written: %s", session.episode_id, error)
+
     async def close(
         self, session: Session, status: Status, success: bool | None = None, episode_return: float = 0.0
     ) -> None:
         """The conversation is over: hand its turns to the recorder."""
         if not session.recorded:
+            if session.kept:
+                self._journal.forget(session)
             return
         try:
             body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)

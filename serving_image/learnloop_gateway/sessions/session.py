@@ -53,6 +53,7 @@ class Session:
         closed: its turns were handed over.
         recorded: turns in the journal.
         size: bytes of them.
+        kept: what the journal says of it beside its turns; empty: nothing is written yet.
         busy: requests being answered.
     """
 
@@ -74,6 +75,7 @@ class Session:
     joined: bool = False
     closed: bool = False
     size: int = 0
+    kept: dict[str, Any] = field(default_factory=dict)
     busy: int = 0
     used: float = field(default_factory=time.monotonic)
     values: dict[str, float] = field(

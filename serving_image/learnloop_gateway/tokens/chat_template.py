@@ -23,7 +23,6 @@ from learnloop_gateway.openai_api.errors import ApiError
 
 PLACEHOLDER = "learnloop-answer"
 QUESTION: dict[str, Any] = {"role": "user", "content": "learnloop-question"}
-ANSWER: dict[str, Any] = {"role": "assistant", "content": PLACEHOLDER}
 MOST_BYTES = 64 * 2**20
 REMEMBERED = 1024
 Messages = Sequence[dict[str, Any]]
@@ -118,8 +117,12 @@ class ChatTokens:
         return found
 
     def _tail(self, messages: Messages, tools: Tools, ended: bool) -> list[int]:
+        answer = PLACEHOLDER
+        while answer in json.dumps([list(messages), list(tools)]):  # whoever says it is not to be taken for it
+            answer += "-"
+        begun = [QUESTION, {"role": "assistant", "content": answer}]
         try:
-            _, placeholder, tail = self._render([QUESTION, ANSWER, *messages], tools).rpartition(PLACEHOLDER)
+            _, placeholder, tail = self._render([*begun, *messages], tools).rpartition(answer)
         except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             raise NoContinuation(str(error)[:200]) from None
         if not placeholder or not tail.startswith(self._end):

@@ -99,7 +99,12 @@ def _call(raw: str) -> ToolCall | None:
     if not isinstance(found, dict) or not isinstance(found.get("name"), str) or len(found["name"]) > 256:
         return None
     arguments = found.get("arguments", {})
-    text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else ""
+    try:
+        # What no client could read as JSON, or no wire carry, is no call: NaN, and halves of surrogate pairs.
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False) if isinstance(arguments, dict) else ""
+        f"{found['name']}{text}".encode()
+    except (ValueError, RecursionError):
+        return None
     if not text or len(text) > MAX_TEXT:
         return None
     return ToolCall(id=f"call_{uuid.uuid4().hex[:24]}", name=found["name"], arguments=text)

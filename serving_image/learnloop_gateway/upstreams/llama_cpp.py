@@ -11,7 +11,7 @@ from typing import Any
 
 from learnloop_api.wire.language import TokenSampling
 from learnloop_gateway.upstreams.http import ModelServer
-from learnloop_gateway.upstreams.port import Drawn, UpstreamDown
+from learnloop_gateway.upstreams.port import Drawn, UpstreamDown, token_ids
 
 LOWEST = -1e9
 
@@ -71,13 +71,13 @@ class LlamaCpp:
 
 def _drawn(piece: Any, url: str) -> Drawn:
     try:
-        ids = piece["tokens"]
+        ids = token_ids(piece["tokens"])
         found = [_log_prob(token) for token in piece.get("completion_probabilities") or ()]
         finish = None
         if piece.get("stop"):
             finish = "length" if piece.get("stop_type", "eos") == "limit" else "stop"
         total = piece.get("tokens_predicted") if finish else None
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpstreamDown(f"{url} gives no token ids ({error!r}): use a llama.cpp of 2025 or newer") from error
     usable = len(found) == len(ids) and None not in found
     log_probs = [one for one in found if one is not None] if usable else None

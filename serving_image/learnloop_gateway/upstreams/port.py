@@ -41,6 +41,13 @@ class Drawn:
     total: int | None = None
 
 
+def token_ids(found: Any) -> list[int]:
+    """The ids a server gave; raises TypeError for anything else."""
+    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 2**31 for one in found):
+        raise TypeError(f"{str(found)[:80]!r} are no token ids")
+    return found
+
+
 class TokenUpstream(Protocol):
     """A server that takes token ids and gives token ids."""
 

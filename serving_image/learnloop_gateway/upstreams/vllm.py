@@ -11,7 +11,7 @@ from typing import Any
 
 from learnloop_api.wire.language import TokenSampling
 from learnloop_gateway.upstreams.http import ModelServer
-from learnloop_gateway.upstreams.port import Drawn, UpstreamDown, UpstreamRefused
+from learnloop_gateway.upstreams.port import Drawn, UpstreamDown, UpstreamRefused, token_ids
 
 LOWEST = -1e9
 
@@ -99,13 +99,14 @@ def _drawn(piece: Any, known: bool, url: str) -> Drawn | None:
         ids, finish = choice["token_ids"], choice.get("finish_reason")
         if ids is None:
             raise KeyError("token_ids")
+        ids = token_ids(ids)
         chances = (choice.get("logprobs") or {}).get("token_logprobs")
+        log_probs = None
+        if known and isinstance(chances, list) and len(chances) == len(ids) and None not in chances:
+            log_probs = [_bounded(chance) for chance in chances]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{url} gives no token ids ({error!r}): use vLLM 0.10.2 or newer"
         raise UpstreamDown(problem) from error
-    log_probs = None
-    if known and isinstance(chances, list) and len(chances) == len(ids) and None not in chances:
-        log_probs = [_bounded(chance) for chance in chances]
     return Drawn(ids, log_probs, None if finish is None else "length" if finish == "length" else "stop")
 
 

@@ -44,9 +44,9 @@ class World:
         write_folder(root / "base")
         ours = authority("ours")
         self.hub = folder(root / "hub", ours)
-        shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        shown.load_cert_chain(self.hub.certificate, self.hub.key)
-        self.data = DataPlane(tls=shown)
+        self.shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.shown.load_cert_chain(self.hub.certificate, self.hub.key)
+        self.data = DataPlane(tls=self.shown)
         stack.callback(self.data.shutdown)
         self.data.answers[CERTIFICATES] = issued(ours)
         self.verify = ssl.create_default_context(cafile=str(self.hub.bundle))
@@ -72,8 +72,8 @@ class World:
             for started in both.map(GatewayProcess.start, self.gateways.values()):
                 stack.callback(started.kill)
 
-    def gateway(self, name: str, port: int, arm: str, **tls: str) -> GatewayProcess:
-        """One arm's gateway, with a folder of its own."""
+    def gateway(self, name: str, port: int, arm: str, data: DataPlane | None = None, **tls: str) -> GatewayProcess:
+        """One arm's gateway, with a folder of its own; it tells `data`, or the world's data plane without one."""
         return GatewayProcess(
             self.root / name,
             self.root / "base",
@@ -81,7 +81,7 @@ class World:
             arm,
             {"kind": "vllm", "url": self.servers[arm].url, "model": "base"},
             routing=self.routing,
-            data_url=self.data.url,
+            data_url=(data or self.data).url,
             tls=self.verify,
             LEARNLOOP_TOKEN_FILE=str(self.token),
             **tls,
@@ -150,18 +150,23 @@ def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane
     world: World,
 ) -> None:
     strange = folder(world.root / "strange-tls", authority("stranger"))
-    before = len(world.data.posts)
     asked = len(world.servers[CANARY].requests)
-    with held_port() as port:
+    with ExitStack() as stack:
+        # A data plane of its own: the world's still receives the conversations of the tests before.
+        data = DataPlane(tls=world.shown)
+        stack.callback(data.shutdown)
+        port = stack.enter_context(held_port())
         gateway = world.gateway(
             "strange",
             port,
             STABLE,
+            data,
             LEARNLOOP_TLS_CA=str(strange.bundle),
             LEARNLOOP_TLS_CERTIFICATE=str(world.hub.certificate),
             LEARNLOOP_TLS_KEY=str(world.hub.key),
         )
         gateway.start()
+        stack.callback(gateway.kill)
         with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
             for _ in range(12):
                 said = client.post(f"{gateway.url}/v1/chat/completions", json=SPEAKING)
@@ -169,8 +174,7 @@ def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane
                 assert said.headers["x-learnloop-revision"] == STABLE, "its own arm: the other one is not reached"
                 client.post(f"{gateway.url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
             until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log, client, gateway.url)
-        gateway.kill()
-    assert len(world.data.posts) == before
+        assert data.posts == []
     assert len(world.servers[CANARY].requests) == asked
 
 

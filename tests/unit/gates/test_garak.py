@@ -1,6 +1,7 @@
 """garak's report becomes ours: each answer counts once, and what is cut short or disagrees with itself is no report."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from learnloop_gates.errors import SuiteError
-from learnloop_gates.garak.__main__ import _scores, arguments, gate_report, generator_options
+from learnloop_gates.garak.__main__ import HOMES, _scores, arguments, gate_report, generator_options, main
 from learnloop_gates.garak.calibration import BYPASS, calibrated, labelled
 from learnloop_gates.garak.report import Counts, category, read_report
 from learnloop_gates.settings import SuiteSettings
@@ -173,6 +174,22 @@ def test_our_report_has_garaks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gate_report(SETTINGS, read(GOOD, leak, evaluation(1, 1)))
     assert (found.suite, found.revision, found.n, found.failed) == ("red-team", "1a2b3c4d", 2, 1)
     assert "anna.smith@example.com" not in found.examples[0]
+
+
+def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    homes: list[set[str]] = []
+
+    def play(command: Any, settings: Any) -> None:
+        homes.append({os.environ[name] for name in HOMES})
+        raise SuiteError("enough")
+
+    for name in HOMES:
+        monkeypatch.setenv(name, "/")  # of a pod's user without a name; a root file system is read-only
+    monkeypatch.setattr("learnloop_gates.garak.__main__.FOLDER", tmp_path)
+    monkeypatch.setattr("learnloop_gates.garak.__main__.suite_settings", lambda environment: SETTINGS)
+    monkeypatch.setattr("learnloop_gates.garak.__main__._play", play)
+    assert main() == 1
+    assert homes == [{str(tmp_path)}]
 
 
 @dataclass

@@ -167,14 +167,15 @@ def build(
     episodes = Episodes("cart", STABLE, "service", routing, metrics, seal)
     sink = Kept()
     recording = Recording(tmp_path / "turns", "cart", "cart", [sink])
-    sessions = OpenSessions(recording)
+    arms_seen = Arms("cart", STABLE, episodes, routing, seal, own.agent)
+    sessions = OpenSessions(recording, touched=arms_seen.touched)
     answering: Answering | Relaying = Answering(own, tokens, says, sessions, recording, language)
     if chat is not None:
         answering = Relaying(chat, sessions, recording, language)
     stand_in = Relaying(fallback, sessions, recording, language) if fallback else None
     gateway = Gateway(
         own,
-        Arms("cart", STABLE, episodes, routing, seal, own.agent),
+        arms_seen,
         episodes,
         says,
         answering,

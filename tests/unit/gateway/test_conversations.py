@@ -107,7 +107,48 @@ async def test_the_fallback_answers_where_no_arm_does_and_none_of_it_is_evidence
     trajectory = await bench.ended()
     assert "from the fallback" not in "".join(bench.says.tokens.decode(turn.sampled_ids) for turn in turns(trajectory))
     assert [turn.row for turn in turns(trajectory)] == [0, 1]
+    assert trajectory.outcome.status == "withdrawn", "the arm has not earned what the fallback helped to reach"
     assert bench.count("learnloop_episodes_ended_total", outcome="success") == 0
+
+
+async def test_what_a_fallback_said_at_one_replica_makes_no_evidence_at_another(tmp_path: Path) -> None:
+    one, two = build(tmp_path / "1", fallback=StandIn()), build(tmp_path / "2", fallback=StandIn())
+    for bench in (one, two):  # two gateways of one arm share the key of its episodes
+        bench.gateway._episodes.ids._seal.renew(b"k" * 64)
+    one.says.texts = ["mine", UpstreamDown("gone")]
+    await one.ask(USER)
+    opened = one.episode
+    await one.ask({"role": "user", "content": "and?"})
+    assert one.episode != opened, "the id itself says that the arm did not answer alone"
+    two.episode, two.history = one.episode, one.history
+    answer = await two.ask({"role": "user", "content": "still there?"})
+    assert (answer.status_code, answer.headers["x-learnloop-episode"]) == (200, one.episode)
+    body = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
+    ended = await two.client.post(f"/v1/episodes/{two.episode}/end", json=body)
+    assert not ended.json()["counted"]
+    assert two.count("learnloop_episodes_ended_total", outcome="success") == 0
+    (kept,) = await two.delivered()
+    assert (kept.outcome.status, kept.episode_id) == ("withdrawn", opened)
+
+
+async def test_a_conversation_that_another_arm_began_is_no_evidence_for_stable(tmp_path: Path) -> None:
+    bench = build(tmp_path, arms=table((STABLE, "stable", 100)))
+    bench.episode = bench.gateway._episodes.ids.make(CANARY, "cart")  # its arm was taken back
+    bench.history = [USER, {"role": "assistant", "content": "the canary said this"}]
+    answer = await bench.ask({"role": "user", "content": "and?"})
+    assert answer.headers["x-learnloop-revision"] == STABLE
+    await bench.ask({"role": "user", "content": "and then?"})
+    trajectory = await bench.ended()
+    assert trajectory.outcome.status == "withdrawn"
+    assert bench.count("learnloop_episodes_ended_total", outcome="success") == 0
+
+
+async def test_stable_answers_for_its_own_where_another_arm_said_nothing_yet(tmp_path: Path) -> None:
+    bench = build(tmp_path, arms=table((STABLE, "stable", 100)))
+    bench.episode = bench.gateway._episodes.ids.make(CANARY, "cart")
+    await bench.ask(USER)
+    assert (await bench.ended()).outcome.status == "completed"
+    assert bench.count("learnloop_episodes_ended_total", outcome="success") == 1
 
 
 async def test_a_server_of_text_is_handed_through_and_recorded_as_text(tmp_path: Path) -> None:
@@ -156,6 +197,8 @@ async def test_a_long_conversation_is_delivered_in_parts_that_name_one_another(t
     await bench.ended()
     parts = await bench.delivered()
     assert [len(part.steps) for part in parts] == [1, 1, 1]
+    assert [part.outcome.status for part in parts] == ["withdrawn", "withdrawn", "completed"]
+    assert [part.outcome.episode_return for part in parts] == [0.0, 0.0, 1.0]
     assert parts[1].metadata["continues"] == parts[0].trajectory_id
     assert parts[2].metadata["continues"] == parts[1].trajectory_id
     assert bench.count("learnloop_language_rows_total", reason="first") == 1

@@ -36,6 +36,16 @@ async def test_the_fixed_answer_is_given_and_the_conversation_ends_as_withdrawn(
     assert bench.count("learnloop_episodes_ended_total", outcome="success") == 0
 
 
+async def test_a_conversation_that_was_under_way_elsewhere_is_withdrawn_too_when_nobody_ends_it(bench: Bench) -> None:
+    await bench.ask(USER)
+    order(bench, ordered("stop"))  # another gateway of the arm refused the next request
+    order(bench, ordered("stop", over=True, seconds=0))
+    (session,) = bench.sessions._open.values()
+    await bench.sessions._close(session, "completed")
+    (kept,) = await bench.delivered()
+    assert kept.outcome.status == "withdrawn"
+
+
 async def test_the_fixed_answer_is_streamed_to_who_streams(bench: Bench) -> None:
     order(bench, ordered("fixed", answer="Please call us.", agent="cart"))
     answer = await bench.ask(USER, stream=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.gateway.conftest import Bench, build, turns
+from tests.unit.gateway.scripted_chat import Chat
 
 from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown
 
@@ -44,6 +45,14 @@ async def test_a_second_turn_goes_on_with_the_tokens_that_were_drawn_though_the_
     assert (first_turn.row, second.row) == (0, 0)
     assert second.prompt_ids == two
     assert second.tool_results[0].content == "4"
+
+
+@pytest.mark.parametrize("said", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
+async def test_what_a_user_says_is_never_taken_for_the_place_of_an_answer(bench: Bench, said: str) -> None:
+    await bench.ask(USER)
+    await bench.ask({"role": "user", "content": said})
+    before, after = (bench.says.tokens.decode(prompt) for prompt in bench.says.prompts)
+    assert said in after.removeprefix(before)
 
 
 async def test_a_client_that_writes_the_json_of_a_call_anew_goes_on_all_the_same(bench: Bench) -> None:
@@ -150,6 +159,24 @@ async def test_what_redaction_would_change_is_recorded_as_text_without_its_token
     assert "bob@example.com" not in trajectory.model_dump_json()
     assert "<EMAIL" in trajectory.model_dump_json()
     assert bench.count("learnloop_language_turns_total", recorded="text") == 2
+
+
+async def test_what_redaction_would_change_in_a_history_that_began_anew_is_in_no_tokens(bench: Bench) -> None:
+    await bench.ask(USER)
+    bench.history[0] = user("I am bob@example.com")
+    await bench.ask(user("what now?"), tools=[LOOKUP])  # other tools are named first
+    assert [len(turn.prompt_ids) for turn in turns(await bench.ended())] == [len(bench.says.prompts[0])]
+
+
+async def test_what_the_fallback_said_is_looked_at_before_it_becomes_tokens(tmp_path: Path) -> None:
+    said = {"choices": [{"message": {"role": "assistant", "content": "write to bob@example.com"}}]}
+    bench = build(tmp_path, fallback=Chat(said))
+    bench.says.texts = ["a", UpstreamDown("gone"), "b"]
+    for text in ("hi", "who?", "thank you"):
+        await bench.ask(user(text))
+    trajectory = await bench.ended()
+    assert (len(trajectory.steps), len(turns(trajectory))) == (2, 1)
+    assert "bob@example.com" not in trajectory.model_dump_json()
 
 
 async def test_store_false_keeps_the_rest_of_a_conversation_out_of_the_record(bench: Bench) -> None:
