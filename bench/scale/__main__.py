@@ -38,7 +38,7 @@ from bench.operator.observer import Observer
 from bench.operator.process import Running, cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.scale import moves
-from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left
+from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left, unready_deployments
 from bench.scale.goals import judged
 from bench.scale.simulated_nodes import simulated_nodes
 from bench.scale.take_backs import side_by_side, site
@@ -106,6 +106,7 @@ async def _create(api: Api, observer: Observer, fleet: Fleet, operator: Running)
     await many(api.create, [*fleet.learning_agents(), *fleet.model_deployments()])
     await observer.all_current(fleet.agents + fleet.deployments, operator.alive)
     await none_left("ModelDeployments to serve", not_serving, operator.alive)
+    await none_left("Deployments without their pods", lambda: unready_deployments(api), operator.alive)
 
 
 async def _settled(kubeconfig: Path, api: Api, observer: Observer, fleet: Fleet, url: str, seconds: float) -> Figures:
@@ -157,9 +158,12 @@ async def _take_backs(kubeconfig: Path, canaries: int, turns: int) -> Figures:
             here = await sites.enter_async_context(site("the large cluster", kubeconfig))
             there = await sites.enter_async_context(site("the small cluster", other))
             await side_by_side([here, there], canaries, turns)
-            waited = {name: each.operator.cpu_wait_seconds() for name, each in (("", here), ("small_", there))}
+            operators = {"": here.operator, "small_": there.operator}
+            waited = {name: each.cpu_wait_seconds() for name, each in operators.items()}
+            worked = {name: each.cpu_seconds() for name, each in operators.items()}
     figures = spread("take_back", here.seconds) | spread("small_take_back", there.seconds)
     figures |= {f"{name}take_back_waited_for_a_core_s": seconds for name, seconds in waited.items()}
+    figures |= {f"{name}take_back_operator_cpu_s": seconds for name, seconds in worked.items()}
     figures["take_backs"] = len(here.seconds)
     figures["take_back_p99_ratio"] = figures["take_back_p99_s"] / figures["small_take_back_p99_s"]
     figures["take_back_p50_ratio"] = figures["take_back_p50_s"] / figures["small_take_back_p50_s"]

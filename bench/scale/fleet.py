@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,8 @@ class Fleet:
         """Agents that wait for more experience than they ever get: none is suspended, none trains."""
         spec = world.learning_agent("reward") | {"suspend": False}
         spec["training"] = spec["training"] | {"triggers": {"episodes": 1_000_000}}
+        # No admission names a ServiceAccount here; a pod that has a token and no account is refused for ever.
+        spec["task"]["environment"]["actors"] = {"pod": {"serviceAccountName": "default"}}
         return [world.manifest(LEARNING_AGENT, i % self.teams, f"agent-{i:05d}", spec) for i in range(self.agents)]
 
     def model_deployments(self) -> list[dict[str, Any]]:
@@ -121,14 +123,30 @@ async def none_left(what: str, left: Callable[[], Awaitable[int]], alive: Callab
 async def count_pods(api: Api) -> dict[str, int]:
     """All pods of the cluster, and those that a Deployment made and the scheduler placed."""
     found = placed = 0
+    async for item in _listed(api, "/api/v1/pods"):
+        if item["status"].get("phase") == "Running":
+            found += 1
+            placed += "ownerReferences" in item["metadata"]
+    return {"pods_running": found, "pods_placed_by_the_scheduler": placed}
+
+
+async def unready_deployments(api: Api) -> int:
+    """Deployments with fewer ready pods than they want."""
+    left = 0
+    async for item in _listed(api, "/apis/apps/v1/deployments"):
+        left += bool(item["status"].get("readyReplicas", 0) < item["spec"]["replicas"])
+    return left
+
+
+async def _listed(api: Api, path: str) -> AsyncIterator[dict[str, Any]]:
+    """Every object, page by page."""
     query = {"limit": str(PAGE)}
     while True:
-        answer = await api.call("GET", "/api/v1/pods", **query)
-        running = [item for item in answer["items"] if item["status"].get("phase") == "Running"]
-        found += len(running)
-        placed += sum("ownerReferences" in item["metadata"] for item in running)
+        answer = await api.call("GET", path, **query)
+        for item in answer["items"]:
+            yield item
         if not (more := answer["metadata"].get("continue")):
-            return {"pods_running": found, "pods_placed_by_the_scheduler": placed}
+            return
         query["continue"] = more
 
 

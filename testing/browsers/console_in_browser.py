@@ -14,6 +14,8 @@ from testing.browsers.chromium import chromium
 
 SECONDS = 180.0  # for each step: a busy machine is slow, not wrong
 
+SETTLED = "() => document.querySelector('main h1') && !document.querySelector('main .reading')"
+
 
 class ConsoleInBrowser:
     """One page, which stays open and is told of changes; `complaints` is what the browser said of errors."""
@@ -50,9 +52,18 @@ class ConsoleInBrowser:
         """Let the page go on for a while."""
         self._page.wait_for_timeout(seconds * 1000)
 
+    def settles(self, seconds: float = SECONDS) -> None:
+        """Wait until the page shows what it has asked for, or why it cannot: nothing is "Reading …" any more.
+
+        Raises:
+            playwright's TimeoutError: it still reads.
+        """
+        self._page.wait_for_function(SETTLED, timeout=seconds * 1000)
+
     def picture(self, name: str) -> None:
-        """A screenshot NAME.png in the folder that SHOTS names; none where it names none."""
+        """A screenshot NAME.png of a settled page in the folder that SHOTS names; none where it names none."""
         if folder := os.environ.get("SHOTS"):
+            self.settles()
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import ChangeLog
@@ -18,11 +18,15 @@ OPTIONS = Namespace(memory_service=None, data_service="s/n:http", data_url=None,
 
 
 class WrittenCluster:
-    """One rollout with a canary; remembers what was annotated, and answers as a data plane what `records` says."""
+    """One rollout with a canary; remembers what was annotated, and answers as a data plane what `records` says.
+
+    `objects` are there by plural and name, in place of that rollout.
+    """
 
     def __init__(self, namespace: str = "ns", records: Mapping[str, Any] | None = None) -> None:
         self.namespace, self.annotated, self.asked = namespace, list[tuple[str, str]](), list[Any]()
         self.records = records or {}
+        self.objects = dict[tuple[str, str], Any]()
 
     def within(self, namespace: str) -> "WrittenCluster":
         self.namespace = namespace
@@ -32,6 +36,8 @@ class WrittenCluster:
         return "anna"
 
     def get(self, plural: str, name: str) -> dict[str, Any]:
+        if self.objects:
+            return cast(dict[str, Any], self.objects[plural, name])
         if name != "walker":
             raise CommandError(f"no ModelDeployment {name!r}")
         canary = {"revision": "3f9a2c81", "uri": "learnloop://ns/1"}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from demo.api import Api
@@ -31,6 +32,11 @@ class World:
 
     def __init__(self, api: Api) -> None:
         self.api = api
+
+    @cached_property
+    def by_tls(self) -> bool:
+        """Whether learnloop's parts speak TLS."""
+        return self.api.get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/learnloop-tls-data") is not None
 
     def apply(self, namespace: str, *objects: Json) -> None:
         """Applies objects as a user would."""

@@ -55,6 +55,7 @@ def followed_sabotage(
         arguments = ("--kubeconfig", str(kubeconfig), "-n", settings.namespace)
         with console_in_browser(arguments) as page:
             page.go(f"{settings.namespace}/agents/{AGENT}")
+            page.settles()
             page.picture("console-demo-agent")
             page.go(f"{settings.namespace}/rollouts/{AGENT}")
             found = _follow(page, story)

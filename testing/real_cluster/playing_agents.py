@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from testing.real_cluster.cluster_actions import Json, World
 
 PLAYER = """
-import collections, json, os, random, sys, time, urllib.error, urllib.request
+import collections, json, os, random, ssl, sys, time, urllib.error, urllib.request
 
-TOKEN = "/var/run/secrets/learnloop.dev/token"
+TOKEN, AUTHORITIES = "/var/run/secrets/learnloop.dev/token", "/var/run/secrets/learnloop.dev/ca.crt"
+trusted = ssl.create_default_context(cafile=AUTHORITIES) if os.path.exists(AUTHORITIES) else None
 said = json.loads(sys.argv[1])
 opened, inferred, gave_up, mixed = collections.Counter(), collections.Counter(), collections.Counter(), 0
 
@@ -22,7 +23,8 @@ def post(url, body, arm=None):
     headers |= {"host": said["host"]} if said["host"] else {}
     headers |= {"x-learnloop-arm": arm} if arm else {}
     headers |= {"authorization": "Bearer " + open(TOKEN).read().strip()} if os.path.exists(TOKEN) else {}
-    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=10) as answer:
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=10, context=trusted) as answer:
         return json.load(answer)
 
 def play():
@@ -62,7 +64,8 @@ print(json.dumps({"opened": opened, "inferred": inferred, "gave_up": gave_up, "m
 class Door:
     """Where agents knock: an address inside the cluster, and the host name that a gateway knows the policy by."""
 
-    url: str = "http://policy:8080"
+    url: str = ""
+    """Without one it is the Service's, by TLS where the parts speak it."""
     host: str = ""
     routing: Json = field(default_factory=lambda: {"mode": "service"})
     """spec.routing of a ModelDeployment behind it."""
@@ -115,7 +118,8 @@ def play(
 ) -> Played:
     """One agent's play from a pod of the cluster, until the time or the episodes are over. CalledProcessError when the
     pod is gone."""
-    told = {**asdict(habits), "url": door.url, "host": door.host, "seconds": seconds, "episodes": episodes}
+    service = f"{'https' if world.by_tls else 'http'}://policy.{namespace}.svc:8080"
+    told = {**asdict(habits), "url": door.url or service, "host": door.host, "seconds": seconds, "episodes": episodes}
     out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
     said = json.loads(out.strip().splitlines()[-1])
     return Played(Counter(said["opened"]), Counter(said["inferred"]), Counter(said["gave_up"]), said["mixed"])

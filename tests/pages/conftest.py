@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.console.server import Console
 from testing.browsers.chromium import chromium, missing
 from testing.browsers.console_server import WrittenCluster, served
 from testing.browsers.example_loop import ExampleLoop
@@ -23,6 +24,7 @@ class Looked:
     log: ChangeLog
     cluster: WrittenCluster
     loop: ExampleLoop
+    console: Console
     complaints: list[str] = field(default_factory=list)
 
     def go(self, path: str) -> None:
@@ -50,12 +52,13 @@ def look(browser: Any) -> Iterator[Callable[..., Looked]]:
             for plural, body in [*loop.objects(), *more]:
                 log.put(plural, body)
             cluster = WrittenCluster("demo", loop.records())
+            cluster.objects = {(plural, body["metadata"]["name"]): body for plural, body in loop.objects()}
             console, _ = stack.enter_context(served(cluster, log))
             context = browser.new_context(color_scheme=scheme, viewport={"width": 1200, "height": 850})
             stack.callback(context.close)
             page = context.new_page()
             page.set_default_timeout(60_000)
-            found = Looked(page, f"http://{console.gate.hosts[0]}", log, cluster, loop)
+            found = Looked(page, f"http://{console.gate.hosts[0]}", log, cluster, loop, console)
             page.on("console", lambda said: said.type in ("error", "warning") and found.complaints.append(said.text))
             page.on("pageerror", lambda error: found.complaints.append(str(error)))
             page.on("request", lambda sent: sent.url.startswith(found.root) or found.complaints.append(sent.url))

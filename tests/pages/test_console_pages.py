@@ -40,6 +40,10 @@ ALSO = {"agent": "2026-01-26", "rollout": "25 % of new episodes from now on"}
 ROLLOUTS = 500
 CUT = """() => [...document.querySelectorAll(".scroll")]
   .filter((item) => item.scrollWidth > item.clientWidth + 1).map((item) => item.getAttribute("aria-label"))"""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 WATCH = """() => {
   window.seen = {};
   new MutationObserver(() => {
@@ -92,6 +96,18 @@ def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
     assert looked.complaints == []
 
 
+def test_after_a_take_back_the_page_does_not_say_that_no_test_has_looked(look: Any) -> None:
+    looked = look()
+    over = {"phase": "RolledBack", "canary": None, "evidence": None, "weight": 0, "verdict": "P(worse) > 0.9999"}
+    looked.log.put("modeldeployments", looked.loop.rollout(**over))
+    looked.go(PAGES["rollout"])
+    looked.page.get_by_text("P(worse) > 0.9999").first.wait_for()
+    text = looked.page.inner_text("main")
+    assert "No test runs now: they ended with the canary." in text
+    assert "No sequential test has looked" not in text
+    assert "always-valid" not in text, "there is no figure that this would explain"
+
+
 def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look: Any) -> None:
     looked = look()
     looked.go("demo/agents/%E0%A4%A")
@@ -118,8 +134,70 @@ def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
     assert looked.cluster.annotated == []
     looked.page.click("#verb-pause")
     looked.page.keyboard.press("Enter")
-    looked.page.get_by_text("3f9a2c81 holds at").wait_for()
+    looked.page.get_by_text("b41d07ee holds at").wait_for()
     assert [where for where, _ in looked.cluster.annotated] == ["modeldeployments/walker"]
+
+
+def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None:
+    looked = look()
+    looked.go(PAGES["rollout"])
+    looked.page.click("#verb-pause")
+    newer = looked.loop.rollout(canary={"revision": "77aa77aa", "uri": "u"})
+    looked.cluster.objects["modeldeployments", "walker"] = newer
+    looked.log.put("modeldeployments", newer)
+    looked.page.locator("main").get_by_text("77aa77aa").first.wait_for()
+    looked.page.keyboard.press("Enter")
+    said = "Refused: walker: canary was b41d07ee when you were asked, and is 77aa77aa now; look again"
+    looked.page.get_by_text(said).wait_for()
+    assert looked.cluster.annotated == []
+
+
+def test_ten_tabs_leave_each_other_connections(look: Any) -> None:
+    """Chromium gives one server six connections over all tabs."""
+    looked = look()
+    tabs = [looked.page]
+    for _ in range(9):
+        tabs[-1].evaluate(HIDE, True)
+        tabs[-1].wait_for_timeout(300)
+        tabs.append(looked.page.context.new_page())
+        tabs[-1].goto(f"{looked.root}/#/{PAGES['rollout']}")
+        tabs[-1].get_by_text("about 61 more episodes are needed").first.wait_for(timeout=20_000)
+    looked.log.put("modeldeployments", looked.loop.rollout(verdict="told while it was hidden"))
+    tabs[-1].get_by_text("told while it was hidden").first.wait_for(timeout=20_000)
+    for tab in (tabs[0], tabs[5]):
+        tabs[-1].evaluate(HIDE, True)
+        tab.evaluate(HIDE, False)
+        tab.get_by_text("told while it was hidden").first.wait_for(timeout=20_000)
+        tab.evaluate(HIDE, True)
+    assert looked.complaints == []
+
+
+def test_a_page_whose_stream_was_refused_tries_again(look: Any) -> None:
+    looked = look()
+    taken = 0
+    while looked.console.streams.acquire(blocking=False):
+        taken += 1
+    looked.page.reload()
+    looked.page.get_by_text("lost; trying again").wait_for()
+    for _ in range(taken):
+        looked.console.streams.release()
+    looked.page.wait_for_selector("main table", timeout=20_000)
+    assert looked.page.locator("#link").inner_text() == "live"
+
+
+def test_a_page_says_that_the_cluster_does_not_answer_and_is_live_again_afterwards(look: Any) -> None:
+    looked, why = look(), ["the API server does not answer: timed out"]
+    link = looked.page.locator("#link")
+    link.get_by_text("live", exact=True).wait_for()
+    looked.console.away = lambda: why[0]
+    looked.log.wake()
+    link.get_by_text("the cluster does not answer").wait_for()
+    assert link.get_attribute("title") == why[0]
+    assert link.get_attribute("class") == "lost"
+    why[0] = ""
+    looked.log.wake()
+    link.get_by_text("live", exact=True).wait_for()
+    assert looked.complaints == []
 
 
 def test_a_tab_without_the_key_may_look_and_not_steer(look: Any) -> None:

@@ -12,18 +12,22 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from learnloop_api.names import API_VERSION, GROUP
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.console import command
 from testing.browsers.console_server import Browser
+from testing.proxies.tcp_line import TcpLine
 
 from .test_audit_command import kubeconfig
 
 KINDS = ["learningagents", "trainingjobs", "rewardpolicies", "modeldeployments", "memoryservices"]
 SECONDS = 30.0
+ROLLOUTS = 500
 Opened = tuple[Browser, dict[str, Any]]
 
 
@@ -106,6 +110,57 @@ def test_changes_of_all_namespaces_are_told(
     print(f"\na status that was written was told after {time.monotonic() - began:.3f} s")
     kube.delete(rollout(namespace))
     assert any(item["object"] is None for item in next(events)[2])
+
+
+@pytest.fixture
+def line(api_server: Path, tmp_path: Path) -> Iterator[tuple[TcpLine, Path]]:
+    """A way to the API server that can be cut, and a kubeconfig that goes it."""
+    body = yaml.safe_load(api_server.read_text())
+    found = urlsplit(body["clusters"][0]["cluster"]["server"])
+    between = TcpLine(found.hostname or "", found.port or 443)
+    body["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{between.port}"
+    config = tmp_path / "line.yaml"
+    config.write_text(yaml.safe_dump(body))
+    yield between, config
+    between.speak()
+    between.cut()
+
+
+@pytest.mark.parametrize("way", ["silent", "refused"])
+def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_of_five_hundred_rollouts(
+    way: str, line: tuple[TcpLine, Path], kube: Any, namespace: str, opened: Callable[..., Opened]
+) -> None:
+    between, config = line
+    for number in range(ROLLOUTS):
+        kube.create(rollout(namespace, f"r{number:03}"))
+    browser, _ = opened(config, "--namespaces", namespace)
+    events = browser.stream()
+    shown = {item["metadata"]["name"]: item for item in next(events)[2] if item["plural"] == "modeldeployments"}
+    assert len(shown) == ROLLOUTS
+    between.silence() if way == "silent" else between.cut()
+    began = time.monotonic()
+    name, _, said = next(events)
+    assert name == "cluster"
+    assert said["away"].startswith("the API server does not answer")
+    print(f"\n{way}: told after {time.monotonic() - began:.1f} s; ", end="")
+    assert next(browser.stream())[0] == "snapshot", "a page that is opened now shows what was known last"
+    kube.merge(rollout(namespace, "r001"), {"status": {"phase": "Progressing", "verdict": "at 10 %"}}, "status")
+    kube.delete(rollout(namespace, "r002"))
+    kube.create(rollout(namespace, "new"))
+    between.speak() if way == "silent" else between.mend()
+    began, back, told = time.monotonic(), False, dict[str, Any]()
+    for name, _, said in events:
+        if name == "cluster":
+            assert said["away"] == ""
+            back = True
+        else:
+            told |= {item["name"]: item["object"] for item in said if item["plural"] == "modeldeployments"}
+        if back and told.keys() >= {"r001", "r002", "new"}:
+            break
+    print(f"what had changed, {time.monotonic() - began:.1f} s after it came back")
+    assert told.keys() == {"r001", "r002", "new"}, "nobody else is told again"
+    assert told["r001"]["status"]["verdict"] == "at 10 %"
+    assert told["r002"] is None
 
 
 def test_a_user_of_one_namespace_sees_that_one_without_errors(

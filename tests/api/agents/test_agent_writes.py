@@ -1,12 +1,23 @@
 """A LearningAgent against a real API server: manifests are accepted, a quiet world costs no write."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB
+from learnloop_operator.adapters.kube.kinds import (
+    DEPLOYMENT,
+    JOB,
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    REWARD_POLICY,
+    TRAINING_JOB,
+)
+from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from testing.operators.controller_passes import Operator, model
+
+NOW = "2026-03-01T11:00:00Z"
 
 
 @pytest.fixture
@@ -66,3 +77,26 @@ async def test_an_agent_registers_trains_at_its_threshold_and_serves_the_proof(o
     rolled = await operator.settle(operator.rollout, "la")
     assert rolled["canary"]["uri"] == model(1)["uri"]
     assert (await operator.kube.get(LEARNING_AGENT, operator.namespace, "la"))["status"]["trainings"] == 2
+
+
+async def test_the_run_after_a_take_back_begins_from_what_serves(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_yet(namespace: str, job: str) -> None:
+        return None
+
+    monkeypatch.setattr(operator.data, "run", nothing_yet)
+    await learner(operator)
+    await operator.status(LEARNING_AGENT, "la", {"model": {**model(2), "source": "la-2"}})
+    await operator.create("ModelDeployment", "la", {"model": {"learningAgentRef": {"name": "la"}}})
+    pin = {"revision": "2222bbbb", **model(2), "reason": "RolledBack", "message": "it is worse", "at": NOW}
+    served = {"stable": {"revision": "1111aaaa", **model(1)}, "blockedRevisions": [pin]}
+    await operator.status(MODEL_DEPLOYMENT, "la", served)
+    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
+    run = {"algorithm": "ppo", "totalSteps": 1000, "backend": "job", "data": data}
+    await operator.create("TrainingJob", "la-3", run)
+    await operator.settle(TrainingJobController(operator.services), "la-3")
+    [job] = await operator.kube.list(JOB, operator.namespace)
+    env = {item["name"]: item.get("value") for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    order = json.loads(env["LEARNLOOP_TRAINING_SPEC"])
+    assert (order["baselineUri"], order["baselineSha256"]) == (model(1)["uri"], model(1)["sha256"])

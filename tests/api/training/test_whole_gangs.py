@@ -11,7 +11,7 @@ import pytest
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import JOB_SET, POD, RESOURCE_QUOTA
+from learnloop_operator.adapters.kube.kinds import JOB, JOB_SET, POD, RESOURCE_QUOTA
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from testing.operators.controller_passes import Operator
 from testing.operators.injecting_webhook import injecting
@@ -115,6 +115,31 @@ async def test_the_second_gang_waits_for_room_says_so_and_goes_on_when_there_is_
     operator.shift += timedelta(seconds=70)
     await operator.look(operator.training, "b")
     assert await operator.pods_of("b", 3) == 3
+    await operator.kube.close()
+
+
+@pytest.mark.usefixtures("kinds")
+async def test_a_run_whose_job_a_quota_has_no_room_for_waits_and_begins_once(
+    api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = Gangs(api_server, namespace, monkeypatch)
+    await operator.quota({"count/jobs.batch": "1"})
+    for name in ("a", "b"):
+        await operator.create("TrainingJob", name, {**TRAINING, "backend": "job", "workers": 0})
+        await operator.look(operator.training, name)
+    waiting: dict[str, Any] = await operator.settle(operator.training, "b")
+    assert (waiting["phase"], ready(waiting)["reason"]) == ("Queued", "NoRoom")
+    assert "count/jobs.batch" in ready(waiting)["message"]
+    assert await operator.kube.find(JOB, namespace, "b") is None
+    await operator.kube.delete(JOB.ref(namespace, "a"))
+    await operator.status(RESOURCE_QUOTA, "tight", {"used": {"count/jobs.batch": "0"}})
+    await asyncio.sleep(1.0)
+    operator.shift += timedelta(seconds=70)
+    await operator.look(operator.training, "b")
+    made = await operator.kube.get(JOB, namespace, "b")
+    begun: dict[str, Any] = await operator.settle(operator.training, "b")
+    assert (begun["attempts"], begun.get("queuedAt")) == (1, None)
+    assert (await operator.kube.get(JOB, namespace, "b"))["metadata"]["uid"] == made["metadata"]["uid"]
     await operator.kube.close()
 
 

@@ -92,5 +92,12 @@ def test_no_input_of_the_pipelines_that_propose_is_pasted_into_a_command() -> No
     assert wanted <= {*PROPOSE["jobs"]["propose"]["env"], "CONFIG"}
 
 
+def test_the_account_of_the_proposing_pod_may_read_the_key_that_it_pushes_with() -> None:
+    spec = PROPOSE_TEMPLATE["spec"]
+    [key] = spec["volumes"]
+    assert key["secret"]["defaultMode"] == 0o440, "its group's, which is not the container's by itself"
+    assert spec["securityContext"]["fsGroup"] == spec["templates"][0]["container"]["securityContext"]["runAsUser"]
+
+
 def test_the_workflow_that_proposes_may_write_branches_and_pull_requests_and_nothing_else() -> None:
     assert PROPOSE["permissions"] == {"contents": "write", "pull-requests": "write"}

@@ -47,6 +47,11 @@ class Unavailable(KubeError):
     """No answer in time, 429 or 5xx, still so after the retries."""
 
 
+class WebhookUnavailable(KubeError):
+    """500, and a webhook that must be asked first does not answer: of this kind nothing can be written until its
+    controller runs. The API server itself is well, and everything else goes on."""
+
+
 class NotOurs(KubeError):
     """An object of the wanted name exists and belongs to somebody else; it is never taken over."""
 
@@ -59,6 +64,10 @@ class Stale(KubeError):
 
 class NotLeading(KubeError):
     """The Lease is not (or no longer) held: nothing may be written."""
+
+
+UNDECLARED = ("failed to create typed patch object", "field not declared in schema")
+"""How the API server answers, as 500, to the server-side apply of a field that the kind's definition does not have."""
 
 
 def error_for(status: int, message: str, reason: str = "", retry_after: float | None = None) -> KubeError:
@@ -76,6 +85,11 @@ def error_for(status: int, message: str, reason: str = "", retry_after: float | 
     if status == 404 and not reason:
         # A missing object is answered with a Status of reason NotFound, a missing kind with bare text.
         return KindMissing(message, status=status)
+    if status == 500 and all(part in message for part in UNDECLARED):
+        told = f"{message}: the definition of this kind is older or newer than what learnloop writes, replace its CRD"
+        return Invalid(told, status=status, reason=reason)
+    if status == 500 and "failed calling webhook" in message:
+        return WebhookUnavailable(message, status=status, reason=reason)
     fallback = Unavailable if status >= 500 else KubeError
     return kinds.get(status, fallback)(message, status=status, reason=reason, retry_after=retry_after)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import EVENT
+from learnloop_operator.adapters.kube.kinds import EVENT, JOB
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.kube.object_cache import Object
 from learnloop_operator.core import times
@@ -25,12 +25,21 @@ async def failure_of(kube: Reader, namespace: str, uid: str) -> str:
 
     Never raises: a sentence that is missing stops nothing.
     """
+    return await _newest_failure(kube, namespace, f"regarding.uid={uid}", None)
+
+
+async def failure_of_job(kube: Reader, namespace: str, name: str, since: datetime) -> str:
+    """The same about a Job (batch/v1) of this name: what was said from `since` on, for its name may be an old one's."""
+    return await _newest_failure(kube, namespace, f"regarding.kind={JOB.kind},regarding.name={name}", since)
+
+
+async def _newest_failure(kube: Reader, namespace: str, regarding: str, since: datetime | None) -> str:
     try:
-        events = await kube.list(EVENT, namespace, fields=f"regarding.uid={uid},type=Warning")
+        events = await kube.list(EVENT, namespace, fields=f"{regarding},type=Warning")
     except KubeError as error:
-        log.debug("events of %s not read: %s", uid, error)
+        log.debug("events of %s not read: %s", regarding, error)
         return ""
-    failures = [item for item in events if str(item.get("reason", "")).startswith("Failed")]
+    failures = [item for item in events if str(item.get("reason", "")).startswith("Failed") and _new(item, since)]
     newest = max(failures, key=_moment, default=None)
     return str(newest.get("note") or "").removeprefix("Error creating: ")[:LONGEST] if newest else ""
 
@@ -54,6 +63,11 @@ def _is_late(pod: Object, now: datetime) -> bool:
 
 def _add(pod: Object, text: str) -> Object:
     return {**pod, "status": {**(pod.get("status") or {}), TOLD_BY_EVENTS: text}} if text else pod
+
+
+def _new(event: Object, since: datetime | None) -> bool:
+    said = times.parse(_moment(event))
+    return since is None or (said is not None and said >= since)
 
 
 def _moment(event: Object) -> str:

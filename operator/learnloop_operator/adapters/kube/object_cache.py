@@ -135,6 +135,10 @@ class ObjectCache:
         entry = self._places.get((kind.kind, namespace), {}).get(name)
         return self._read(kind, entry) if entry else None
 
+    def has(self, kind: ResourceKind, namespace: str, name: str) -> bool:
+        """Whether the object is known here."""
+        return name in self._places.get((kind.kind, namespace), {})
+
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Copies of all objects of a namespace that carry these labels."""
         place = (kind.kind, namespace)

@@ -127,6 +127,8 @@ class Holder:
 
     async def _take(self, lease: dict[str, Any] | None) -> bool:
         if lease is None:
+            if await self._may_live():
+                return False  # somebody else deleted it; its holder finds out by its next renewal, and makes it anew
             manifest = {
                 "apiVersion": LEASE.api_version,
                 "kind": LEASE.kind,
@@ -135,12 +137,17 @@ class Holder:
             }
             self._written = await self._kube.create(manifest)
             return True
-        holder, duration = self.saw(lease)
-        fresh = holder not in ("", self.identity) and self._clock() - self._seen_at < duration
-        if fresh and not (self._vacant is not None and await self._vacant(holder, self._namespace)):
+        self.saw(lease)
+        if await self._may_live():
             return False
         await self._write(lease)
         return True
+
+    async def _may_live(self) -> bool:
+        """Another holder was seen so lately that it may still work."""
+        if self.holder in ("", self.identity) or self._clock() - self._seen_at >= self._seen_duration:
+            return False
+        return self._vacant is None or not await self._vacant(self.holder, self._namespace)
 
     async def _write(self, lease: dict[str, Any]) -> None:
         if self._annotations:

@@ -1,17 +1,30 @@
 """Reads over several namespaces at once, and what the caller may do there."""
 
+import socket
 from collections.abc import Iterator, Sequence
 from typing import cast
 
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
 
 from learnloop_api.names import GROUP, VERSION
 from learnloop_operator.cli.access.cluster import SECONDS, WATCH_SECONDS, Object
 from learnloop_operator.cli.access.service_proxy import refused, unreachable
 from learnloop_operator.cli.errors import CommandError
 
+REACH_SECONDS = 1.5
+"""For each of two tries. With the second between two questions, an API server that hangs is known after four; shorter
+ones would call a busy server, or one that is far away, gone."""
+# A watch over a connection that leads nowhere any more hears nothing for minutes: TCP itself notices in 25 seconds. Not
+# every system calls these options so.
+_ASKED = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _ASKED.items() if hasattr(socket, name)),
+]
 CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
@@ -29,6 +42,22 @@ class AllNamespaces:
     def __init__(self, api: client.ApiClient) -> None:
         self._objects = client.CustomObjectsApi(api)
         self._core, self._rights = client.CoreV1Api(api), client.AuthorizationV1Api(api)
+        self._pool, self._version = api.rest_client.pool_manager, f"{api.configuration.host}/version"
+        self._pool.connection_pool_kw["socket_options"] = HTTPConnection.default_socket_options + KEEP_ALIVE
+
+    def reach(self) -> None:
+        """Asks for the version, which everybody may; any answer of the API server's own will do.
+
+        Raises:
+            CommandError: there is none within twice REACH_SECONDS.
+        """
+        twice = Retry(total=1, backoff_factor=0)  # a connection that rested may have been closed meanwhile
+        try:
+            answer = self._pool.request("GET", self._version, retries=twice, timeout=REACH_SECONDS)
+        except HTTPError as error:
+            raise unreachable(error) from error
+        if answer.status in (502, 503, 504):
+            raise CommandError(f"the API server does not answer: {answer.status} of what is before it")
 
     def listed(self, plural: str, namespace: str | None) -> tuple[str, list[Object]]:
         """The version of the list, and its objects.

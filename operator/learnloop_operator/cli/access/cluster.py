@@ -73,7 +73,7 @@ class KubernetesCluster:
                 config.load_incluster_config()
             else:
                 config.load_kube_config(kubeconfig, context)
-        except (config.ConfigException, OSError) as error:
+        except Exception as error:  # what is no kubeconfig ends its reader in many ways: TypeError, YAMLError, …
             raise CommandError(f"no usable kubeconfig: {error}; set KUBECONFIG, --kubeconfig or --context") from error
         self.namespace = namespace or _current_namespace(kubeconfig, context)
         self._objects, self._events = client.CustomObjectsApi(), client.EventsV1Api()

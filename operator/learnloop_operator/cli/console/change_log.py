@@ -73,6 +73,11 @@ class ChangeLog:
         for body in bodies:
             self.put(plural, body)
 
+    def wake(self) -> None:
+        """Readers that wait read on, though nothing changed here."""
+        with self._moved:
+            self._moved.notify_all()
+
     def read(self, mark: str | None, seconds: float) -> ReadChanges:
         """What changed since the mark, waiting so long for a change; all there is where the mark says nothing."""
         with self._moved:

@@ -13,6 +13,7 @@ from learnloop_operator.cli.access.all_namespaces import (
 )
 from learnloop_operator.cli.access.cluster import KINDS
 from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.console.pulse import Pulse
 from learnloop_operator.cli.errors import CommandError
 
 MOST_NAMESPACES = 20
@@ -51,17 +52,23 @@ def visible(reads: AllNamespaces, own: str, asked: Sequence[str]) -> WatchedName
 
 @dataclass
 class ClusterWatch:
-    """Watches every kind in what is visible. `problems` says, by kind and namespace, what can't be read now."""
+    """Watches every kind in what is visible. `problems` says, by kind and namespace, what can't be read now; `pulse`,
+    whether anything can be known at all."""
 
     reads: AllNamespaces
     log: ChangeLog
     where: WatchedNamespaces
     problems: dict[str, str] = field(default_factory=dict)
     stopped: threading.Event = field(default_factory=threading.Event)
+    _resting: threading.Condition = field(default_factory=threading.Condition)
     _listed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __post_init__(self) -> None:
+        self.pulse = Pulse(self.reads.reach, self._moved)
 
     def start(self) -> None:
         """Begin; the threads do not keep the process alive."""
+        self.pulse.start()
         for plural, namespace in self._watched():
             threading.Thread(target=self._follow, args=(plural, namespace), daemon=True).start()
 
@@ -74,6 +81,17 @@ class ClusterWatch:
     def stop(self) -> None:
         """End with the next event."""
         self.stopped.set()
+        self.pulse.stop()
+        self._wake()
+
+    def _moved(self) -> None:
+        """The API server went, which readers are to be told, or came back, so that nobody waits any longer."""
+        self.log.wake()
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._resting:
+            self._resting.notify_all()
 
     def _watched(self) -> list[tuple[str, str | None]]:
         return [(plural, name) for plural in KINDS for name in self.where.names or (None,)]
@@ -95,18 +113,26 @@ class ClusterWatch:
                         return
             except VersionGoneError:
                 version = ""
-                self.stopped.wait(SHORTEST_PAUSE)
-            except (CommandError, LookupError, ValueError) as error:
-                # A line that was cut off in the middle is no JSON; no such line may end the thread.
+                self._rest(SHORTEST_PAUSE)
+            except Exception as error:
+                # A line that was cut off in the middle is no JSON, an object of another version has another form:
+                # whatever it is, it is named on every page, and no page may stand still and call itself live.
                 version, failures = "", failures + 1
-                self.problems[_where(plural, namespace)] = str(error)
+                self.problems[_where(plural, namespace)] = (
+                    str(error) if isinstance(error, CommandError) else repr(error)
+                )
                 if not told:
                     told = True
                     self._listed.release()
                 # A right that is missing seldom comes back soon; a server that is away does.
                 soon = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 6))
                 pause = LONGEST_PAUSE if isinstance(error, NotAllowedError) else soon
-                self.stopped.wait(pause * random.uniform(0.75, 1.25))
+                self._rest(pause * random.uniform(0.75, 1.25))
+
+    def _rest(self, seconds: float) -> None:
+        with self._resting:
+            if not self.stopped.is_set():
+                self._resting.wait(seconds)
 
     def _list(self, plural: str, namespace: str | None) -> str:
         """Take the list in; returns its version."""

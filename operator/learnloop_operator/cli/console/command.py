@@ -83,5 +83,6 @@ def open_console(cluster: KubernetesCluster, options: argparse.Namespace) -> tup
         options=options,
         scope={"user": cluster.user(), "namespaces": where.names, "message": where.message},
         problems=watch.problems,
+        away=lambda: watch.pulse.away,
     )
     return server, watch

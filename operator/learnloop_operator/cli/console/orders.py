@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from learnloop_operator.cli.access.all_namespaces import AllNamespaces
-from learnloop_operator.cli.access.cluster import Cluster
+from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.cli.verb_protocol import Verb
 from learnloop_operator.cli.verbs import (
     abort,
@@ -31,6 +32,10 @@ ORDERS: Mapping[str, tuple[str, Verb]] = {
     train.NAME: ("learningagents", train),
 }
 """The plural that a verb writes to, and the verb."""
+ARMS = ("canary", "stable", "blocked")
+SHOWN = (*ARMS, "step")
+OF_A_STEP = (approve.NAME, skip.NAME)
+"""Orders about the step that a rollout is at; the others mean its model, at whatever weight."""
 RIGHT = "patch"
 RIGHTS_SECONDS = 30.0
 MOST_RIGHTS = 1000
@@ -68,7 +73,7 @@ def helps() -> dict[str, str]:
     return {name: verb.HELP for name, (_, verb) in ORDERS.items()}
 
 
-def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str) -> str:
+def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str, seen: Mapping[str, object] | None = None) -> str:
     """Run the verb in the cluster's namespace, as `kubectl learnloop VERB NAME` does; returns its sentence.
 
     Args:
@@ -76,9 +81,10 @@ def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str) -> str:
         verb: one of ORDERS.
         name: the object's.
         confirmed: `VERB NAMESPACE/NAME`, which the person was shown and agreed to.
+        seen: the arms that the page showed then, by the names of SHOWN; None where it showed none.
 
     Raises:
-        CommandError: no such order, not confirmed, or what the verb itself refuses.
+        CommandError: no such order, not confirmed, another model is on trial by now, or what the verb itself refuses.
     """
     if verb not in ORDERS:
         raise CommandError(f"verb {verb[:64]!r}: there is none; the orders are {', '.join(ORDERS)}")
@@ -87,10 +93,32 @@ def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str) -> str:
     wanted = f"{verb} {cluster.namespace}/{name}"
     if confirmed != wanted:
         raise CommandError(f"confirm {confirmed[:300]!r}: send {wanted!r}, as the person agreed to it")
-    chosen = ORDERS[verb][1]
+    plural, chosen = ORDERS[verb]
+    if seen is not None:
+        _still_so(cluster.get(plural, name), verb, name, seen)
     parser = _Parser(prog=verb)
     chosen.arguments(parser)
     return chosen.run(cluster, parser.parse_args([name]))
+
+
+def _still_so(body: Object, verb: str, name: str, seen: Mapping[str, object]) -> None:
+    """A question may stand open for an hour: what is agreed to is about the models that it was asked about."""
+    now = shown(body)
+    for field in SHOWN if verb in OF_A_STEP else ARMS:
+        if field in seen and seen[field] != now[field]:
+            was, is_now = _word(seen[field]), _word(now[field])
+            raise CommandError(f"{name}: {field} was {was} when you were asked, and is {is_now} now; look again")
+
+
+def shown(body: Object) -> dict[str, object]:
+    """What a page shows of a rollout that an order is about: revisions of its arms, and its step from 0."""
+    status = status_of(body)
+    arms = {"canary": status.get("canary"), "stable": status.get("stable"), "blocked": status.get("blockedRevision")}
+    return {**{field: (arm or {}).get("revision") for field, arm in arms.items()}, "step": status.get("step")}
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value)[:64]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -20,6 +20,7 @@ from learnloop_operator.cli.console.static_files import StaticFile, static_files
 from learnloop_operator.cli.errors import CommandError
 
 MOST_BODY = 16_384
+MOST_FIELDS = 16
 MOST_STREAMS = 16
 HEARTBEAT_SECONDS = 15.0
 REQUEST_SECONDS = 30.0
@@ -55,6 +56,7 @@ class Console:
         options: of the command, as DataPlaneAccess reads them.
         scope: what of the cluster is seen, for the pages to say.
         problems: what cannot be read now, by kind and namespace.
+        away: why nothing is known now, because the API server does not answer; empty while it does.
     """
 
     gate: Gate
@@ -64,6 +66,7 @@ class Console:
     options: Namespace
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
+    away: Callable[[], str] = str
     files: Mapping[str, StaticFile] = field(default_factory=static_files)
     streams: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STREAMS))
     _records: dict[str, Records] = field(default_factory=dict)
@@ -114,8 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def do_GET(self) -> None:
-        path, query = self._asked()
-        self._answer(lambda console: self._get(console, path, query))
+        self._answer(self._get)
 
     def do_POST(self) -> None:
         self._answer(self._post)
@@ -123,7 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Addresses hold a token once, and nobody reads such a log."""
 
-    def _get(self, console: Console, path: str, query: Mapping[str, str]) -> None:
+    def _get(self, console: Console) -> None:
+        path, query = self._asked()
         if path == "/" and "token" in query:
             cookie, key = console.gate.exchange(self._headers(), query["token"])
             # The key stays behind the #, which no server and no log gets to see.
@@ -158,10 +161,13 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             order = json.loads(self.rfile.read(int(length)))
             asked = {name: str(order[name]) for name in ("namespace", "verb", "name", "confirm")}
+            seen = order.get("seen")
+            if not isinstance(seen, dict | None):
+                raise TypeError("seen")
         except (ValueError, KeyError, TypeError) as error:
-            raise CommandError("body: send namespace, verb, name and confirm as JSON") from error
+            raise CommandError("body: send namespace, verb, name, confirm and what was seen as JSON") from error
         cluster = console.within(_namespace(asked))
-        self._json({"said": carry_out(cluster, asked["verb"], asked["name"], asked["confirm"])})
+        self._json({"said": carry_out(cluster, asked["verb"], asked["name"], asked["confirm"], seen)})
 
     def _answer(self, work: Callable[[Console], None]) -> None:
         console = self.server.console
@@ -176,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             # A body that was not read would be taken for the next request.
             self.close_connection = True
             self._problem(400, str(error))
-        except (LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self.close_connection = True
             self._problem(500, f"an answer has another form than this command knows ({error!r}); is it as new?")
         except (ConnectionError, TimeoutError):
@@ -191,9 +197,13 @@ class _Handler(BaseHTTPRequestHandler):
             # A page behind a sleeping lid reads nothing; its thread ends instead of waiting for ever.
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.wfile.write(b"retry: 1000\n\n")
+            told = ""
             while True:
-                found = console.log.read(mark, HEARTBEAT_SECONDS)
-                self.wfile.write(_event(found) if found.snapshot is not None or found.changes else b": alive\n\n")
+                found, away = console.log.read(mark, HEARTBEAT_SECONDS), console.away()
+                news = _event(found) if found.snapshot is not None or found.changes else b""
+                if away != told:
+                    news, told = news + _away(found.mark, away), away
+                self.wfile.write(news or b": alive\n\n")
                 self.wfile.flush()
                 mark = found.mark
         finally:
@@ -227,8 +237,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _asked(self) -> tuple[str, Mapping[str, str]]:
-        parts = urlsplit(self.path)
-        return parts.path, dict(parse_qsl(parts.query, max_num_fields=16))
+        try:
+            parts = urlsplit(self.path)
+            return parts.path, dict(parse_qsl(parts.query, max_num_fields=MOST_FIELDS))
+        except ValueError as error:
+            raise CommandError(f"address {self.path[:200]!r}: send a path and at most {MOST_FIELDS} fields") from error
 
     def _headers(self) -> Mapping[str, str]:
         return {name.title(): value for name, value in self.headers.items()}
@@ -239,6 +252,10 @@ def _event(found: ReadChanges) -> bytes:
         return f"event: snapshot\nid: {found.mark}\ndata: {json.dumps(found.snapshot)}\n\n".encode()
     data = json.dumps([change.data() for change in found.changes])
     return f"event: changes\nid: {found.mark}\ndata: {data}\n\n".encode()
+
+
+def _away(mark: str, why: str) -> bytes:
+    return f"event: cluster\nid: {mark}\ndata: {json.dumps({'away': why})}\n\n".encode()
 
 
 def _namespace(asked: Mapping[str, str]) -> str:

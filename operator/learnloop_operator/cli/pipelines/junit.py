@@ -1,7 +1,8 @@
 """Results as JUnit XML, which every pipeline shows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -40,3 +41,18 @@ def write_junit(file: str, suite_name: str, cases: Sequence[Case]) -> None:
         Path(file).write_text(junit(suite_name, cases), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--junit {file!r} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def failure_written(file: str | None, suite_name: str, case: str) -> Iterator[None]:
+    """From the beginning `file` has a failed test case: who is killed leaves no result of an earlier run there, and a
+    file that cannot be written is known before anything is asked for. Where the block raises CommandError, it says why.
+    """
+    if file and (Path(file).is_file() or not Path(file).exists()):
+        write_junit(file, suite_name, [Case(case, False, "it was interrupted before there was a result")])
+    try:
+        yield
+    except CommandError as error:
+        if file:
+            write_junit(file, suite_name, [Case(case, False, str(error))])
+        raise

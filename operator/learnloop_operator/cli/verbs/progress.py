@@ -87,11 +87,13 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
             text = said(float(first[field]), float(last[field]))
             yield f"In the week of {last['week']} {agent} {text if then else text.rsplit(',', 1)[0]}{then}."
     yield from _sum(weeks, "trainings", "training_success_rate", "training", "handed in a policy")
-    gains = [
-        (week["gain_per_training"], week["trainings"]) for week in weeks if week.get("gain_per_training") is not None
+    gains: list[tuple[float, int]] = [  # an older data plane does not say how many runs a gain is known of
+        (float(week["gain_per_training"]), int(week["gains"] if "gains" in week else week["trainings"]))
+        for week in weeks
+        if week.get("gain_per_training") is not None
     ]
     if gains:
-        mean = sum(gain * runs for gain, runs in gains) / sum(runs for _, runs in gains)
+        mean = sum(gain * count for gain, count in gains) / sum(count for _, count in gains)
         yield f"A training changed the proven return by {_signed(mean)} on average."
     yield from _sum(weeks, "deployments", "deployment_success_rate", "deployment", "came to serve everybody")
     taken, false = (int(sum(week.get(name) or 0 for week in weeks)) for name in ("rollbacks", "false_rollbacks"))

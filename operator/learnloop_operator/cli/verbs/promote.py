@@ -4,9 +4,9 @@ import argparse
 
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines.junit import write_junit
+from learnloop_operator.cli.pipelines.junit import Case, failure_written, write_junit
 from learnloop_operator.cli.pipelines.options import check, waiting_options
-from learnloop_operator.cli.pipelines.rollout_end import wait_for_end
+from learnloop_operator.cli.pipelines.rollout_end import RolloutEnd, wait_for_end
 from learnloop_operator.cli.steering.rollout_order import RolloutOrder, look
 
 NAME = "promote"
@@ -28,10 +28,21 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         CommandError: there is nothing to promote; with --wait: it was refused, taken back, or has not ended in time.
     """
     check(options)
+    with failure_written(options.junit, options.name, "rollout"):
+        end = _end(cluster, options)
+    if options.junit:
+        write_junit(options.junit, options.name, end.cases)
+    if not end.promoted:
+        raise CommandError(end.sentence)
+    return end.sentence
+
+
+def _end(cluster: Cluster, options: argparse.Namespace) -> RolloutEnd:
     rollout = look(cluster, options.name)
     stable = (rollout.status.get("stable") or {}).get("revision")
     if options.revision and options.revision == stable and not rollout.canary:
-        return f"{stable} is stable already"
+        said = f"{stable} is stable already"
+        return RolloutEnd(True, said, [Case("rollout", True, said)])
     waiting = rollout.waiting()
     if waiting and options.revision in (None, waiting):
         return _ordered(rollout, waiting, f"asked to begin {waiting} now, as a canary", options)
@@ -46,13 +57,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     return _ordered(rollout, revision, f"asked to promote {revision}", options)
 
 
-def _ordered(rollout: RolloutOrder, revision: str, asked: str, options: argparse.Namespace) -> str:
+def _ordered(rollout: RolloutOrder, revision: str, asked: str, options: argparse.Namespace) -> RolloutEnd:
     value = rollout.order(NAME, revision)
     if not options.wait:
-        return f"{asked}; `kubectl learnloop why {options.name}` says what became of it"
-    end = wait_for_end(rollout.cluster, options.name, revision, value, options.timeout)
-    if options.junit:
-        write_junit(options.junit, options.name, end.cases)
-    if not end.promoted:
-        raise CommandError(end.sentence)
-    return end.sentence
+        return RolloutEnd(True, f"{asked}; `kubectl learnloop why {options.name}` says what became of it", ())
+    return wait_for_end(rollout.cluster, options.name, revision, value, options.timeout)

@@ -11,7 +11,15 @@ from typing import Any
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotOurs, Stale
+from learnloop_operator.adapters.kube.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotOurs,
+    Stale,
+    WebhookUnavailable,
+)
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
@@ -196,11 +204,13 @@ class Applier:
             self.tracer.gone(kind, namespace, name, datetime.now(UTC))
 
     async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
-        """Say in the object's status what can never succeed, or not until somebody gives us room or a right.
+        """Say in the object's status what can never succeed, or not until somebody gives us room or a right, or mends
+        a webhook.
 
         Errors that pass by themselves are left to the retry.
         """
-        if isinstance(error, KubeError) and not error.permanent and not isinstance(error, Forbidden):
+        held = isinstance(error, Forbidden | WebhookUnavailable)
+        if isinstance(error, KubeError) and not error.permanent and not held:
             return
         try:
             await self._status(kind, snapshot, told(kind, blamed(snapshot, error)), field_manager(kind))
@@ -217,10 +227,10 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
 
     A data plane that does not answer takes no object's readiness away; neither does a quota or a missing right
-    (Forbidden). They hold the object where it is, and it goes on by itself.
+    (Forbidden) or a webhook that is down. They hold the object where it is, and it goes on by itself.
     """
     before = snapshot.status.get("conditions") or []
-    holds = isinstance(error, DataPlaneUnavailable | Forbidden)
+    holds = isinstance(error, DataPlaneUnavailable | Forbidden | WebhookUnavailable)
     was = next((item["status"] for item in before if item["type"] == "Ready"), conditions.UNKNOWN)
     failure = conditions.ready_triplet(
         ready={conditions.TRUE: True, conditions.FALSE: False}.get(was) if holds else False,
@@ -237,11 +247,12 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
 
 
 def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
-    """A ModelDeployment says its sentence in `verdict` too, and that is what `kubectl get` shows."""
+    """What `kubectl get` shows of it: a phase, and a ModelDeployment's sentence in `verdict` too."""
+    shown = {"phase": "Pending", **status}
     if kind is not MODEL_DEPLOYMENT:
-        return status
+        return shown
     ready = next(item for item in status["conditions"] if item["type"] == "Ready")
-    return {"phase": "Pending", **status, "verdict": ready["message"][:1024]}
+    return {**shown, "verdict": ready["message"][:1024]}
 
 
 def check_ownership(manifest: Manifest, live: Manifest) -> None:

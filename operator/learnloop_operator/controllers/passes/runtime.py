@@ -24,7 +24,7 @@ from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, NamespaceClaims
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.at_rest import at_rest, on_trial
+from learnloop_operator.controllers.passes.at_rest import at_rest, behind, on_trial
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
 from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.services import utc_now
@@ -127,17 +127,18 @@ class Runtime:
         finally:
             self.queue.close()
 
-    def _ours_now(self, keys: Iterable[ObjectKey], *, urgent: bool = True) -> None:
-        """All of them need a look; first those on trial, for the fast lane reads no arm of an object before its pass.
-        What the cache has not heard of yet waits its turn, and the events that bring it are news."""
+    def _ours_now(self, keys: Iterable[ObjectKey]) -> None:
+        """All of them need a look: first those on trial, for the fast lane reads no arm of an object before its pass;
+        then those that were edited while nobody looked. The others have merely been there."""
         for key in keys:
-            self.mark(key.kind, key.namespace, key.name, urgent=urgent, first=self._on_trial(key))
+            body = self._cached(key)
+            first = body is not None and key.kind == MODEL_DEPLOYMENT.kind and on_trial(body)
+            self.mark(key.kind, key.namespace, key.name, urgent=body is not None and behind(body), first=first)
 
-    def _on_trial(self, key: ObjectKey) -> bool:
-        if self._reads is None or key.kind != MODEL_DEPLOYMENT.kind:
-            return False
-        body = self._reads.cache.get(MODEL_DEPLOYMENT, key.namespace, key.name)
-        return body is not None and on_trial(body)
+    def _cached(self, key: ObjectKey) -> dict[str, Any] | None:
+        if self._reads is None or key.kind not in self.controllers:
+            return None
+        return self._reads.cache.get(self.controllers[key.kind].kind, key.namespace, key.name)
 
     async def _work(self, take: Callable[[], Awaitable[ObjectKey]]) -> None:
         while True:
@@ -150,13 +151,15 @@ class Runtime:
     async def _resync_forever(self) -> None:
         # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
         # leader before us. Until they are there, passes read live; nobody waits for them.
-        self._ours_now(await self._list_anew(), urgent=False)
+        self._ours_now(await self._list_anew())
         while True:
             await asyncio.sleep(self._resync)
             await self._list_anew()
             for key in tuple(self.known):
-                # Spread over a tenth of the interval: a thousand objects must not come all at once.
-                self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
+                # Who is looked at soon anyway needs no look besides: thousands of agents that wait are, all the time.
+                if not self.queue.comes_within(key, self._resync / 2):
+                    # Spread over a tenth of the interval: a thousand objects must not come all at once.
+                    self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
 
     async def _list_anew(self) -> set[ObjectKey]:
         """Lists every kind; the objects no event has told of yet."""

@@ -87,6 +87,13 @@ class DirtyQueue:
         self._cancel(key)
         self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key, urgent)
 
+    def comes_within(self, key: ObjectKey, seconds: float) -> bool:
+        """Whether the object waits for a pass, or will be marked in so many seconds at the latest."""
+        timer = self._timers.get(key)
+        if timer is not None:
+            return timer.when() <= asyncio.get_running_loop().time() + seconds
+        return key in self._queued or key in self._again
+
     async def take(self) -> ObjectKey:
         """Wait for a dirty object; it is busy until `done`. Its timer is dropped: the pass sets the next one."""
         await self._waiting.acquire()

@@ -10,12 +10,13 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
-from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
+from learnloop_operator.adapters.kube.event_reader import failure_of, failure_of_job, with_events
 from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
 from learnloop_operator.adapters.kube.kinds import (
     DEPLOYMENT,
     GANG_KINDS,
     LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
     POD,
     TRAINING_JOB,
     ResourceKind,
@@ -33,10 +34,11 @@ from learnloop_operator.core.study.trials import path as study_path
 from learnloop_operator.core.training.attempts import run_path
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import CONTAINERS, Backends
+from learnloop_operator.core.training.backends.jobset import job_of_ranks
 from learnloop_operator.core.training.backends.meeting_place import deployment_name
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.core.training.whole_gang import ranks_of, template_of
+from learnloop_operator.core.training.whole_gang import gang_of, template_of
 
 KEY_BYTES = 32
 GANGS = frozenset(kind.kind for kind in GANG_KINDS)
@@ -115,6 +117,7 @@ class TrainingJobController:
             room=await self._room.bounds(namespace) if incomplete and spec.queue is None else None,
             agent=agent,
             agent_name=agent_name,
+            deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
             has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
             fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
             pod_rules=self._services.settings.pod_rules,
@@ -129,8 +132,7 @@ class TrainingJobController:
         snapshot = replace(snapshot, room=self._room.beside(snapshot))
         plan = decide(snapshot, self._backends)
         if snapshot.room is not None and snapshot.job is None and any(item["kind"] in GANGS for item in plan.apply):
-            gang = ranks_of(snapshot, self._backends.defaults, 1 + snapshot.spec.workers)
-            self._room.promise(snapshot.namespace, snapshot.name, gang, snapshot.now)
+            self._room.promise(snapshot.namespace, snapshot.name, gang_of(snapshot, self._backends), snapshot.now)
         return plan
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
@@ -148,7 +150,12 @@ class TrainingJobController:
         found = gang.backend.read(gang.object)
         if not incomplete or found.state != "active" or found.queued:
             return found
-        return replace(found, trouble=await failure_of(self._services.kube, namespace, gang.object["metadata"]["uid"]))
+        kube, metadata = self._services.kube, gang.object["metadata"]
+        trouble = await failure_of(kube, namespace, metadata["uid"])
+        if not trouble and gang.backend.replicated_job:
+            maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
+            trouble = await failure_of_job(kube, namespace, maker, found.created)
+        return replace(found, trouble=trouble)
 
     async def _samplers(self, owner: Object, spec: TrainingJobSpec) -> Object | None:
         """The Deployment of the samplers, where it is this very TrainingJob's."""
@@ -196,3 +203,9 @@ class TrainingJobController:
         if skip or name is None:
             return None
         return await self._services.kube.find(LEARNING_AGENT, namespace, name)
+
+    async def _deployment(self, namespace: str, agent: str | None, *, skip: bool) -> Object | None:
+        """Where the agent is served: of the same name."""
+        if skip or agent is None:
+            return None
+        return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)

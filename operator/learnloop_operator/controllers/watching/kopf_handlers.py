@@ -23,6 +23,7 @@ from learnloop_operator.adapters.kube.kinds import (
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.watch_session import CutCounter, session_for
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.controllers.passes.at_rest import behind
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching.related_objects import GATHERED, RelatedObjects, owners
@@ -113,7 +114,8 @@ def own_handler(
             return
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
-        first, news = key not in runtime.known, learn(cache, kind, event) or behind(body)
+        first = key not in runtime.known
+        news = _news(event, learn(cache, kind, event), first) or behind(body)
         for other in relations.changed(key, body, deleted=deleted):
             if other == key or other not in runtime.known:
                 continue
@@ -133,9 +135,12 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         if not runtime.owns(event["object"]["metadata"]["namespace"]):
             return
-        news = learn(cache, kind, event)
-        if not news and event["type"] is None:
+        metadata = event["object"]["metadata"]
+        first = not cache.has(kind, metadata["namespace"], metadata["name"])
+        heard = learn(cache, kind, event)
+        if not heard and event["type"] is None:
             return
+        news = _news(event, heard, first)
         for key in owners(event["object"]):
             if key not in runtime.known:
                 continue
@@ -147,11 +152,10 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     return handle
 
 
-def behind(body: Mapping[str, Any]) -> bool:
-    """Nobody has looked at this generation yet. An edit may come just before a status of ours for the generation before
-    it. Its event is older than what the cache has from our own write, and is no echo all the same."""
-    observed = (body.get("status") or {}).get("observedGeneration") or 0
-    return bool(observed < (body["metadata"].get("generation") or 0))
+def _news(event: Mapping[str, Any], heard: bool, first: bool) -> bool:
+    """Whether somebody changed something. What a listing shows for the first time has merely been there: when a process
+    begins that is everything, and what was edited while nobody worked would wait behind all of it."""
+    return heard and not (first and event["type"] is None)
 
 
 def learn(cache: ObjectCache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:

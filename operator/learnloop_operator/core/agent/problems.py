@@ -2,6 +2,7 @@
 
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.core.agent.first_policy import KINDS, flaw, spaces, world_of
+from learnloop_operator.core.agent.learnable_actions import unlearnable
 from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden
@@ -100,7 +101,8 @@ def _environment(world: AgentSnapshot) -> Problem | None:
     if spaces(task) is None:
         text = f"spec.task: there is no environment that says what the agent sees and does; set {KINDS}"
         return Problem("SpacesUnknown", text)
-    return None
+    why = unlearnable(task, template)
+    return Problem("LearnsNoSuchActions", why) if why else None
 
 
 def _spaces(world: AgentSnapshot) -> Problem | None:

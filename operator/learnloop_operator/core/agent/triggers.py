@@ -78,8 +78,9 @@ def rewarded_since(world: AgentSnapshot, last: LastTraining | None) -> int | Non
 
 
 def _asked(world: AgentSnapshot) -> Trigger | None:
+    # An emptied annotation asks for nothing: it could not be told from one that was never obeyed, run after run.
     value = world.annotations.get(ANNOTATION_TRAIN)
-    if value is not None and value != world.before.observed_train:
+    if value and value != world.before.observed_train:
         return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:300]}")
     request = world.stats.training_request if world.stats else None
     if request is not None and request != world.before.observed_training_request:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from learnloop_operator.core.coordination.pod_needs import DEMANDED, needs_of
+from learnloop_operator.core.coordination.pod_needs import DEMANDED, asks_nothing, needs_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.quantities import quantity, text
 from learnloop_operator.tuning.value_objects import value
@@ -30,10 +30,12 @@ class PodGroup:
     Attributes:
         pod: core/v1 PodSpec.
         count: how many.
+        objects: what is made beside them, one of each, by the names that quotas have for it: `count/jobs.batch`.
     """
 
     pod: Manifest
     count: int
+    objects: tuple[str, ...] = ()
 
 
 @value
@@ -52,7 +54,7 @@ class NamespaceRoom:
     def lacks(self, wanted: PodGroup) -> str:
         """Why not all of them can be made, with the quota and its figures; "" where they can."""
         for quota in sorted(self.quotas, key=lambda item: str(item["metadata"]["name"])):
-            if _counts(quota, wanted.pod) and (why := self._lacks(quota, wanted)):
+            if self._counts(quota, wanted.pod) and (why := self._lacks(quota, wanted)):
                 return why
         return self.refused
 
@@ -63,7 +65,8 @@ class NamespaceRoom:
         each = needs_of(wanted.pod, self.limit_ranges)
         others: Counter[str] = Counter()
         for group in self.promised:
-            if _counts(quota, group.pod):
+            if self._counts(quota, group.pod):
+                others.update(group.objects)
                 for resource, amount in needs_of(group.pod, self.limit_ranges).items():
                     others[resource] += amount * group.count  # type: ignore[assignment]
         for said, limit in sorted(hard.items()):
@@ -74,29 +77,31 @@ class NamespaceRoom:
                     f"ResourceQuota {name} bounds {said}, so each pod must name it: set "
                     f"spec.pod.resources.{part}.{kind}, or a LimitRange of the namespace that fills it in"
                 )
-            if most is None or not each.get(resource):
+            made_once = said in wanted.objects
+            if most is None or not (made_once or each.get(resource)):
                 continue
-            asked, taken = each[resource] * wanted.count, quantity(used.get(said, 0)) or Decimal(0)
+            asked = Decimal(1) if made_once else each[resource] * wanted.count
+            taken = quantity(used.get(said, 0)) or Decimal(0)
             if taken + others[resource] + asked <= most:
                 continue
             told = f"ResourceQuota {name}: {text(taken)} of {limit} {said} are used"
             told += f", {text(Decimal(others[resource]))} are promised to gangs that begin" if others[resource] else ""
-            told += f", and {wanted.count} pods ask for {text(asked)}"
+            told += ", and 1 more is needed" if made_once else f", and {wanted.count} pods ask for {text(asked)}"
             return f"{told}, which is more than it ever has: ask for less, or raise it" if asked > most else told
         return ""
 
+    def _counts(self, quota: Manifest, pod: Manifest) -> bool:
+        """Does the quota count such pods at all? By its scopes."""
+        spec = quota.get("spec") or {}
+        scoped: list[Mapping[str, Any]] = [
+            {"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()
+        ]
+        scoped += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+        return all(_matches(item, pod, best_effort=asks_nothing(pod, self.limit_ranges)) for item in scoped)
 
-def _counts(quota: Manifest, pod: Manifest) -> bool:
-    """Does the quota count such pods at all? By its scopes."""
-    spec = quota.get("spec") or {}
-    scoped: list[Mapping[str, Any]] = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    scoped += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(item, pod) for item in scoped)
 
-
-def _matches(scope: Mapping[str, Any], pod: Manifest) -> bool:
+def _matches(scope: Mapping[str, Any], pod: Manifest, *, best_effort: bool) -> bool:
     ends = pod.get("activeDeadlineSeconds") is not None
-    best_effort = not any((item.get("resources") or {}) for item in pod.get("containers") or ())
     priority = pod.get("priorityClassName")
     match scope.get("scopeName"):
         case "Terminating":

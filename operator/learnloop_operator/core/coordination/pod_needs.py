@@ -53,6 +53,13 @@ def needs_of(pod: Manifest, ranges: Sequence[Manifest]) -> Needs:
     return {**found, "pods": Decimal(1)}
 
 
+def asks_nothing(pod: Manifest, ranges: Sequence[Manifest]) -> bool:
+    """No container asks for CPU or memory: the pod is of the class BestEffort, whatever devices it has."""
+    containers = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
+    named = [_named(pod.get("resources") or {}), *(_of_container(item, ranges) for item in containers)]
+    return not any(needs.get(name) for needs in named for name in DEMANDED)
+
+
 def _all_name(containers: Sequence[Needs], name: str) -> bool:
     return bool(containers) and all(name in item for item in containers)
 

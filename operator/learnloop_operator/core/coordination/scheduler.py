@@ -149,7 +149,7 @@ def schedule(runs: Sequence[WantedRun], quotas: Quotas, begun: Mapping[str, int]
         if victims:
             use.take(run)
             waiting.sort(key=turn)
-        elif run.waited >= RESERVED and _hopes(run, quotas) and use.lacks(run).startswith("the cluster"):
+        elif run.waited >= RESERVED and hopes(run, quotas) and use.lacks(run).startswith("the cluster"):
             reserved = True
     return Schedule(frozenset(admitted), preempted, tuple(order), why)
 
@@ -157,7 +157,7 @@ def schedule(runs: Sequence[WantedRun], quotas: Quotas, begun: Mapping[str, int]
 def _way(run: WantedRun, running: Sequence[WantedRun], taken: Mapping[Key, Key], use: _Use) -> list[WantedRun]:
     """The runs that must make way for this one: of lower priority, least first, and of these the youngest, for least is
     lost. None where that would not be enough."""
-    if use.lacks(run, day=True).endswith("(UTC)"):
+    if waits_for_a_day(use.lacks(run)):
         return []
     lower = [
         other for other in running if other.key not in taken and other.standing < run.priority and other.ran >= SETTLED
@@ -185,7 +185,12 @@ def _helps(other: WantedRun, run: WantedRun, lacks: str) -> bool:
     return "GPUs" not in lacks or other.gpus > 0
 
 
-def _hopes(run: WantedRun, quotas: Quotas) -> bool:
+def waits_for_a_day(why: str) -> bool:
+    """What a run waits for is another day, and no end of any run."""
+    return why.endswith("(UTC)")
+
+
+def hopes(run: WantedRun, quotas: Quotas) -> bool:
     """It could begin if nothing else ran: nothing is kept for a run that asks for more than there will ever be."""
 
     def fits(quota: Quota) -> bool:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.core.coordination.quotas import Quotas
-from learnloop_operator.core.coordination.scheduler import Key, WantedRun, schedule
+from learnloop_operator.core.coordination.scheduler import Key, Schedule, WantedRun, hopes, schedule, waits_for_a_day
 from learnloop_operator.core.coordination.waiting_times import waiting_times
 from learnloop_operator.core.quantities import quantity
 from learnloop_operator.core.times import parse, seconds_since
@@ -49,11 +49,30 @@ def turn_of(
     begun = begun_today(found.values(), agents, jobs, now)
     made = schedule([run for run, _ in found.values()], quotas, begun)
     if key in made.why:
-        ends = [left for run, body in found.values() if run.running and (left := _left(body)) is not None]
-        lengths = {other: length for other in made.order if (length := _length(found[other][1], found.values()))}
-        seconds = waiting_times(made.order, ends, lengths).get(key)
+        seconds = _seconds_of(key, found, made, quotas, now)
         return Turn(place=made.place(key), waiting=len(made.order), why=made.why[key], seconds=seconds)
     return Turn(admitted=key in made.admitted, way_for=made.preempted.get(key))
+
+
+def _seconds_of(
+    key: Key, found: Mapping[Key, tuple[WantedRun, Body]], made: Schedule, quotas: Quotas, now: datetime
+) -> float | None:
+    """Until the run `key` begins. Who waits for another day, or for more than there will ever be, takes no place."""
+    order = [other for other in made.order if hopes(found[other][0], quotas)]
+    if key not in order:
+        return None
+    if waits_for_a_day(made.why[key]):
+        of_cluster = made.why[key].startswith("the cluster")
+        quota = quotas.cluster if of_cluster else quotas.of(key[0])
+        before = [other for other in order[: order.index(key)] if made.why[other] == made.why[key]]
+        midnight = datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+        days = len(before) // (quota.runs_per_day or 1)
+        return (midnight - now).total_seconds() + timedelta(days=days).total_seconds()
+    today = [other for other in order if not waits_for_a_day(made.why[other])]
+    ends = [(left, run.namespace) for run, body in found.values() if run.running and (left := _left(body)) is not None]
+    lengths = {other: length for other in today if (length := _length(found[other][1], found.values()))}
+    of_own = {other for other in today if made.why[other].startswith("namespace")}
+    return waiting_times(today, ends, lengths, of_own).get(key)
 
 
 def wanted(body: Body, now: datetime, promised: frozenset[Key] = frozenset()) -> WantedRun | None:
@@ -130,7 +149,7 @@ def _left(body: Body) -> float | None:
     """Seconds until a running job is done, by its speed."""
     status = body.get("status") or {}
     speed, step, total = status.get("stepsPerSecond"), status.get("step"), status.get("totalSteps")
-    return (total - step) / speed if speed and total and step is not None else None
+    return max(0.0, (total - step) / speed) if speed and total and step is not None else None
 
 
 def _length(body: Body, found: Iterable[tuple[WantedRun, Body]]) -> float | None:

@@ -11,7 +11,7 @@ from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapsho
 from learnloop_operator.core.memory_service.unusable_secret import UnusableSecret, unusable_secret
 from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
 from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.core.pod_poll_interval import next_look, unready_since
+from learnloop_operator.core.poll_interval import next_look, unready_since
 
 LATER, NOW_AND_THEN = 15.0, 30.0
 

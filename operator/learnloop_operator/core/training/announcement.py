@@ -1,5 +1,8 @@
 """What the data plane is told of a run beside its heartbeats: that it is queued, and how it ended."""
 
+from dataclasses import replace
+from datetime import datetime
+
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_status import TrainingStatus
 from learnloop_operator.core.plan import Announcement, Call, Manifest
@@ -11,17 +14,28 @@ NEWS_SECONDS = 3600.0
 
 
 def announcements(
-    world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None
+    world: BaseSnapshot,
+    state: Manifest,
+    spec: TrainingJobSpec,
+    agent: str | None,
+    last_heard: datetime | None = None,
 ) -> tuple[Announcement, ...]:
-    """The news in a TrainingJob's status; none while heartbeats tell all there is."""
+    """The news in a TrainingJob's status; none while heartbeats tell all there is.
+
+    Args:
+        last_heard: of the run's newest heartbeat, of any attempt: what tells one wait from the one before.
+    """
     ended = parse(state.get("finishedAt"))
     if ended is not None:
         fresh = seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
         return (_ended(world, state, spec, agent),) if fresh else ()
-    if world.status.get("startedAt") or world.deleting:
+    # A run that has made way, or lost its admission, is queued again: heartbeats would leave it at "running" for ever.
+    waits = state.get("queuedAt") or not world.status.get("startedAt")
+    if world.deleting or not waits:
         return ()
     place = (state.get("turn") or {}).get("place")
-    return (_told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now)),)
+    told = _told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now))
+    return (replace(told, identity=f"{told.identity} after {last_heard or 'nothing'}"),)
 
 
 def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:

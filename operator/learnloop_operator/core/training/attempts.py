@@ -6,7 +6,7 @@ from typing import Any
 from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core import times
-from learnloop_operator.core.plan import Notice, Plan
+from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.training import gates
 from learnloop_operator.core.training.backends.choice import Backends
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
@@ -162,9 +162,16 @@ def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5
 
 
 def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
-    """The policy that serves the agent's users now; the base model or the uniform random policy when there is none."""
+    """The newest policy that is to serve the agent's users, and where that was taken back the one that serves them.
+
+    The base model or the uniform random policy when there is none.
+    """
     agent = world.agent or {}
     model = (agent.get("status") or {}).get("model") or {}
+    deployment = (world.deployment or {}).get("status") or {}
+    stable = deployment.get("stable") or {}
+    if stable.get("uri") and _taken_back(deployment, model):
+        model = stable
     if model.get("uri"):
         return str(model["uri"]), model.get("sha256")
     spoken = world.spec.data.language_model
@@ -174,6 +181,19 @@ def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
     if task.get("actions") and task.get("observations"):
         return f"uniform://discrete/{task['actions']}?observations={task['observations']}", None
     return None, None
+
+
+def _taken_back(deployment: Manifest, model: Manifest) -> bool:
+    """Whether a ModelDeployment's status has this artifact as one that was taken back."""
+    pins = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
+    return any(pin.get("uri") and _same(pin, model) for pin in pins)
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    """An artifact is its digest, whatever address it has now."""
+    if one.get("sha256") and other.get("sha256"):
+        return bool(one["sha256"] == other["sha256"])
+    return bool(one.get("uri") == other.get("uri"))
 
 
 def run_path(job: str) -> str:

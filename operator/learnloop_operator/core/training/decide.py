@@ -10,7 +10,7 @@ from dataclasses import replace
 from learnloop_operator.core import allowed_pods, durations
 from learnloop_operator.core.anomalies.condition import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.core.pod_poll_interval import next_look
+from learnloop_operator.core.poll_interval import next_look
 from learnloop_operator.core.training import gang, manifest_check
 from learnloop_operator.core.training.announcement import announcements
 from learnloop_operator.core.training.attempts import (
@@ -48,7 +48,9 @@ def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
         plan = rule(world, backends)
         if plan is not None:
             plan = with_samplers(world, plan, backends.defaults)
-            told = announcements(world, plan.status, world.spec, world.agent_name)
+            beat = world.run.heartbeat if world.run and world.attempts else None
+            heard = beat.at if beat else None
+            told = announcements(world, plan.status, world.spec, world.agent_name, heard)
             return replace(plan, announcements=told, events=(*plan.events, *news(world.status, plan.status)))
     raise AssertionError("the last rule always applies")
 

@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from learnloop_operator.core import times
 from learnloop_operator.core.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
+HEARD_WITHIN = timedelta(seconds=60)
+"""A gang with neither pods nor a status is older than this only where its controller does not run."""
 REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
 
@@ -22,7 +24,14 @@ def held_up(world: TrainingSnapshot) -> str | None:
             return f"pod {rank.name} waits: {rank.waiting}"
     if len(world.ranks) < _expected(world) and world.job.trouble:
         return f"{len(world.ranks)} of {_expected(world)} pods exist: {world.job.trouble}"
-    return None
+    return _unheard(world, world.job)
+
+
+def _unheard(world: TrainingSnapshot, job: BackendJob) -> str | None:
+    if job.heard or job.queued or job.state != "active" or world.ranks or world.now - _begun(world, job) < HEARD_WITHIN:
+        return None
+    kind, name = job.ref.kind, job.ref.name
+    return f"{kind} {name} has neither a status nor pods: see that the controller of {kind}s runs"
 
 
 def waiting(world: TrainingSnapshot) -> str | None:
@@ -43,7 +52,7 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
     limit = world.spec.stall_seconds
     if held_up(world):
         return None  # another attempt would be held up just the same
-    begun = max(job.created, times.parse(world.status.get("attemptStartedAt")) or job.created)
+    begun = _begun(world, job)
     if waiting(world) and not any(_replaced(rank, begun) for rank in world.ranks):
         return None
     signs = [begun]
@@ -92,6 +101,10 @@ def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
         if rank.stuck:
             return f"pod {rank.name} never started: {rank.waiting}"
     return job.message or "its pods failed"
+
+
+def _begun(world: TrainingSnapshot, job: BackendJob) -> datetime:
+    return max(job.created, times.parse(world.status.get("attemptStartedAt")) or job.created)
 
 
 def _replaced(rank: Rank, begun: datetime) -> bool:

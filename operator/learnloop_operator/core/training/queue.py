@@ -29,6 +29,9 @@ def sentence(workload: Manifest | None) -> str:
         parts += [_check(item) for item in status.get("admissionChecks") or () if item.get("state") != "Ready"]
     elif reserved.get("message"):
         parts.append(str(reserved["message"]))
+    again = (status.get("requeueState") or {}).get("requeueAt")
+    if again and (conditions.get("Requeued") or {}).get("status") == "False":
+        parts.append(f"queued again at {again}")
     return "; ".join(dict.fromkeys(part.strip() for part in parts))[:LONGEST]
 
 

@@ -36,6 +36,8 @@ class BackendJob:
     message: str = ""
     trouble: str = ""
     """Why its pods cannot be made, in the words of whoever refuses them."""
+    heard: bool = True
+    """Its controller has written a status."""
     queued: bool = False
     """Somebody holds it back: a queue, or a person. Its pods are gone or were never made."""
     disrupted: str = ""
@@ -106,6 +108,8 @@ class TrainingSnapshot(BaseSnapshot):
     """core/v1 PodSpec of a rank with all that the API server's webhooks add; None: not known, or of no interest."""
     agent: Manifest | None = None
     agent_name: str | None = None
+    deployment: Manifest | None = None
+    """The agent's ModelDeployment; looked for where an attempt may begin."""
     has_samplers: bool = False
     """A Deployment of its samplers stands."""
     fresh_key: str = field(default="", repr=False)

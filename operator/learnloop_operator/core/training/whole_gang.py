@@ -1,5 +1,7 @@
 """A gang is made whole or not at all, where the namespace has ResourceQuotas."""
 
+from dataclasses import replace
+
 from learnloop_operator.core.coordination.namespace_room import PodGroup
 from learnloop_operator.core.plan import Manifest, Plan
 from learnloop_operator.core.training.attempts import LATER, interrupt, told
@@ -32,11 +34,18 @@ def ranks_of(world: TrainingSnapshot, defaults: RankDefaults, count: int) -> Pod
     return PodGroup(world.admitted_rank or template_of(world, defaults)["spec"], count)
 
 
+def gang_of(world: TrainingSnapshot, backends: Backends) -> PodGroup:
+    """All that its next attempt makes, as quotas count it."""
+    backend = backends.chosen(world)
+    group = ranks_of(world, backends.defaults, 1 + world.spec.workers)
+    return group if backend is None else replace(group, objects=backend.counted)
+
+
 def await_room(world: TrainingSnapshot, backends: Backends) -> Plan | None:
     """No gang yet, and none is made that would not fit whole. Waiting costs neither an attempt nor time of the run."""
     if world.room is None or world.job is not None or world.ranks:
         return None
-    why = world.room.lacks(ranks_of(world, backends.defaults, 1 + world.spec.workers))
+    why = world.room.lacks(gang_of(world, backends))
     if not why:
         return None
     verdict = StatusVerdict(phase="Queued", reason=REASON, message=why, suspended=world.holds("Suspended"))

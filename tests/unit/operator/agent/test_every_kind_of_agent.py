@@ -118,12 +118,20 @@ SEEN_AND_DONE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "spaces"), SEEN_AND_DONE, ids=[spaces for _, spaces in SEEN_AND_DONE])
-@pytest.mark.parametrize("algorithm", FROM_LOG)
+LEARNABLE = [
+    (said, spaces, name)
+    for said, spaces in SEEN_AND_DONE
+    for name in FROM_LOG
+    if spaces.removeprefix("uniform://").partition("/")[0] in ALGORITHMS[name].acts  # type: ignore[attr-defined]
+]
+
+
+@pytest.mark.parametrize(("said", "spaces", "algorithm"), LEARNABLE)
 def test_an_agent_without_an_environment_trains_from_its_log_alone(
     said: dict[str, Any], spaces: str, algorithm: str
 ) -> None:
-    plan = decide(agent({"external": {}, **said}, {"filter": {"tasks": ["t"]}}, algorithm=algorithm))
+    template = {"algorithm": algorithm, "gates": {"significant": False}}
+    plan = decide(agent({"external": {}, **said}, {"filter": {"tasks": ["t"]}}, **template))
     (job,) = [item for item in plan.apply if item["kind"] == "TrainingJob"]
     assert job["spec"]["data"]["spaces"] == spaces
     assert "environment" not in job["spec"]["data"]
@@ -149,6 +157,40 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
 def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
     plan = decide(agent(task, **template))
     assert not [item for item in plan.apply if item["kind"] == "TrainingJob"]
+    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
+    assert words in said
+
+
+NUMBERS: dict[str, Any] = {"external": {}, "observations": 3, "continuous": [{"low": -1, "high": 1, "times": 2}]}
+HYBRID: dict[str, Any] = {**NUMBERS, "choices": 3}
+SAMPLED: dict[str, Any] = {"export": {"behaviour": {"kind": "sampled"}}}
+UNGATED: dict[str, Any] = {"gates": {"significant": False}}
+
+
+@pytest.mark.parametrize(
+    ("task", "template", "words"),
+    [
+        (
+            NUMBERS,
+            {"algorithm": "cql"},
+            "cql learns discrete actions, and those of spec.task are continuous; set it to",
+        ),
+        (HYBRID, {"algorithm": "bc"}, "those of spec.task are hybrid; set it to vtrace or iql-offline"),
+        (HYBRID, {"algorithm": "cql-sac", **SAMPLED}, "cql-sac learns continuous actions"),
+        ({"external": {}, "observations": 3, "multiDiscrete": [3, 2]}, {"algorithm": "cql-sac"}, "are discrete; set"),
+        (NUMBERS, {"algorithm": "bc"}, "set it to sampled, spec.training.template.algorithm to vtrace or cql-sac or"),
+        (NUMBERS, {"algorithm": "bc", **SAMPLED, **UNGATED}, "bc learns no deviation of them; set it to greedy"),
+        (NUMBERS, {"algorithm": "iql-offline"}, "export.behaviour.kind: a policy that is greedy has no density"),
+        (NUMBERS, {"algorithm": "iql-offline", **SAMPLED}, ""),
+        (NUMBERS, {"algorithm": "bc", **UNGATED}, ""),
+        (HYBRID, {"algorithm": "vtrace", **SAMPLED}, ""),
+    ],
+)
+def test_actions_that_a_log_cannot_teach_or_judge_are_refused_before_any_run(
+    task: dict[str, Any], template: dict[str, Any], words: str
+) -> None:
+    plan = decide(agent(task, **template))
+    assert bool(created(plan)) == (not words)
     (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
     assert words in said
 

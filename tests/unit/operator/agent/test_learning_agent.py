@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.agent.decide import BUSY, RESTING, decide
+from learnloop_operator.core.agent.decide import BUSY, IDLE, RESTING, SELDOM, decide
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.agent.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.core.plan import Plan
@@ -134,6 +135,13 @@ def test_a_run_rests_after_the_last_one_unless_a_person_asks() -> None:
     assert plan.status["observedTrain"] == "7"
 
 
+def test_an_emptied_annotation_asks_for_nothing_however_often_it_is_seen() -> None:
+    notes = {names.ANNOTATION_TRAIN: ""}
+    assert created(decide(world(0, annotations=notes))) == []
+    before = {"trainings": 1, "observedTrain": "7"}
+    assert created(decide(world(0, annotations=notes, before=before, jobs=(job(1, "Failed"),)))) == []
+
+
 def test_an_annotation_and_a_request_are_obeyed_once() -> None:
     notes = {names.ANNOTATION_TRAIN: "7"}
     first = decide(world(0, "request-1", annotations=notes))
@@ -171,6 +179,24 @@ def test_a_schedule_that_is_no_time_is_a_condition_with_field_value_and_fix() ->
     ready = decide(world(0, spec=broken)).status["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "TriggerInvalid")
     assert ready["message"].startswith("spec.training.triggers.schedule: '61 3 * * *' never comes")
+
+
+@given(quiet=st.integers(min_value=-60, max_value=10**7))
+def test_the_longer_an_agent_is_quiet_the_more_seldom_it_is_looked_at(quiet: int) -> None:
+    stats = AgentStats(
+        agent="la", trajectories=9, rewarded=9, recent_episodes=0, last_trajectory_at=NOW - timedelta(seconds=quiet)
+    )
+    before = {"registered": "solving/r1", "rewarded": 9}
+    plan = decide(replace(world(before=before), stats=stats))
+    assert plan.requeue_after == pytest.approx(min(SELDOM, max(IDLE, quiet / 10)))
+    assert decide(replace(world(before=before | {"rewarded": 8}), stats=stats)).requeue_after == BUSY
+
+
+def test_an_agent_that_never_played_is_quiet_since_it_was_made() -> None:
+    quiet = world(before={"registered": "solving/r1", "rewarded": 0})
+    assert decide(quiet).requeue_after == SELDOM
+    quiet.object["metadata"]["creationTimestamp"] = stamp(NOW - timedelta(seconds=30))
+    assert decide(quiet).requeue_after == IDLE
 
 
 def test_an_agent_is_registered_once_and_again_when_the_data_plane_forgot_it() -> None:

@@ -91,3 +91,10 @@ def test_ranks_of_separated_samples_and_of_a_rising_row() -> None:
     # By hand: U is 3.5 of 20, the tied twos and threes take 30/72 off the variance, so (3.5 - 10) / 3.9966.
     assert rank_sum([1.0, 2.0, 3.0, 3.0], [3.0, 4.0, 5.0, 6.0, 2.0]) == pytest.approx(-1.6264, abs=1e-4)
     assert trend([1.0, 2.0, 3.0, 4.0]) > 0 > trend([4.0, 3.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e308])
+def test_a_look_at_what_is_no_return_ends(odd: float) -> None:
+    mixed = [odd, -odd, 1.0, odd] * 50
+    for returns in ([odd] * 200, mixed, [odd] * 100 + [-odd] * 100):
+        assert watch(returns).returns == 200

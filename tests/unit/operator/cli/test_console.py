@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.cli.access.all_namespaces import AllNamespaces, NotAllowedError, VersionGoneError
-from learnloop_operator.cli.console import cluster_watch, command
+from learnloop_operator.cli.console import cluster_watch, command, pulse
 from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import REMEMBERED, ChangeLog
 from learnloop_operator.cli.console.cluster_watch import MOST_NAMESPACES, visible
@@ -174,6 +174,37 @@ def test_an_order_runs_the_verb_itself_and_only_what_was_confirmed(
     assert cluster.annotated[0][1].endswith(" by anna")
 
 
+def test_an_order_is_about_the_models_that_its_question_showed(
+    pair: tuple[Console, Browser], cluster: WrittenCluster
+) -> None:
+    canary, stable = {"revision": "3f9a2c81", "uri": "u"}, {"revision": "b41d07ee", "uri": "u"}
+    cluster.objects["modeldeployments", "walker"] = rollout(canary=canary, stable=stable, step=1)
+    seen = {"canary": "3f9a2c81", "stable": "b41d07ee", "blocked": None, "step": 0}
+    skip = {"verb": "skip", "confirm": "skip ns/walker"}
+    for order, sentence in (
+        ({"seen": {**seen, "canary": "0bad0bad"}}, "canary was 0bad0bad when you were asked, and is 3f9a2c81 now"),
+        ({"seen": {**seen, "blocked": "x"}}, "blocked was x when you were asked, and is none now"),
+        ({**skip, "seen": seen}, "step was 0 when you were asked, and is 1 now"),
+        ({"seen": "all"}, "what was seen as JSON"),
+    ):
+        status, _, body = pair[1].ask("POST", "/orders", {**ORDER, **order})
+        assert (status, sentence in json.loads(body)["error"]) == (400, True), body
+    assert cluster.annotated == []
+    assert pair[1].ask("POST", "/orders", {**ORDER, "seen": seen})[0] == 200, "a hold means the model at any step"
+
+
+def test_an_address_with_too_many_fields_is_answered(pair: tuple[Console, Browser]) -> None:
+    status, _, said = pair[1].ask("GET", "/about?" + "&".join(f"f{number}=1" for number in range(17)))
+    assert (status, "at most 16 fields" in json.loads(said)["error"]) == (400, True)
+
+
+@pytest.mark.parametrize("judged", [[1e308, 1, 1e308, 1], ["a", 1, 2, 3], [3, 1, 3, None], "abcd", 5])
+def test_figures_of_one_rollout_that_make_no_interval_leave_the_others(judged: Any) -> None:
+    log = ChangeLog()
+    log.put("modeldeployments", rollout(evidence=[{"name": "returns", "judged": judged}, None, "x"]))
+    assert [item["intervals"] for item in log.read(None, 0.0).snapshot or []] == [{}]
+
+
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
@@ -265,6 +296,9 @@ class PlayedWatch(AllNamespaces):
     def __init__(self, steps: list[Any]) -> None:
         self.steps, self.asked, self.ended = steps, list[tuple[str, str]](), threading.Event()
 
+    def reach(self) -> None:
+        pass
+
     def listed(self, plural: str, namespace: str | None) -> tuple[str, list[dict[str, Any]]]:
         self.asked.append(("list", ""))
         return "10", [rollout("a")]
@@ -278,6 +312,51 @@ class PlayedWatch(AllNamespaces):
         if isinstance(step, Exception):
             raise step
         yield from step
+
+
+def test_an_api_server_that_goes_and_comes_back_is_told_each_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.001)
+    answers, told, over = [True, False, False, True, True], list[str](), threading.Event()
+
+    def ask() -> None:
+        if not answers:
+            over.set()
+        elif not answers.pop(0):
+            raise (CommandError("the API server does not answer") if len(answers) == 3 else ArithmeticError("no idea"))
+
+    def changed() -> None:
+        told.append(beating.away)
+
+    beating = pulse.Pulse(ask, changed)
+    beating.start()
+    assert over.wait(20.0)
+    beating.stop()
+    assert told == ["the API server does not answer", ""]
+
+
+def test_a_reader_is_told_that_nothing_can_be_known_and_when_it_can_again(pair: tuple[Console, Browser]) -> None:
+    console, browser = pair
+    why = ["away"]
+    console.away = lambda: why[0]
+    browser.enter(console.gate.token)
+    events = browser.stream()
+    assert next(events)[0] == "snapshot"
+    assert next(events)[::2] == ("cluster", {"away": "away"})
+    why[0] = ""
+    console.log.wake()
+    assert next(events)[::2] == ("cluster", {"away": ""})
+
+
+def test_a_watch_that_failed_tries_again_as_soon_as_the_api_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_watch, "KINDS", ["modeldeployments"])
+    monkeypatch.setattr(cluster_watch, "SHORTEST_PAUSE", 1000.0)
+    monkeypatch.setattr(cluster_watch, "LONGEST_PAUSE", 1000.0)
+    reads = PlayedWatch([CommandError("the API server does not answer"), []])
+    watching = cluster_watch.ClusterWatch(reads, ChangeLog(), cluster_watch.WatchedNamespaces(None))
+    watching.start()
+    while not reads.ended.wait(0.01):
+        watching._moved()
+    watching.stop()
 
 
 def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_must(
@@ -296,6 +375,7 @@ def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_mus
             [change("ADDED", "16", "b"), change("DELETED", "17")],
             VersionGoneError("too old"),
             CommandError("the API server does not answer"),
+            ArithmeticError("nobody knows what else"),
         ]
     )
     log = ChangeLog()
@@ -304,7 +384,18 @@ def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_mus
     assert reads.ended.wait(20.0)
     watching.stop()
     assert [asked for asked in reads.asked if asked[0] == "watch"][:3] == [("watch", n) for n in ("10", "15", "17")]
-    assert [kind for kind, _ in reads.asked] == ["list", "watch", "watch", "watch", "list", "watch", "list", "watch"]
+    assert [kind for kind, _ in reads.asked] == [
+        "list",
+        "watch",
+        "watch",
+        "watch",
+        "list",
+        "watch",
+        "list",
+        "watch",
+        "list",
+        "watch",
+    ]
     assert [item["metadata"]["name"] for item in log.read(None, 0.0).snapshot or []] == ["a"], "as the new list has it"
 
 

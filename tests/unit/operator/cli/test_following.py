@@ -1,5 +1,6 @@
 """Watching an agent tells each sentence once; a report counts what ended; a pipeline fails where the gates do."""
 
+import json
 import os
 from argparse import Namespace
 from collections import deque
@@ -10,8 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.main import VERBS
+from learnloop_operator.cli.main import VERBS, main
 from learnloop_operator.cli.verbs.following import report, retrain, watch
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -22,7 +24,7 @@ def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]
     conditions = [{"type": "Ready", "status": "True", "reason": "Told", "message": ready}]
     return {
         "kind": kind,
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {LABEL_AGENT: "la"}},
         "spec": {"algorithm": "ppo", "training": {"template": {}}},
         "status": {"conditions": conditions, **status},
     }
@@ -74,7 +76,21 @@ def test_a_report_has_gains_with_intervals_refusals_take_backs_and_what_waits() 
     assert "held-out return 480.0 [470.0, 490.0], 80.0 more than 400.0 [390.0, 410.0] before" in text
     assert "**la-2**: Failed because" in text
     assert "**la** bad0bad0: return 9.5 vs 480" in text
-    assert "(`kubectl learnloop approve la`)" in text
+    assert "(`kubectl learnloop approve la -n ns`)" in text
+
+
+def test_a_report_of_an_agent_has_its_own_runs_and_none_that_is_only_called_so() -> None:
+    by_hand = ended(9, "Failed")
+    by_hand["metadata"] = {"name": "la-byhand"}
+
+    class Cluster:
+        namespace = "ns"
+
+        def every(self, plural: str) -> list[Any]:
+            return [ended(1, "Validated"), by_hand] if plural == "trainingjobs" else []
+
+    asked = Namespace(name="la", since="all", output="json")
+    assert [item["run"] for item in json.loads(report.run(Cluster(), asked))["runs"]] == ["la-1"]  # type: ignore[arg-type]
 
 
 class Pipeline:
@@ -119,13 +135,69 @@ def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
     assert suite.get("failures") == ("0" if phase == "Validated" else "1")
 
 
-def test_a_run_that_does_not_end_in_time_fails_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_end_in_time_fails_the_pipeline_and_its_test_case(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
-    options = Namespace(name="la", wait=True, timeout=0.0, junit=None)
+    file = tmp_path / "junit.xml"
+    options = Namespace(name="la", wait=True, timeout=0.0, junit=str(file))
     with pytest.raises(CommandError, match="la-7 has not ended in 0"):
         retrain.run(Pipeline("Validated"), options)  # type: ignore[arg-type]
+    [failure] = ElementTree.parse(file).getroot().iter("failure")
+    assert "la-7 has not ended in 0 s" in failure.attrib["message"]
     with pytest.raises(CommandError, match="--junit goes with --wait"):
         retrain.run(Pipeline("Validated"), Namespace(name="la", wait=False, timeout=0.0, junit="x"))  # type: ignore[arg-type]
+
+
+def test_a_pipeline_that_is_killed_or_refused_leaves_no_result_of_an_earlier_run(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(file))
+
+    class Interrupted(Pipeline):
+        def get(self, plural: str, name: str) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    class Refused(Pipeline):
+        def annotate(self, plural: str, name: str, values: Any) -> None:
+            raise CommandError("you may not patch learningagents: ask for the role edit")
+
+    for cluster, raised, said in ((Interrupted, KeyboardInterrupt, "interrupted"), (Refused, CommandError, "may not")):
+        file.write_text('<testsuite name="la-6" tests="1" failures="0"/>')
+        with pytest.raises(raised):
+            retrain.run(cluster("Validated"), options)  # type: ignore[arg-type]
+        [failure] = ElementTree.parse(file).getroot().iter("failure")
+        assert said in failure.attrib["message"]
+
+
+def test_nothing_is_asked_for_whose_result_cannot_be_written(tmp_path: Path) -> None:
+    pipeline = Pipeline("Validated")
+    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(tmp_path / "missing" / "junit.xml"))
+    with pytest.raises(CommandError, match="cannot be written"):
+        retrain.run(pipeline, options)  # type: ignore[arg-type]
+    assert not pipeline.asked
+
+
+def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+
+    class Deleted(Pipeline):
+        def find(self, plural: str, name: str) -> dict[str, Any] | None:
+            self.looks += 1
+            return body("TrainingJob", name, phase="Training") if self.looks == 2 else None
+
+    options = Namespace(name="la", wait=True, timeout=10.0, junit=None)
+    with pytest.raises(CommandError, match="la-7 was deleted before it had ended"):
+        retrain.run(Deleted("Validated"), options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{"])
+def test_a_file_that_is_no_kubeconfig_is_one_sentence(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    assert main(["--kubeconfig", str(file), "report"]) == 1
+    assert capsys.readouterr().err.startswith("error: no usable kubeconfig: ")
 
 
 def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

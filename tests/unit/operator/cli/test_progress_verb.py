@@ -104,6 +104,13 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
     ]
 
 
+def test_a_weeks_gain_weighs_as_much_as_the_runs_that_have_one() -> None:
+    """Nine runs that failed gained nothing that is known, neither good nor bad."""
+    lucky = FIRST | {"trainings": 10, "training_success_rate": 0.1, "gains": 1, "gain_per_training": 1.0}
+    later = LAST | {"trainings": 1, "training_success_rate": 1.0, "gains": 1, "gain_per_training": 0.0}
+    assert "A training changed the proven return by +50% on average." in told(World(lucky, later))
+
+
 def test_an_agent_without_a_figure_has_one_sentence() -> None:
     assert told(World()) == "walker has no episode, training or deployment in the last 8 weeks"
     said = told(World({"week": "2026-03-02", "episodes": 3}))

@@ -98,9 +98,11 @@ def test_whatever_else_becomes_of_it_fails_the_pipeline(
         promoted(Rollout(TRIAL, last, outcome=outcome) if outcome == "obeyed" else Rollout(last, outcome=outcome))
 
 
-def test_a_rollout_that_does_not_end_in_time_fails_it_with_the_fix() -> None:
+def test_a_rollout_that_does_not_end_in_time_fails_it_and_its_test_case_with_the_fix(tmp_path: Path) -> None:
+    file = tmp_path / "rollout.xml"
     with pytest.raises(CommandError, match=r"has not ended in 0 s; give --timeout more seconds"):
-        promoted(Rollout(TRIAL), timeout=0.0)
+        promoted(Rollout(TRIAL), timeout=0.0, junit=str(file))
+    assert 'failures="1"' in file.read_text()
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1.0])

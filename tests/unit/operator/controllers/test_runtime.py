@@ -73,8 +73,8 @@ class _Leading:
         return
 
 
-def runtime(controller: Scripted) -> Runtime:
-    made = Runtime([controller], _Applied(), None, _Leading(), OperatorMetrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
+def runtime(*controllers: Scripted) -> Runtime:
+    made = Runtime(controllers, _Applied(), None, _Leading(), OperatorMetrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
     return made
 
 
@@ -165,6 +165,19 @@ async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier_
 async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     status: dict[str, Any], first: bool, how: str
 ) -> None:
+    passes = await _taken_over({"status": status}, how)
+    assert [told for told in passes if told[1]] == ([(TRIED.name, True)] if first else [])
+    assert not first or passes[0][0] == TRIED.name
+
+
+@pytest.mark.parametrize("how", ["the Lease", "a claim", "a listing"])
+async def test_whoever_takes_over_looks_at_what_was_edited_meanwhile_before_all_that_was_not(how: str) -> None:
+    passes = await _taken_over({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}, how)
+    assert passes[0] == (TRIED.name, False)
+
+
+async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]:
+    """The passes of a new leader over fifty objects at rest and the one that is `tried`: name, and whether first."""
     cache, leading, listed, over = ObjectCache(CACHED), _Leading(), asyncio.Event(), asyncio.Event()
     leading.acquired = asyncio.Event()
     passes: list[tuple[str, bool]] = []
@@ -197,8 +210,9 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
         leading.acquired.set()
         await listed.wait()
     for key in keys:
+        body = tried if key == TRIED else {"metadata": {"generation": 1}, "status": {"observedGeneration": 1}}
         metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": "1"}
-        cache.put(MODEL_DEPLOYMENT, {"metadata": metadata, "status": status if key == TRIED else {}})
+        cache.put(MODEL_DEPLOYMENT, {**body, "metadata": {**metadata, **body.get("metadata", {})}})
     if how != "a listing":
         made.known |= keys
     if how == "a claim":
@@ -206,9 +220,27 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     leading.acquired.set()
     await over.wait()
     running.cancel()
-    assert [told for told in passes if told[1]] == ([(TRIED.name, True)] if first else [])
     assert {name for name, _ in passes} == {key.name for key in keys}
-    assert not first or passes[0][0] == TRIED.name
+    return passes
+
+
+async def test_a_resync_looks_at_what_has_no_look_of_its_own_coming_soon() -> None:
+    made = Runtime([Scripted({})], _Applied(), None, _Leading(), OperatorMetrics(), workers=1, resync_seconds=0.02)  # type: ignore[arg-type]
+    made.known |= {A, B}
+    marked: list[ObjectKey] = []
+    over = asyncio.Event()
+
+    def mark_later(key: ObjectKey, *_: Any, **__: Any) -> None:
+        marked.append(key)
+        if len(marked) == 3:
+            over.set()
+
+    made.queue.mark_later = mark_later  # type: ignore[method-assign]
+    made.queue.comes_within = lambda key, seconds: key == A and seconds == 0.01  # type: ignore[method-assign]
+    running = asyncio.create_task(made._resync_forever())
+    await over.wait()
+    running.cancel()
+    assert set(marked) == {B}
 
 
 class Asking(Scripted):
@@ -290,6 +322,8 @@ def test_what_failed_shows_where_kubectl_get_looks() -> None:
     status = blamed(snapshot, NotOurs("ConfigMap ns/md-routing exists: rename or delete one of the two"))
     assert told(MODEL_DEPLOYMENT, status)["verdict"].startswith("ConfigMap ns/md-routing exists")
     assert "verdict" not in told(TRAINING_JOB, status)
+    assert [told(kind, status)["phase"] for kind in (MODEL_DEPLOYMENT, TRAINING_JOB)] == ["Pending", "Pending"]
+    assert told(TRAINING_JOB, {**status, "phase": "Training"})["phase"] == "Training"
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
@@ -388,6 +422,28 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
         await handle({"type": "MODIFIED", "object": body})
         assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
         made.queue.close()
+
+
+async def test_what_a_first_listing_shows_is_news_only_where_nobody_has_looked_at_its_generation() -> None:
+    made, cache = runtime(Scripted({}), Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
+    jobs = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
+    deployments = child_handler(DEPLOYMENT, made, cache)
+
+    def listed(name: str, observed: int) -> dict[str, Any]:
+        metadata = {"namespace": "ns", "name": name, "resourceVersion": "5", "generation": 2}
+        return {"type": None, "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
+
+    await jobs(listed("a", 2))
+    await jobs(listed("b", 1))
+    assert made.queue._queued == {A: False, B: True}
+    made.known.add(TRIED)
+    owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
+    child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
+    await deployments({"type": None, "object": {"metadata": child}})
+    assert TRIED not in made.queue._queued, "a moment later, in the background"
+    await deployments({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
+    assert made.queue._queued[TRIED], "what changed while the watch was cut"
+    made.queue.close()
 
 
 async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:

@@ -1,5 +1,6 @@
 """Room for all pods of a gang or for none, reckoned as the API server admits pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,9 @@ def test_a_limit_range_fills_in_what_a_pod_does_not_say() -> None:
         ({"scopes": ["BestEffort"]}, {}, True),
         ({"scopes": ["BestEffort"]}, {"resources": CPU}, False),
         ({"scopes": ["NotBestEffort"]}, {"resources": CPU}, True),
+        ({"scopes": ["BestEffort"]}, {"resources": {"limits": {"nvidia.com/gpu": 1}}}, True),
+        ({"scopes": ["NotBestEffort"]}, {"resources": {"requests": {"cpu": "0"}}}, False),
+        ({"scopes": ["BestEffort"]}, {"initContainers": [{"name": "i", "resources": CPU}]}, False),
         ({"scopeSelector": ["In", ["low"]]}, {"priorityClassName": "low"}, True),
         ({"scopeSelector": ["In", ["low"]]}, {}, False),
         ({"scopeSelector": ["NotIn", ["low"]]}, {"priorityClassName": "low"}, False),
@@ -84,3 +88,21 @@ def test_a_quota_with_scopes_counts_only_their_pods(scope: dict[str, Any], pod: 
         scope = {"scopeSelector": {"matchExpressions": [chosen]}}
     why = NamespaceRoom((quota({"pods": "0"}, **scope),)).lacks(pods(1, **pod))
     assert bool(why) == counts
+
+
+def test_what_a_limit_range_fills_in_makes_a_pod_ask_for_something() -> None:
+    bounds = {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}}
+    room = NamespaceRoom((quota({"pods": "0"}, scopes=["BestEffort"]),), (bounds,))
+    assert room.lacks(pods(1)) == ""
+
+
+def test_the_objects_that_make_the_pods_are_counted_too() -> None:
+    job = replace(pods(3), objects=("count/jobs.batch",))
+    assert NamespaceRoom((quota({"count/jobs.batch": "2"}, {"count/jobs.batch": "1"}),)).lacks(job) == ""
+    full = NamespaceRoom((quota({"count/jobs.batch": "2"}, {"count/jobs.batch": "2"}),))
+    assert full.lacks(job) == "ResourceQuota tight: 2 of 2 count/jobs.batch are used, and 1 more is needed"
+    assert full.lacks(pods(3)) == "", "of another backend"
+    promised = NamespaceRoom((quota({"count/jobs.batch": "1"}),), promised=(job,))
+    assert "1 are promised to gangs that begin, and 1 more is needed" in promised.lacks(job)
+    never = NamespaceRoom((quota({"count/jobs.batch": "0"}),))
+    assert "more than it ever has: ask for less, or raise it" in never.lacks(job)

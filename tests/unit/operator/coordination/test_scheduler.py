@@ -191,7 +191,7 @@ def test_the_runs_of_a_day_are_counted_and_nobody_makes_way_for_tomorrow() -> No
 
 def test_each_end_lets_the_next_one_in() -> None:
     order = [("a", "1"), ("a", "2"), ("a", "3")]
-    assert waiting_times(order, [30.0, 10.0], {("a", "1"): 5.0, ("a", "2"): 60.0}) == {
+    assert waiting_times(order, [(30.0, "a"), (10.0, "a")], {("a", "1"): 5.0, ("a", "2"): 60.0}) == {
         ("a", "1"): 10.0,
         ("a", "2"): 15.0,
         ("a", "3"): 30.0,

@@ -70,6 +70,37 @@ def test_runs_of_today_are_counted_by_their_agents_and_those_that_wait_are_not()
     assert told("la-9", owned, begun("by-hand"), quotas=quotas, agents=(agent,)).admitted
 
 
+def test_who_waits_for_another_day_is_told_no_time_before_midnight() -> None:
+    quotas = Quotas(namespace=Quota(runs=2, runs_per_day=1))
+    running = begun("one", step=999, totalSteps=1000, stepsPerSecond=10.0)
+    to_midnight = (NOW.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - NOW).total_seconds()
+    queue = [running, body("two", spec={"priority": 60}), body("three")]
+    assert told("two", *queue, quotas=quotas).seconds == to_midnight, "an end of another run lets nobody in"
+    assert told("three", *queue, quotas=quotas).seconds == to_midnight + 86400.0, "and one begins in a day"
+
+
+def test_an_end_in_another_namespace_is_no_place_in_a_full_one() -> None:
+    elsewhere = begun("soon", "other", step=990, totalSteps=1000, stepsPerSecond=10.0)
+    own = begun("long", step=0, totalSteps=36000, stepsPerSecond=10.0)
+    assert told("waits", elsewhere, own, body("waits")).seconds == 3600.0
+    cluster = Quotas(cluster=Quota(runs=2))
+    assert told("waits", elsewhere, own, body("waits"), quotas=cluster).seconds == 1.0, "there any place is as good"
+
+
+def test_who_asks_for_more_than_there_will_ever_be_is_told_no_time_and_takes_none_from_others() -> None:
+    quotas = Quotas(namespace=Quota(runs=1, gpus=2))
+    running = begun("one", step=400, totalSteps=1000, stepsPerSecond=10.0)
+    many = body("many", spec={"priority": 90, "pod": {"resources": {"limits": {"nvidia.com/gpu": "8"}}}})
+    turn = told("many", running, many, body("few"), quotas=quotas)
+    assert (turn.place, turn.seconds) == (1, None)
+    assert told("few", running, many, body("few"), quotas=quotas).seconds == 60.0
+
+
+def test_a_run_that_has_done_more_steps_than_it_said_is_about_to_end() -> None:
+    running = begun("one", step=1024, totalSteps=1000, stepsPerSecond=10.0)
+    assert told("two", running, body("two")).seconds == 0.0
+
+
 def test_a_job_waits_says_where_it_stands_and_begins_when_its_turn_comes() -> None:
     waiting = Turn(place=2, waiting=5, why="namespace ns runs 1 of 1 trainings", seconds=250.0)
     made = plan(world(turn=waiting))

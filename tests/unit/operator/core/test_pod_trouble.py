@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
+from learnloop_operator.adapters.kube.event_reader import failure_of, failure_of_job, with_events
 from learnloop_operator.adapters.pods.training_ranks import complaint_of, rank_of
 from learnloop_operator.core.pod_trouble import creation_trouble, trouble
 from learnloop_operator.core.training.backends.choice import CONTAINERS
@@ -120,6 +120,17 @@ def test_a_job_whose_pods_may_not_be_made_says_so_and_warns_once() -> None:
     assert second.events == ()
 
 
+def test_a_gang_whose_controller_does_not_run_says_so_after_a_minute() -> None:
+    fresh = plan(world({"attempts": 1}, job=job(age=50, heard=False)))
+    assert condition(fresh, "Ready")["reason"] == "Starting"
+    silent = plan(world({"attempts": 1}, job=job(age=61, heard=False)))
+    assert condition(silent, "Ready")["reason"] == "PodsHeldUp"
+    told = "PyTorchJob t has neither a status nor pods: see that the controller of PyTorchJobs runs"
+    assert condition(silent, "Ready")["message"] == told
+    held = plan(world({"attempts": 1}, job=job(age=61, heard=False, queued=True)))
+    assert condition(held, "Ready")["reason"] == "Queued", "a queue may hold it back before anybody looks at it"
+
+
 def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_for_it() -> None:
     worker = rank(1, 6000, running=False, started=None, waiting="Unschedulable: no GPU", stuck=True)
     beat = heartbeat(phase="starting", message="waiting for 2 of 3 ranks")
@@ -158,6 +169,17 @@ async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClien
     )
     assert await failure_of(kube, "ns", "u-1") == "exceeded quota"
     assert "regarding.uid%3Du-1" in wire.asked[0][1]
+
+
+async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reason(wire: Any, kube: KubeClient) -> None:
+    def event(note: str, at: str) -> dict[str, Any]:
+        return {"metadata": {}, "reason": "FailedCreate", "note": note, "deprecatedLastTimestamp": at}
+
+    wire.answer(200, {"items": [event("an old Job's", "2026-03-01T11:59:59Z")]})
+    wire.answer(200, {"items": [event("Error creating: no room", "2026-03-01T12:00:00Z"), event("none", "")]})
+    assert await failure_of_job(kube, "ns", "t-rank-0", NOW) == ""
+    assert await failure_of_job(kube, "ns", "t-rank-0", NOW) == "no room"
+    assert "regarding.name%3Dt-rank-0" in wire.asked[-1][1]
 
 
 async def test_events_that_may_not_be_read_stop_nothing(wire: Any, kube: KubeClient) -> None:

@@ -22,6 +22,7 @@ from learnloop_operator.adapters.kube.errors import (
     NotFound,
     NotLeading,
     Unavailable,
+    WebhookUnavailable,
 )
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
 from learnloop_operator.adapters.kube.kubeconfig import Connection
@@ -35,6 +36,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refusal(reason: str, code: int) -> dict[str, Any]:
     return {"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code}
+
+
+async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire: Any, kube: KubeClient) -> None:
+    said = 'Internal error occurred: failed calling webhook "vjobset.kb.io": no endpoints available for service'
+    wire.answer(500, {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": said, "code": 500})
+    with pytest.raises(WebhookUnavailable, match="vjobset"):
+        await kube.get(POD, "ns", "t")
+    assert len(wire.asked) == 1, "neither tried again at once nor a reason to slow all other writes down"
+
+
+async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wire: Any, kube: KubeClient) -> None:
+    said = "failed to create typed patch object (ns/t; g/v1, Kind=K): .spec.new: field not declared in schema"
+    wire.answer(500, {"kind": "Status", "status": "Failure", "message": said, "code": 500})
+    with pytest.raises(Invalid, match=r"\.spec\.new: field not declared in schema.*replace its CRD"):
+        await kube.get(POD, "ns", "t")
+    assert len(wire.asked) == 1, "the same words are refused again"
 
 
 async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire: Any, kube: KubeClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.errors import Conflict, NotLeading, Unavailable
+from learnloop_operator.adapters.kube.errors import Conflict, NotFound, NotLeading, Unavailable
 from learnloop_operator.adapters.kube.http_transport import UNACKNOWLEDGED_SECONDS
 from learnloop_operator.adapters.kube.kinds import LEASE
 from learnloop_operator.adapters.leadership.leader_lease import (
@@ -33,6 +33,8 @@ def lease_kube(wire_lease: dict[str, Any]) -> Any:
         async def replace(self, manifest: Any) -> Any:
             if wire_lease.get("broken"):
                 raise Unavailable("no answer")
+            if "lease" not in wire_lease:
+                raise NotFound("no such Lease")
             before = wire_lease["lease"]["metadata"]["resourceVersion"]
             if before != manifest["metadata"]["resourceVersion"]:
                 raise Conflict("somebody wrote in between")
@@ -57,6 +59,26 @@ async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_o
     clock[0] = LEASE_SECONDS + 0.1
     assert await second.attempt()
     assert not await first.attempt()
+
+
+async def test_a_lease_that_a_stranger_deletes_makes_no_second_leader() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    assert await first.attempt()
+    assert not await second.attempt()
+    clock[0] = 1.0
+    del store["lease"]
+    assert first.held
+    assert not await second.attempt(), "the first one still writes, and cannot know"
+    clock[0] = 4.0
+    assert await first.attempt(), "it makes the Lease anew"
+    assert not await second.attempt()
+    del store["lease"]
+    clock[0] += LEASE_SECONDS
+    assert not first.held
+    assert await second.attempt(), "nobody waits for who is silent for a whole Lease"
 
 
 async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:

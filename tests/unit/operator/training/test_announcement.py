@@ -27,6 +27,19 @@ def test_a_run_that_waits_is_told_with_its_place_in_the_queue() -> None:
     assert [event.place for event in told(plan(world(turn=turn)))] == [3]
 
 
+def test_a_run_that_made_way_is_told_as_queued_again_once_for_each_wait() -> None:
+    turn = Turn(place=2, waiting=2, why="namespace ns runs 1 of 1 trainings")
+    state = {"attempts": 1, "step": 420, "startedAt": stamp(NOW - timedelta(minutes=9)), "preemptions": 1}
+    first = plan(world(state, turn=turn, run=run(age=30.0, beat=heartbeat())))
+    (event,) = told(first)
+    assert (event.status, event.place, event.step) == ("queued", 2, 420)
+    later = world({**state, **first.status}, turn=turn, run=run(age=60.0, beat=heartbeat()))
+    assert plan(later).announcements[0].identity == first.announcements[0].identity, "the same wait"
+    beat = heartbeat(at=NOW + timedelta(minutes=5))
+    again = plan(world({**state, "preemptions": 2}, turn=turn, run=run(age=30.0, beat=beat)))
+    assert again.announcements[0].identity != first.announcements[0].identity, "it ran in between"
+
+
 def test_a_run_at_work_is_told_by_its_heartbeats_alone() -> None:
     state = {"attempts": 1, "startedAt": stamp(NOW)}
     assert told(plan(world(state, job=job(), ranks=ranks(), run=run(beat=heartbeat())))) == []

@@ -191,4 +191,9 @@ def test_the_sentence_is_the_workloads_own() -> None:
     assert both == f"Preempted: Preempted to accommodate b; {SAYS}"
     status = {"conditions": [reserved], "admissionChecks": [check, {"name": "other", "state": "Ready"}]}
     assert sentence({"metadata": {}, "status": status}) == "admission check dws pending: Not ready; ETA 12:30"
+    late = {"type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
+    away = {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
+    status = {"conditions": [late, away], "requeueState": {"count": 2, "requeueAt": "2026-03-01T12:04:00Z"}}
+    told = "PodsReadyTimeout: Exceeded the timeout ns/t; queued again at 2026-03-01T12:04:00Z"
+    assert sentence({"metadata": {}, "status": status}) == told, "and when"
     assert sentence(None) == sentence({"metadata": {}}) == ""

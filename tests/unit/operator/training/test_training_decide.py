@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.core.pod_poll_interval import SOONEST
+from learnloop_operator.core.poll_interval import SOONEST
 from learnloop_operator.core.times import stamp
 from learnloop_operator.core.training.attempts import HELD_UP, SOON
 from testing.training.training_builders import (

@@ -15,7 +15,8 @@ const BUCKETS = 60;
 export function agent(redraw, namespace, name, [tab, ...more]) {
   const found = get("learningagents", namespace, name);
   if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No agent of this name in ${namespace}, or you may not read it.`)];
-  const body = { runs, rewards, memories, episodes: episode }[tab] || loop;
+  const tabs = { runs, rewards, memories, episodes: episode };
+  const body = Object.hasOwn(tabs, tab) ? tabs[tab] : loop;
   return [
     h("h1", null, name, badge(status(found).phase)),
     h("p", { class: "verdict" }, why(found)),

@@ -27,7 +27,7 @@ function draw() {
   drawn = performance.now();
   if (!store.ready) return;
   const [namespace, kind, name, ...more] = route();
-  const page = PAGES[kind];
+  const page = Object.hasOwn(PAGES, kind) && PAGES[kind];
   let made;
   try {
     made = page ? page(redraw, namespace, name, more) : overview(redraw);
@@ -124,8 +124,11 @@ setInterval(redraw, 10000);
 listen((what) => {
   if (what === "link") {
     const shown = document.getElementById("link");
-    shown.textContent = store.live ? "live" : "lost; trying again";
-    shown.className = store.live ? "live" : "lost";
+    const live = store.live && !store.away;
+    shown.textContent = live ? "live" : store.live ? "the cluster does not answer" : "lost; trying again";
+    shown.title = store.away;
+    if (live && shown.className === "lost") about();
+    shown.className = live ? "live" : "lost";
   }
   redraw();
 });

@@ -14,7 +14,13 @@ export function offered(rollout) {
   return verbs;
 }
 
-export function buttons(verbs, namespace, name, what) {
+// What an order is about: the server refuses it where that is no longer so when the question is answered.
+export function about(rollout) {
+  const now = status(rollout), arm = (found) => found?.revision ?? null;
+  return { canary: arm(now.canary), stable: arm(now.stable), blocked: arm(now.blockedRevision), step: now.step ?? null };
+}
+
+export function buttons(verbs, namespace, name, what, seen) {
   if (!store.rights[namespace]) { rights(namespace); return null; }
   const mine = verbs.filter((verb) => store.rights[namespace][verb]);
   if (!verbs.length) return null;
@@ -23,15 +29,15 @@ export function buttons(verbs, namespace, name, what) {
     return h("p", { class: "quiet" }, "This tab may look only. Steer from the tab that the printed address opened.");
   return h("div", { class: "tools", role: "group", "aria-label": `Orders for ${name}` },
     mine.map((verb) => h("button", { type: "button", class: GRAVE.has(verb) ? "grave" : "", id: `verb-${verb}`,
-      onclick: () => confirmed(verb, namespace, name, what) }, verb)));
+      onclick: () => confirmed(verb, namespace, name, what, seen) }, verb)));
 }
 
-function confirmed(verb, namespace, name, what) {
+function confirmed(verb, namespace, name, what, seen) {
   const dialog = document.getElementById("dialog");
   const go = h("button", { type: "button", class: "first", id: "confirm" }, `${verb} ${name}`);
   go.addEventListener("click", async () => {
     go.disabled = true;
-    try { say(await order(verb, namespace, name)); } catch (error) { say(`Refused: ${error.message}`); }
+    try { say(await order(verb, namespace, name, seen)); } catch (error) { say(`Refused: ${error.message}`); }
     dialog.close();
   });
   dialog.replaceChildren(

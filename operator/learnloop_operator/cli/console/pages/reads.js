@@ -27,5 +27,5 @@ export function read(what, query, seconds = 30) {
 export function missing(found, what) {
   if (found.error) return h("div", { class: "problem" }, h("b", null, `${what} cannot be read. `), found.error,
     h("p", { class: "quiet" }, "They come from the data plane, as a service account of the namespace: that takes create on serviceaccounts/token, and get and create on services/proxy."));
-  return found.value === undefined ? h("p", { class: "quiet" }, `Reading ${what.toLowerCase()} …`) : null;
+  return found.value === undefined ? h("p", { class: "quiet reading" }, `Reading ${what.toLowerCase()} …`) : null;
 }

@@ -2,7 +2,7 @@
 import { weights } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
 import { agentOf, clock, figure, interval, percent, since, status, why } from "./format.js";
-import { buttons, offered } from "./orders.js";
+import { about, buttons, offered } from "./orders.js";
 import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
@@ -15,7 +15,7 @@ export function rollout(redraw, namespace, name) {
     h("h1", null, name, badge(now.phase)),
     agent ? h("p", { class: "quiet" }, "A rollout of ", link(agent, namespace, "agents", agent), ".") : null,
     h("p", { class: "verdict " + tone }, why(found)),
-    buttons(offered(found), namespace, name, why(found)),
+    buttons(offered(found), namespace, name, why(found), about(found)),
     h("div", { class: "cards" },
       card("canary's weight", now.weight === undefined ? "–" : `${now.weight} %`, now.stepText ? `step ${now.stepText}, for ${since(now.stepStartedAt)}` : ""),
       ["stable", "canary", "previous"].filter((role) => now[role]).map((role) => arm(role, now[role])),
@@ -31,15 +31,12 @@ export function rollout(redraw, namespace, name) {
       ["Not worse", (item) => chance(item.chanceFine, "good"), "figure"],
       ["Mean of each arm", (item) => [mean("canary", found, item), mean("stable", found, item)], "name"],
       ["Still needed", (item) => [item.neededEpisodes ? `${item.neededEpisodes} episodes` : "", item.estimatedAt ? h("div", null, `about ${clock(item.estimatedAt)}`) : null]],
-    ], now.evidence || [], "No sequential test has looked yet: the sentence above says what the thresholds found."),
-    h("p", { class: "quiet" }, "Worse and Not worse are 1 minus an always-valid p-value: they hold whenever you look. ",
-      "Means are of values scaled to 0 to 1, with an always-valid 95 % interval and the episodes compared."),
+    ], now.evidence || [], untested(now)),
+    now.evidence?.length ? h("p", { class: "quiet" }, "Worse and Not worse are 1 minus an always-valid p-value: they hold whenever you look. ",
+      "Means are of values scaled to 0 to 1, with an always-valid 95 % interval and the episodes compared.") : null,
     arms(now.experiment), gates(now.gates),
     now.shadow?.message ? [h("h2", null, "Shadow"), h("p", null, now.shadow.message)] : null,
-    h("h2", null, "What happened"),
-    table("Events, newest first", [
-      ["At", (item) => clock(item.at)], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
-    ], [...(read("happened", { namespace, plural: "modeldeployments", name }, 10).value || [])].reverse(), "No event of the last hour, or you may not read events."),
+    h("h2", null, "What happened"), happened(read("happened", { namespace, plural: "modeldeployments", name }, 10)),
     h("h2", null, "Taken back"),
     table("Blocked revisions", [
       ["At", (item) => clock(item.at)], ["Revision", (item) => h("code", null, item.revision)],
@@ -52,6 +49,21 @@ export function rollout(redraw, namespace, name) {
       ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
     ], [...(now.decisions || [])].reverse(), "Nobody has ordered anything here."),
   ];
+}
+
+// Tests end with the canary that they compare: a status without one keeps their sentence and not their figures.
+function untested(now) {
+  if (now.canary || now.experiment?.phase === "Running") return "No sequential test has looked yet: the sentence above says what the thresholds found.";
+  if (now.phase === "RolledBack") return "No test runs now: they ended with the canary. What they found is in its sentence, under Taken back.";
+  return "No test runs now: they begin with the next canary.";
+}
+
+function happened(found) {
+  if (found.error) return h("p", { class: "problem" }, `Events cannot be read. ${found.error}`);
+  if (found.value === undefined) return h("p", { class: "quiet reading" }, "Reading events …");
+  return table("Events, newest first", [
+    ["At", (item) => clock(item.at)], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
+  ], [...found.value].reverse(), "No event of the last hour, or you may not read events.");
 }
 
 function arm(role, found) {

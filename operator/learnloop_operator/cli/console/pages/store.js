@@ -1,5 +1,5 @@
 // What the server tells: all objects by key, and what they were since this page was opened.
-export const store = { objects: new Map(), about: { orders: {} }, rights: {}, live: false, curves: new Map() };
+export const store = { objects: new Map(), about: { orders: {} }, rights: {}, live: false, away: "", curves: new Map() };
 const listeners = new Set();
 const MOST_POINTS = 2000;
 const key = (plural, namespace, name) => `${plural}/${namespace}/${name}`;
@@ -28,11 +28,11 @@ export async function rights(namespace) {
   return store.rights[namespace];
 }
 
-export async function order(verb, namespace, name) {
+export async function order(verb, namespace, name, seen) {
   const found = await fetch("/orders", {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Learnloop-Key": sessionStorage.getItem("key") || "" },
-    body: JSON.stringify({ verb, namespace, name, confirm: `${verb} ${namespace}/${name}` }),
+    body: JSON.stringify({ verb, namespace, name, confirm: `${verb} ${namespace}/${name}`, seen }),
   });
   const body = await found.json();
   if (!found.ok) throw new Error(body.error);
@@ -41,21 +41,59 @@ export async function order(verb, namespace, name) {
 
 // EventSource resumes by itself: it names the last id it has seen, and the server sends what came after.
 export function follow() {
-  const source = new EventSource("/events");
-  source.addEventListener("open", () => { store.live = true; tell("link"); });
-  source.addEventListener("error", () => { store.live = false; tell("link"); });
-  source.addEventListener("snapshot", (event) => {
-    store.objects.clear();
-    for (const object of JSON.parse(event.data)) put(object);
-    store.ready = true;
+  let source, mark = "";
+  const heard = (name, work) => source.addEventListener(name, (event) => {
+    mark = event.lastEventId;
+    work(JSON.parse(event.data));
     tell("objects");
   });
-  source.addEventListener("changes", (event) => {
-    for (const change of JSON.parse(event.data)) {
+  const close = () => { source?.close(); source = null; };
+  const open = () => {
+    if (source && source.readyState !== EventSource.CLOSED) return;
+    source = new EventSource("/events" + (mark ? "?" + new URLSearchParams({ after: mark }) : ""));
+    source.addEventListener("open", () => { store.live = true; store.away = ""; tell("link"); });
+    heard("cluster", ({ away }) => { store.away = away; tell("link"); });
+    source.addEventListener("error", lost);
+    heard("snapshot", (objects) => {
+      store.objects.clear();
+      objects.forEach(put);
+      store.ready = true;
+    });
+    heard("changes", (changes) => changes.forEach((change) => {
       if (change.object) put(change.object);
       else store.objects.delete(key(change.plural, change.namespace, change.name));
+    }));
+  };
+  const lost = () => {
+    store.live = false;
+    tell("link");
+    // Refused, e.g. because too many pages are open: then the browser tries no more by itself.
+    if (source?.readyState === EventSource.CLOSED) setTimeout(() => source && open(), 2000);
+  };
+  open();
+  resting(open, close);
+}
+
+// Browsers give all tabs of a server six connections, and a stream holds one for as long as it lasts. Of the tabs that
+// are hidden only a few keep theirs, or the seventh tab stands still, and no tab has one left for an order.
+const HIDDEN_STREAMS = 2;
+function resting(open, close) {
+  let letGo = null;
+  document.addEventListener("visibilitychange", async () => {
+    if (!document.hidden) {
+      letGo?.();
+      letGo = null;
+      open();
+      return;
     }
-    tell("objects");
+    for (let place = 0; place < HIDDEN_STREAMS && document.hidden && !letGo; place++)
+      await new Promise((asked) => navigator.locks.request(`hidden-stream-${place}`, { ifAvailable: true }, (lock) => {
+        const kept = lock && new Promise((free) => { letGo = free; });
+        asked();
+        return kept;
+      }));
+    if (document.hidden && !letGo) close();
+    else if (!document.hidden) letGo?.();
   });
 }
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.foreign_markdown import plain
+from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition
@@ -61,7 +62,7 @@ def report(
             for pin in status_of(body).get("blockedRevisions") or ()
             if _within(pin.get("at"), since)
         ],
-        "waiting": [found for body in models if (found := _waits(body)) is not None],
+        "waiting": [found for body in models if (found := _waits(body, namespace)) is not None],
     }
 
 
@@ -146,14 +147,15 @@ def _promoted(body: Object) -> dict[str, Any]:
     }
 
 
-def _waits(body: Object) -> dict[str, Any] | None:
+def _waits(body: Object, namespace: str) -> dict[str, Any] | None:
     """A rollout that only a person lets on: held by one, or at a step that asks for approval."""
     status, name = status_of(body), body["metadata"]["name"]
     if status.get("phase") != "Paused":
         return None
     held = (status.get("hand") or {}).get("verb") == "pause"
     verb = "resume" if held else "approve"
-    return {"rollout": name, "why": status.get("verdict") or "", "command": f"kubectl learnloop {verb} {name}"}
+    command = f"kubectl learnloop {verb} {name} -n {namespace}"
+    return {"rollout": name, "why": status.get("verdict") or "", "command": command}
 
 
 def _within(moment: str | None, since: datetime) -> bool:
@@ -162,5 +164,5 @@ def _within(moment: str | None, since: datetime) -> bool:
 
 
 def _asked(body: Object, name: str | None) -> bool:
-    own = body["metadata"]["name"]
-    return name is None or own == name or (body.get("kind") != "ModelDeployment" and own.rpartition("-")[0] == name)
+    metadata = body["metadata"]
+    return name in (None, metadata["name"], (metadata.get("labels") or {}).get(LABEL_AGENT))

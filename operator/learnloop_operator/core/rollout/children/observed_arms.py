@@ -7,8 +7,8 @@ from typing import Any
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_poll_interval import unready_since
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
+from learnloop_operator.core.poll_interval import unready_since
 from learnloop_operator.core.rollout.children.manifests import ANNOTATION_ARM, EPISODES_VOLUME
 from learnloop_operator.core.rollout.model.arm_language_model import Spoken, read_spoken
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model

@@ -3,7 +3,7 @@
 import math
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.pod_poll_interval import LATEST, next_look
+from learnloop_operator.core.poll_interval import LATEST, next_look
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Snapshot
 

@@ -3,7 +3,7 @@
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.backends.job import Job
-from learnloop_operator.core.training.backends.jobset import JobSet
+from learnloop_operator.core.training.backends.jobset import JobSet, long_names
 from learnloop_operator.core.training.backends.meeting_place import meeting_place
 from learnloop_operator.core.training.backends.network import rank_network
 from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
@@ -50,4 +50,7 @@ class Backends:
         if backend.name not in world.installed:
             kind = f"{backend.kind} ({backend.api_version})"
             return f"the kind {kind} does not exist in this cluster, install {backend.install}"
-        return backend.unfit(world.spec, self.defaults)
+        unfit = backend.unfit(world.spec, self.defaults)
+        if unfit or not backend.replicated_job:
+            return unfit
+        return long_names(world.name, backend.replicated_job, world.spec.workers)

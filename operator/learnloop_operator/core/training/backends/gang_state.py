@@ -11,6 +11,8 @@ from learnloop_operator.core.training.snapshot import BackendJob
 
 Conditions = Mapping[str, Mapping[str, Any]]
 LONGEST = 512
+DIGITS = 2
+"""Of the number of an attempt, from 0: spec.maxAttempts is at most 100."""
 
 
 def in_force(manifest: Manifest) -> Conditions:
@@ -48,13 +50,14 @@ def backend_job(
     assert created is not None, "the API server always sets it"
     return BackendJob(
         ref=ObjectRef(backend.api_version, backend.kind, metadata["namespace"], metadata["name"]),
-        attempt=int(attempt) if str(attempt).isdecimal() else 0,
+        attempt=int(attempt) if str(attempt).isdecimal() and len(attempt) <= DIGITS else 0,
         created=created,
         workers=workers,
         state=state,
         finished=times.parse(status.get("completionTime") or end.get("lastTransitionTime")),
         message=message,
         queued=queued and state == "active",
+        heard=bool(status),
         disrupted=message if disruption and state == "failed" and end.get("reason") == disruption else "",
         deleting="deletionTimestamp" in metadata,
     )

@@ -20,6 +20,8 @@ class Job:
     api_version: str = "batch/v1"
     kind: str = "Job"
     container: str = "trainer"
+    replicated_job: str = ""
+    counted: tuple[str, ...] = ("count/jobs.batch",)
     install: str = "nothing: every cluster has it"
 
     def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:

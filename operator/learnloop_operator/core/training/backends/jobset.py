@@ -17,6 +17,10 @@ from learnloop_operator.tuning.value_objects import named_value
 RANKS = "rank"
 DISRUPTED = "FailJobSetFailurePolicyAction"
 """The reason of a JobSet that our rule about disrupted ranks has failed (jobset, FailJobSetActionReason)."""
+COUNTED = ("count/jobsets.jobset.x-k8s.io", "count/jobs.batch", "count/services", "services")
+"""The JobSet, its one Job, and the Service of its host names."""
+SUFFIX, LONGEST_NAME = "abcde", 63
+"""What the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
 FAILURE_POLICY = {
     "maxRestarts": 0,
     "rules": [{"name": "disrupted", "action": "FailJobSet", "onJobFailureReasons": [JOB_DISRUPTED]}],
@@ -32,6 +36,8 @@ class JobSet:
     api_version: str = "jobset.x-k8s.io/v1alpha2"
     kind: str = "JobSet"
     container: str = "trainer"
+    replicated_job: str = RANKS
+    counted: tuple[str, ...] = COUNTED
     install: str = "JobSet"
 
     def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
@@ -61,7 +67,23 @@ class JobSet:
 
 def host_of_master(name: str, replicated_job: str) -> str:
     """`<JobSet>-<replicated Job>-<number of the Job>-<number of the pod>.<subdomain, the JobSet's name>`."""
-    return f"{name}-{replicated_job}-0-0.{name}"
+    return f"{job_of_ranks(name, replicated_job)}-0.{name}"
+
+
+def job_of_ranks(name: str, replicated_job: str) -> str:
+    """The Job that makes the pods of a JobSet of one replicated Job."""
+    return f"{name}-{replicated_job}-0"
+
+
+def long_names(name: str, replicated_job: str, workers: int) -> str:
+    """Why a JobSet of this name would not be let in; "" where it would. The last pod has the longest name of all."""
+    over = len(f"{job_of_ranks(name, replicated_job)}-{workers}-{SUFFIX}") - LONGEST_NAME
+    if over <= 0:
+        return ""
+    return (
+        f"JobSet makes names of pods from metadata.name, which are {over} longer than the {LONGEST_NAME} characters "
+        f"that they may have: create it anew under a name of at most {len(name) - over}, or on another backend"
+    )
 
 
 def _workers(spec: dict[str, Any]) -> int | None:

@@ -24,6 +24,8 @@ class PyTorchJob:
     kind: str = "PyTorchJob"
     container: str = "pytorch"
     """The training operator insists on this name."""
+    replicated_job: str = ""
+    counted: tuple[str, ...] = ("count/pytorchjobs.kubeflow.org",)
     install: str = "the Kubeflow training operator v1"
 
     def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:

@@ -12,7 +12,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.gang_state import backend_job
-from learnloop_operator.core.training.backends.jobset import DISRUPTED, host_of_master
+from learnloop_operator.core.training.backends.jobset import COUNTED, DISRUPTED, host_of_master
 from learnloop_operator.core.training.backends.rank_pods import gang, peers, rank_template
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
 from learnloop_operator.tuning.value_objects import named_value
@@ -49,6 +49,8 @@ class TrainJob:
     api_version: str = "trainer.kubeflow.org/v1alpha1"
     kind: str = "TrainJob"
     container: str = NODE
+    replicated_job: str = NODE
+    counted: tuple[str, ...] = ("count/trainjobs.trainer.kubeflow.org", *COUNTED)
     install: str = "Kubeflow Trainer v2.2 or later"
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:

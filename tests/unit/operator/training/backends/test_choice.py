@@ -6,7 +6,7 @@ import pytest
 
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import BACKENDS, CONTAINERS, Backends
-from testing.training.training_builders import ALL, DEFAULTS, condition, plan, reason, spec, world
+from testing.training.training_builders import ALL, DEFAULTS, condition, plan, reason, resource, spec, world
 
 EVERY = frozenset(backend.name for backend in BACKENDS)
 NO_RUNTIME = Backends(
@@ -44,6 +44,23 @@ def test_auto_passes_over_a_train_job_without_our_runtime_or_with_options_it_can
     there = EVERY - {"pytorchjob"}
     assert chosen(NO_RUNTIME, there) == "jobset"
     assert chosen(installed=there, pod={"priorityClassName": "low"}) == "jobset"
+
+
+@pytest.mark.parametrize(
+    ("length", "workers", "expected"),
+    [(48, 0, "jobset"), (49, 0, "job"), (48, 9, "jobset"), (48, 10, None), (45, 1024, "jobset"), (46, 1024, None)],
+)
+def test_no_jobset_is_made_whose_pods_had_too_long_names(length: int, workers: int, expected: str | None) -> None:
+    there, asked = frozenset({"jobset", "job"}), spec(workers=workers)
+    found = ALL.chosen(world(object=resource(name="t" * length), spec=asked, installed=there))
+    assert (found.name if found else None) == expected
+
+
+def test_a_name_that_is_too_long_for_a_trainjob_is_said_with_the_most_that_it_may_have() -> None:
+    asked = spec(backend="trainjob", workers=10)
+    made = plan(world(object=resource(name="t" * 50), spec=asked, installed=frozenset({"trainjob"})))
+    assert reason(made) == "BackendMissing"
+    assert "create it anew under a name of at most 47, or on another backend" in condition(made, "Ready")["message"]
 
 
 def test_a_run_stays_where_it_began_while_that_can_run_it() -> None:

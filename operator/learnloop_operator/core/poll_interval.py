@@ -1,4 +1,4 @@
-"""When to look again at pods that are not ready.
+"""When to look again at what may not change for long: ever more seldom.
 
 That a Deployment has become ready is told by its own status, which the operator watches. What a pod says of itself (no
 image, not schedulable, why it crashed) has to be asked for. The operator asks soon in the beginning, when a person is
@@ -16,9 +16,14 @@ SHARE = 0.1
 """Share of the time that it has waited already. The operator learns of the end at most that share too late."""
 
 
+def ever_later(seconds: float, soonest: float, latest: float) -> float:
+    """Seconds until the next look at what has not changed for `seconds`."""
+    return min(latest, max(soonest, SHARE * seconds))
+
+
 def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float:
     """Seconds until the next look at pods that have not been ready since then; None: since just now."""
-    return min(latest, max(SOONEST, SHARE * seconds_since(since, now)))
+    return ever_later(seconds_since(since, now), SOONEST, latest)
 
 
 def unready_since(deployment: Manifest | None) -> str | None:

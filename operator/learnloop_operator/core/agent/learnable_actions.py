@@ -1,0 +1,48 @@
+"""Which actions an algorithm can learn from a log alone, and which of them the log can then judge.
+
+A run finds out by itself, after its pod has started; an agent would begin one at each trigger, and all of them fail.
+"""
+
+from learnloop_api.kinds.behaviour import usual
+from learnloop_api.kinds.task import Task
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
+from learnloop_api.kinds.training.offline_algorithms import FromLog
+from learnloop_api.kinds.training_job import TrainingTemplate
+
+ALGORITHM = "spec.training.template.algorithm"
+BEHAVIOUR = "spec.training.template.export.behaviour.kind"
+
+
+def unlearnable(task: Task, template: TrainingTemplate) -> str | None:
+    """Why no run of this agent, which nothing is played for, can end well: field, value and fix. None: one can."""
+    kind = "discrete" if task.continuous is None else "hybrid" if task.choices else "continuous"
+    name, learner = template.algorithm, _learners()[template.algorithm]
+    if kind not in learner.acts:
+        fix = f"set it to {_or([other for other, one in _learners().items() if kind in one.acts])}"
+        return f"{ALGORITHM}: {name} learns {_or(list(learner.acts))} actions, and those of spec.task are {kind}; {fix}"
+    if kind == "discrete":
+        return None
+    asked = template.export.behaviour
+    behaviour = usual(name, continuous=True) if asked is None else asked
+    gates = template.gates
+    gated = gates.significant or gates.min_return is not None or gates.min_improvement is not None
+    able = [other for other, one in _learners().items() if one.spreads and kind in one.acts]
+    if behaviour.kind == "sampled" and not learner.spreads:
+        why = f"sampled draws numbers, and {name} learns no deviation of them"
+        return f"{BEHAVIOUR}: {why}; set it to greedy, or {ALGORITHM} to {_or(able)}"
+    if behaviour.kind == "sampled" or not gated:
+        return None
+    why = (
+        f"a policy that is {behaviour.kind} has no density of its numbers, so a log cannot judge it and no gate passes"
+    )
+    sampled = "set it to sampled" if learner.spreads else f"set it to sampled, {ALGORITHM} to {_or(able)}"
+    return f"{BEHAVIOUR}: {why}; {sampled}, or set no gates (gates.significant: false)"
+
+
+def _learners() -> dict[str, type[FromLog]]:
+    found = {name: ALGORITHMS[name] for name in FROM_LOG}
+    return {name: learner for name, learner in found.items() if issubclass(learner, FromLog)}
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join(words)

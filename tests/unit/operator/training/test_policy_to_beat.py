@@ -1,0 +1,57 @@
+"""A run begins from, and is compared with, a policy that serves: never one that was taken back."""
+
+from typing import Any
+
+import pytest
+
+from testing.training.training_builders import plan, spec, world
+
+from .test_reward_policy_of_a_run import told
+
+RUN = spec(data={"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}})
+OLD, NEW = ({"uri": f"learnloop://ns/{digit * 64}", "sha256": digit * 64} for digit in "ab")
+UNIFORM = {"uri": "uniform://discrete/2?observations=4"}
+
+
+def to_beat(wanted: dict[str, Any], deployment: dict[str, Any] | None) -> tuple[str | None, str | None]:
+    """Address and digest in the order, where the agent is to be served with `wanted`."""
+    found = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
+    status = None if deployment is None else {"status": deployment}
+    order = told(plan(world(spec=RUN, agent=found, agent_name="la", deployment=status)))
+    return order.get("baselineUri"), order.get("baselineSha256")
+
+
+def arm(model: dict[str, str]) -> dict[str, str]:
+    return {"revision": "1234abcd", **model}
+
+
+def pin(model: dict[str, str]) -> dict[str, str]:
+    return {**arm(model), "reason": "RolledBack", "message": "return is worse", "at": "2026-03-01T11:00:00Z"}
+
+
+def test_the_newest_proven_model_is_to_be_beaten_while_it_is_on_its_way() -> None:
+    for deployment in (None, {}, {"stable": arm(OLD), "canary": arm(NEW)}, {"stable": arm(NEW)}):
+        assert to_beat(NEW, deployment) == (NEW["uri"], NEW["sha256"])
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_after_a_take_back_it_is_the_one_that_serves(listed: bool) -> None:
+    pins = {"blockedRevisions": [pin(NEW)]} if listed else {"blockedRevision": pin(NEW)}
+    assert to_beat(NEW, {"stable": arm(OLD), **pins}) == (OLD["uri"], OLD["sha256"])
+
+
+def test_a_take_back_is_of_an_artifact_whatever_address_it_has_now() -> None:
+    moved = NEW | {"uri": "https://models/new.onnx"}
+    assert to_beat(NEW, {"stable": arm(OLD), "blockedRevisions": [pin(moved)]}) == (OLD["uri"], OLD["sha256"])
+
+
+def test_an_older_model_that_was_taken_back_changes_nothing() -> None:
+    assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(OLD)]}) == (NEW["uri"], NEW["sha256"])
+
+
+def test_where_chance_serves_again_the_run_begins_anew_and_beats_chance() -> None:
+    assert to_beat(NEW, {"stable": arm(UNIFORM), "blockedRevisions": [pin(NEW)]}) == (UNIFORM["uri"], None)
+
+
+def test_a_model_that_serves_though_other_pods_of_it_were_taken_back_is_still_to_be_beaten() -> None:
+    assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(NEW)]}) == (NEW["uri"], NEW["sha256"])
