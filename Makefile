@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
+.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -67,8 +67,9 @@ api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of tr
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
-e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job,trainjob: those training backends alone
+e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job,…: those backends alone; TLS=1: by TLS
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
+	$(if $(TLS),export VALUES=hack/cluster/values.yaml:hack/cluster/values-tls.yaml;) \
 	processes="-n $${E2E_PROCESSES:-2}"; \
 	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && pytest tests/e2e/test_uninstall.py)
 
@@ -87,7 +88,7 @@ loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again,
 audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
 	hack/audit
 
-check-manifests: $(VENV)/.ready ## kube-score over the chart and what the operator makes; builds it once, half a minute
+check-manifests: $(VENV)/.ready ## kubeconform and kube-score over the chart and what the operator makes; builds them once, a minute
 	@PYTHONPATH=hack $(PYTHON) -m testing.manifests
 
 crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
@@ -153,6 +154,9 @@ bench-gates: $(VENV)/.ready ## bad models at the gates, identical ones, and suit
 
 bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks in, wipes, forges or starves it
 	@$(PYTHON) -m bench.adversary
+
+bench-gpu: $(VENV)/.ready ## PPO, SAC and GRPO on this machine's GPU and without it, beside Stable-Baselines3 and TRL, 6 minutes
+	$(PYTHON) -m bench.gpu $(ARGS)
 
 bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and rlox, 12 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"

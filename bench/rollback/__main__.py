@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
     plain, goals = list[Breach](), dict(GOALS)
     figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds, plain))
     if os.environ.get("TLS") == "1":
-        values = (*values, Path(__file__).with_name("values-tls.yaml"))
+        values = (*values, install.TLS_VALUES)
         kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
         figures |= asyncio.run(encrypted(kubectl, asked.concurrent, asked.rounds, plain))
         goals |= {"tls_over_plain_ratio": MOST}

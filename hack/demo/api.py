@@ -45,6 +45,12 @@ class Api:
         found = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={urllib.parse.quote(selector)}")
         return list(found["items"]) if found else []
 
+    def pod_metrics(self, pod: Json) -> str | None:
+        """What a policy server or gateway tells Prometheus, or None."""
+        metadata = pod["metadata"]
+        port = f"{'https:' if _by_tls(pod) else ''}{metadata['name']}:8080"
+        return self.text(f"/api/v1/namespaces/{metadata['namespace']}/pods/{port}/proxy/metrics")
+
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Runs kubectl; raises CalledProcessError with its stderr when it fails."""
         command = [*self._kubectl, *arguments]
@@ -52,6 +58,12 @@ class Api:
         if answer.code:
             raise subprocess.CalledProcessError(answer.code, command, answer.out, answer.err)
         return answer.out
+
+
+def _by_tls(pod: Json) -> bool:
+    """As the kubelet asks it whether it is ready."""
+    probes = [container.get("readinessProbe") or {} for container in pod["spec"]["containers"]]
+    return any((probe.get("httpGet") or {}).get("scheme") == "HTTPS" for probe in probes)
 
 
 @contextlib.contextmanager

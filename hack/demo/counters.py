@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from demo.api import Api, Json
+from demo.api import Api
 
 _SAMPLE = re.compile(r"^(learnloop_episode\w+_total)\{([^}]*)\} ([0-9.e+]+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -24,14 +24,5 @@ def episode_counters(api: Api, namespace: str, agent: str) -> Iterator[Count]:
     for pod in api.pods(namespace, f"learnloop.dev/model-deployment={agent}"):
         if (pod.get("status") or {}).get("phase") != "Running":
             continue  # a gate's Job that has ended has the label, too, and nobody answers there
-        name = pod["metadata"]["name"]
-        port = f"https:{name}:8080" if _by_tls(pod) else f"{name}:8080"
-        text = api.text(f"/api/v1/namespaces/{namespace}/pods/{port}/proxy/metrics") or ""
-        for metric, labels, value in _SAMPLE.findall(text):
-            yield Count(name, metric, dict(_LABEL.findall(labels)), float(value))
-
-
-def _by_tls(pod: Json) -> bool:
-    """As the kubelet asks it whether it is ready."""
-    probes = [container.get("readinessProbe") or {} for container in pod["spec"]["containers"]]
-    return any((probe.get("httpGet") or {}).get("scheme") == "HTTPS" for probe in probes)
+        for metric, labels, value in _SAMPLE.findall(api.pod_metrics(pod) or ""):
+            yield Count(pod["metadata"]["name"], metric, dict(_LABEL.findall(labels)), float(value))

@@ -11,6 +11,7 @@ from demo.running import run_shown, tool
 from demo.settings import RELEASE, ROOT, SOURCE, SYSTEM_NAMESPACE, Settings
 
 LOCAL_VALUES = ROOT / "hack" / "cluster" / "values.yaml"
+TLS_VALUES = ROOT / "hack" / "cluster" / "values-tls.yaml"
 TRAINER_VALUES = ROOT / "hack" / "cluster" / "values-trainer.yaml"
 
 

@@ -86,6 +86,8 @@ KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})
 KUBE_SCORE = Module("kube-score", {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"})
 """A linter of manifests: `make check-manifests`."""
+KUBECONFORM = Module("kubeconform", {"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"})
+"""Compares manifests with the definitions of their kinds: `make check-manifests`."""
 
 
 def ensure(module: Module, names: Iterable[str]) -> dict[str, Path]:

@@ -92,6 +92,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         _from_source(go_build.NATS, "2.15.1"),
         _third_party("prometheus", "2.53"),
         _third_party("llama-cpp", "0.7.0", by_name=True),
+        # 6 GB, and no part of the chart: a suite of gates names it.
+        Definition("garak", "0.17.1", REPOSITORY / "serving_image/garak/Dockerfile", REPOSITORY, by_name=True),
     )
 }
 

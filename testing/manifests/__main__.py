@@ -1,6 +1,7 @@
-"""`make check-manifests`: kube-score over the chart and over what the operator makes.
+"""`make check-manifests`: kubeconform and kube-score over the chart, and over what the operator makes.
 
-Prints the findings without a written reason, and exits with 1 when there are any.
+kubeconform looks at the examples and at learnloop's definitions, too. Prints what does not fit and the findings without
+a written reason, and exits with 1 when there are any.
 """
 
 import json
@@ -8,13 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 
 from go_programs import go_build
 from testing.manifests.kube_score import ACCEPTED, Finding, accepted, findings, unaccepted
+from testing.manifests.kubeconform import NOT_LOOKED_AT, misfits, write_schemas
 from testing.manifests.made_by_operator import everything
 from testing.manifests.rendered_chart import VALUES, rendered
+
+ROOT = ACCEPTED.parents[1]
 
 
 def documents(helm: Path) -> Iterator[tuple[str, str]]:
@@ -25,9 +30,27 @@ def documents(helm: Path) -> Iterator[tuple[str, str]]:
         yield name, yaml.safe_dump_all(json.loads(json.dumps(items)))
 
 
+def written() -> Iterator[tuple[str, str]]:
+    """Name → the manifests that lie in the repository as people apply them."""
+    for folder in ("crds", "examples"):
+        for path in sorted((ROOT / folder).rglob("*.yaml")):
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
 def all_findings(program: Path, helm: Path) -> dict[str, list[Finding]]:
     """What kube-score criticises, by name."""
     return {name: findings(program, text) for name, text in documents(helm)}
+
+
+def all_misfits(program: Path, helm: Path) -> list[str]:
+    """What kubeconform says, a sentence each."""
+    with TemporaryDirectory() as folder:
+        write_schemas(Path(folder))
+        return [
+            f"{name}: {found.target}: {found.said}"
+            for name, text in (*documents(helm), *written())
+            for found in misfits(program, Path(folder), text, others=frozenset(NOT_LOOKED_AT))
+        ]
 
 
 def helm_program() -> Path:
@@ -39,9 +62,15 @@ def helm_program() -> Path:
 
 
 def main() -> int:
-    """1 when something has no reason, or a reason is of nothing any more."""
-    program = go_build.ensure(go_build.KUBE_SCORE, ["kube-score"])["kube-score"]
-    lines, found = accepted(), all_findings(program, helm_program())
+    """1 when something does not fit or has no reason, or a reason is of nothing any more."""
+    programs = {
+        name: go_build.ensure(module, [name])[name]
+        for name, module in (("kube-score", go_build.KUBE_SCORE), ("kubeconform", go_build.KUBECONFORM))
+    }
+    helm = helm_program()
+    unfit = all_misfits(programs["kubeconform"], helm)
+    print("\n".join(unfit), end="\n" if unfit else "")
+    lines, found = accepted(), all_findings(programs["kube-score"], helm)
     bad = {name: unaccepted(some, lines) for name, some in found.items()}
     for name, some in bad.items():
         for finding in some:
@@ -51,8 +80,8 @@ def main() -> int:
     for line in unused:
         print(f"hack/manifests-accepted.txt: nothing is found that {line.check} {line.target} accepts: remove the line")
     count = len(everywhere)
-    print(f"{len(found)} renderings, {count} findings, {sum(map(len, bad.values()))} without a reason")
-    return 1 if unused or any(bad.values()) else 0
+    print(f"{len(found)} renderings, {len(unfit)} misfits, {count} findings, {sum(map(len, bad.values()))} unexplained")
+    return 1 if unfit or unused or any(bad.values()) else 0
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from learnloop_operator.core.workload_network import WorkloadNetwork
 from testing.language.spoken import DIGEST, SPOKEN
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER
+from testing.simulation.shadow_cluster import ShadowCluster
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMESPACE, SYSTEM = "team-a", "learnloop-system"
@@ -58,6 +59,7 @@ def everything() -> dict[str, tuple[Manifest, ...]]:
             *_memory_services(),
             *_agents(),
             *_model_deployments(),
+            ("routes", _routes()),
             ("gates", _gates()),
         ]
     )
@@ -151,7 +153,7 @@ def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
 
 
 def _model_deployments() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
-    gateway = {"mode": "gateway", "gatewayRef": {"name": "edge"}}
+    gateway = {"mode": "gateway", "gateway": {"name": "edge"}}
     server = {"resources": ON_A_GPU}
     for shape, model, more in (
         ("numbers", MODEL, {}),
@@ -186,6 +188,23 @@ def _defaults() -> Defaults:
         callers=Callers("token", (), (HOME,)),
         model_servers=MODEL_SERVERS,
     )
+
+
+def _routes() -> tuple[Manifest, ...]:
+    """mode: gateway, as a rollout begins: an arm alone, copies for an arm in shadow, weights."""
+    cluster = ShadowCluster().by("gateway")
+    found: list[Manifest] = []
+
+    def play(seconds: int) -> None:
+        for _ in range(seconds):
+            cluster.run(1)
+            if cluster.route is not None and cluster.route not in found:
+                found.append(cluster.route)
+
+    play(8)
+    cluster.wish(1, BETTER)
+    play(40)
+    return tuple(found)
 
 
 def _gates() -> tuple[Manifest, ...]:

@@ -26,8 +26,7 @@ def _ended(world: World, namespace: str) -> int:
     """Episodes that ended, as the agent's policy servers count them."""
     total = 0.0
     for pod in world.api.pods(namespace, f"learnloop.dev/model-deployment={AGENT}"):
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
-        total += sum(float(value) for value in ENDED.findall(world.api.text(path) or ""))
+        total += sum(float(value) for value in ENDED.findall(world.api.pod_metrics(pod) or ""))
     return int(total)
 
 

@@ -3,6 +3,7 @@
 import json
 
 from learnloop_api.names import memory_audience
+from learnloop_operator.core.memory_service.snapshot import DATABASE
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 AGENT, SERVICE = "walker", "team"
@@ -21,12 +22,16 @@ FACTS = {
     "lamp": "the lamp over the gate blinks before it fails",
 }
 ASK = """
-import json, sys, urllib.error, urllib.request
+import json, os, ssl, sys, urllib.request
 method, path, token, body = json.loads(sys.stdin.read())
 headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
 data = None if body is None else json.dumps(body).encode()
-asked = urllib.request.Request("http://127.0.0.1:8080" + path, data, headers, method=method)
-with urllib.request.urlopen(asked, timeout=20) as answer:
+authorities, scheme, trusted = "/var/run/secrets/learnloop.dev/ca.crt", "http", None
+if os.path.exists(authorities):
+    scheme, trusted = "https", ssl.create_default_context(cafile=authorities)
+    trusted.check_hostname = False  # it is asked by the pod's own address, which no certificate says
+asked = urllib.request.Request(scheme + "://127.0.0.1:8080" + path, data, headers, method=method)
+with urllib.request.urlopen(asked, timeout=20, context=trusted) as answer:
     print(answer.read().decode())
 """
 
@@ -75,6 +80,18 @@ def serving(world: World, namespace: str) -> Json:
     return pod
 
 
+def _connections(world: World, namespace: str) -> tuple[int, int]:
+    """How many come to the database over the network in plain text, and by TLS, as PostgreSQL sees it."""
+    (pod,) = world.api.pods(namespace, PODS["memory-postgres"])
+    query = (
+        "SELECT count(*) FILTER (WHERE NOT ssl), count(*) FILTER (WHERE ssl) "
+        "FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL"
+    )
+    psql = ("psql", "-U", DATABASE, "-d", DATABASE, "-Atc", query)
+    plain, encrypted = world.api.run("exec", "-n", namespace, pod["metadata"]["name"], "--", *psql).strip().split("|")
+    return int(plain), int(encrypted)
+
+
 def _uids(world: World, namespace: str) -> set[str]:
     """Of the pods that are ready, the database's and the service's."""
     pods = [pod for selector in PODS.values() for pod in world.api.pods(namespace, selector)]
@@ -103,6 +120,8 @@ def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces_and_within_it
     for word, text in FACTS.items():
         assert caller.recall(f"what about the {word}?")[0] == text
     assert Caller(world, namespace, "default").recall("the brake of crane seven") == []
+    plain, encrypted = _connections(world, namespace)
+    assert (plain == 0 < encrypted) if world.by_tls else (encrypted == 0 < plain)
 
     killed = _uids(world, namespace)
     for selector in PODS.values():

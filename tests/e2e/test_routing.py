@@ -17,12 +17,14 @@ WEIGHT = 20
 UNIFORM = {"uri": "uniform://discrete/2?observations=4"}
 ERRORS = {"name": "errors", "type": "errors", "max": 0.05}
 PUT_ARTIFACT = """
-import base64, hashlib, os, sys, urllib.request
+import base64, hashlib, os, ssl, sys, urllib.request
 body = base64.b64decode(sys.stdin.read())
 token = open("/var/run/secrets/learnloop.dev/token").read().strip()
 headers = {"authorization": "Bearer " + token, "x-learnloop-sha256": hashlib.sha256(body).hexdigest()}
-url = os.environ["LEARNLOOP_DATA_URL"] + "/api/v1/artifacts"
-print(urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=20).read().decode())
+request = urllib.request.Request(os.environ["LEARNLOOP_DATA_URL"] + "/api/v1/artifacts", body, headers, method="PUT")
+authorities = "/var/run/secrets/learnloop.dev/ca.crt"
+trusted = ssl.create_default_context(cafile=authorities) if os.path.exists(authorities) else None
+print(urllib.request.urlopen(request, timeout=20, context=trusted).read().decode())
 """
 
 

@@ -56,7 +56,7 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
         if world.canary_weight(namespace, "policy") == 0:
             assert seen <= {stable}, "somebody met the canary while it was in shadow"
         if by_gateway:
-            assert _copies(world, namespace, shadow_pod["metadata"]["name"], canary) > 0, "the gateway copied nothing"
+            assert _copies(world, shadow_pod, canary) > 0, "the gateway copied nothing"
         world.until("a weight", lambda: world.status(namespace, "modeldeployments", "policy").get("weight"), 60)
     shadow = world.status(namespace, "modeldeployments", "policy")["shadow"]
     assert shadow["requests"] >= SHADOW["minRequests"]
@@ -92,9 +92,9 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _copies(world: World, namespace: str, pod: str, revision: str) -> float:
+def _copies(world: World, pod: Json, revision: str) -> float:
     """Requests that the gateway has copied to a pod."""
-    text = world.api.text(f"/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/metrics") or ""
+    text = world.api.pod_metrics(pod) or ""
     counted = [line for line in text.splitlines() if line.startswith(FROM_GATEWAY % revision)]
     return float(counted[0].split()[-1]) if counted else 0.0
 

@@ -20,8 +20,8 @@ class Cluster:
             for name, phase in (("tiny-gate-1", "Succeeded"), ("tiny-r1", "Running"))
         ]
 
-    def text(self, path: str) -> str:
-        self.asked.append(path)
+    def pod_metrics(self, pod: dict[str, Any]) -> str:
+        self.asked.append(pod["metadata"]["name"])
         return METRICS
 
 
@@ -30,4 +30,4 @@ def test_pods_that_have_ended_are_not_asked() -> None:
     (found,) = episode_counters(cluster, "demo", "tiny")  # type: ignore[arg-type]
     assert (found.pod, found.metric, found.value) == ("tiny-r1", "learnloop_episodes_ended_total", 3.0)
     assert cluster.asked[0] == "learnloop.dev/model-deployment=tiny"
-    assert not [path for path in cluster.asked if "tiny-gate-1" in path]
+    assert cluster.asked[1:] == ["tiny-r1"]

@@ -1,0 +1,99 @@
+"""`make audit` by the real govulncheck, with a database of our own: it finds what a program is made of, and says so."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULE = "hack/go_programs/modules/kubeconform"
+USED = "github.com/santhosh-tekuri/jsonschema/v6"
+DATE = "2026-01-01T00:00:00Z"
+
+pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
+
+
+def known(folder: Path, *modules: str) -> str:
+    """A database of vulnerabilities in every version of these modules; its address."""
+    index = []
+    for number, path in enumerate(modules):
+        name = f"GO-2026-{number:04}"
+        ranges = [{"type": "SEMVER", "events": [{"introduced": "0"}]}]
+        affected = [{"package": {"name": path, "ecosystem": "Go"}, "ranges": ranges, "ecosystem_specific": {}}]
+        entry: dict[str, Any] = {"schema_version": "1.3.1", "id": name, "modified": DATE, "affected": affected}
+        index.append({"path": path, "vulns": [{"id": name, "modified": DATE}]})
+        said = {"summary": "made up", "details": "made up", "database_specific": {"url": "https://example.com"}}
+        write(folder / "ID" / f"{name}.json", {**entry, **said})
+    write(folder / "index" / "modules.json", index)
+    write(folder / "index" / "db.json", {"modified": DATE})
+    return folder.as_uri()
+
+
+def write(path: Path, said: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(said))
+
+
+def audit(tmp_path: Path, *modules: str, accepted: str = "", go: str | None = None) -> subprocess.CompletedProcess[str]:
+    """What `hack/audit` says of kubeconform's module when these have vulnerabilities. pip-audit only pretends.
+
+    Args:
+        go: a script in the place of go.
+    """
+    (tmp_path / "accepted.txt").write_text(accepted)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "uvx").write_text("#!/bin/sh\nexit 0\n")
+    if go is not None:
+        (programs / "go").write_text(go)
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "GOFLAGS": ""}
+    environment["GO_VULNERABILITIES"] = known(tmp_path / "database", *modules)
+    environment["AUDIT_ACCEPTED"] = str(tmp_path / "accepted.txt")
+    return subprocess.run(
+        [ROOT / "hack" / "audit", MODULE], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def test_a_program_of_go_without_known_vulnerabilities_passes(tmp_path: Path) -> None:
+    said = audit(tmp_path, "github.com/example/not-used")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "No vulnerabilities found" in said.stdout
+
+
+def test_a_vulnerability_of_what_a_program_is_made_of_is_found(tmp_path: Path) -> None:
+    said = audit(tmp_path, USED)
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert "GO-2026-0000" in said.stdout
+    assert USED in said.stdout
+
+
+def test_a_finding_that_is_accepted_with_a_reason_passes_and_another_one_beside_it_does_not(tmp_path: Path) -> None:
+    reason = "GO-2026-0000 schemas come from this repository alone\n"
+    said = audit(tmp_path, USED, accepted=reason)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "GO-2026-0000 is accepted" in said.stdout
+    shutil.rmtree(tmp_path / "database")
+    shutil.rmtree(tmp_path / "programs")
+    said = audit(tmp_path, USED, "golang.org/x/text", accepted=reason)
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert "GO-2026-0001" in said.stdout
+
+
+def test_a_finding_that_is_accepted_without_a_reason_is_refused(tmp_path: Path) -> None:
+    said = audit(tmp_path, USED, accepted="GO-2026-0000\n")
+    assert said.returncode == 2, said.stdout + said.stderr
+    assert "GO-2026-0000 has no reason" in said.stderr
+
+
+def test_a_checker_that_crashes_after_an_accepted_finding_does_not_pass(tmp_path: Path) -> None:
+    crash = (
+        "#!/bin/sh\necho 'Vulnerability #1: GO-2026-0000'\necho 'panic: out of memory' >&2\necho 'exit status 2' >&2\n"
+    )
+    said = audit(tmp_path, accepted="GO-2026-0000 never called\n", go=f"{crash}exit 1\n")
+    assert said.returncode == 1, said.stdout + said.stderr
