@@ -4,10 +4,11 @@ from typing import Any
 
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.audit import chain_pages, standard_output
+from learnloop_dataplane.audit.outside_checkpoint import newest_checkpoint
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Checkpoint
 from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
-from learnloop_dataplane.audit.verification import VerificationReport, newest_checkpoint, verify
+from learnloop_dataplane.audit.verification import VerificationReport, verify
 
 
 class AuditParts:

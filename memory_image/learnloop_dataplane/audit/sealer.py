@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import orjson
-from pydantic_core import to_json
 
 from learnloop_dataplane.audit.chain_record import GENESIS, Detail, Entry, Sealed, seal
+from learnloop_dataplane.audit.outside_checkpoint import keep
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.postgres.database import Database
@@ -114,7 +112,7 @@ class Sealer:
                 checkpoint = await self._sign(connection, namespace, self._signer, sealed.entry.seq, sealed.hash)
         await self._copied([*before, *waiting, sealed])
         if checkpoint is not None:
-            await self._keep(checkpoint)
+            await keep(self._db, self._blobs, checkpoint)
         return sealed
 
     async def _copied(self, sealed: Sequence[Sealed]) -> None:
@@ -132,7 +130,7 @@ class Sealer:
             if newest is None or grown >= RECORDS_PER_CHECKPOINT or datetime.now(UTC) - newest["at"] >= self._every:
                 checkpoint = await self._sign(connection, namespace, signer, end["seq"], end["hash"]) if grown else None
         if checkpoint is not None:
-            await self._keep(checkpoint)
+            await keep(self._db, self._blobs, checkpoint)
         if grown == 0 or checkpoint is not None:
             self._signed.add(namespace)
 
@@ -143,20 +141,6 @@ class Sealer:
         made = Checkpoint.signed(signer, namespace, seq, datetime.now(UTC), bytes(hash))
         await connection.execute(_SIGN, namespace, seq, made.at, made.hash, made.public_key, made.signature)
         return made
-
-    async def _keep(self, checkpoint: Checkpoint) -> None:
-        """The newest one also lies with the artifacts: who can only write to PostgreSQL cannot take it back."""
-        with NamedTemporaryFile(dir=self._blobs.spool, delete=False) as file:
-            file.write(to_json(checkpoint.to_json()))
-        try:
-            await self._blobs.put(checkpoint_key(checkpoint.namespace), Path(file.name))
-        finally:
-            Path(file.name).unlink(missing_ok=True)
-
-
-def checkpoint_key(namespace: str) -> str:
-    """Where a namespace's newest checkpoint lies among the artifacts."""
-    return f"{namespace}/audit/checkpoint.json"
 
 
 async def seal_pending(connection: Any, namespace: str) -> list[Sealed]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, digest, written_as
-from learnloop_dataplane.audit.sealer import checkpoint_key
+from learnloop_dataplane.audit.outside_checkpoint import newest_checkpoint
 from learnloop_dataplane.audit.signing import Checkpoint
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.postgres.database import Database
@@ -156,19 +156,6 @@ async def verify(
     report.problem = report.problem or chain.end()
     report.records, report.signed_up_to, report.head = chain.seq, chain.vouched, chain.head.hex()
     return report
-
-
-async def newest_checkpoint(blobs: BlobStore, namespace: str) -> Checkpoint | None:
-    """The one that lies with the artifacts.
-
-    Raises:
-        Unavailable: they cannot be read.
-        ValueError: it is not a checkpoint.
-    """
-    chunks = await blobs.open(checkpoint_key(namespace))
-    if chunks is None:
-        return None
-    return Checkpoint.from_json(orjson.loads(b"".join([chunk async for chunk in chunks])))
 
 
 async def _checkpoints(

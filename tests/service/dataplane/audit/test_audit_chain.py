@@ -88,6 +88,17 @@ async def _damaged(api: Api, dsn: str, *statements: str) -> Any:
     return (await api.call("GET", "/api/v1/audit/verify"))["problem"]
 
 
+async def _signed_up_to(dsn: str, seq: int) -> None:
+    """Waits until the data plane has signed a record so far in the chain, and put what it keeps of it outside."""
+
+    async def signed() -> bool:
+        async with superuser(dsn) as connection:
+            return bool(await connection.fetchval("SELECT max(seq) >= $1 FROM audit_checkpoints", seq))
+
+    await eventually(signed)
+    await asyncio.sleep(0.3)  # the copy beside the artifacts follows the commit
+
+
 async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
     dsn: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +213,20 @@ async def test_a_cut_end_is_noticed_even_with_its_signatures(audited: Api, dsn: 
     cut = ("DELETE FROM audit_log WHERE seq > 6", "DELETE FROM audit_checkpoints WHERE seq > 6")
     problem = await _damaged(audited, dsn, *cut)
     assert (problem["seq"], problem["kind"]) == (7, "truncated")
+
+
+@pytest.mark.parametrize("signatures", ["seq > 6", "true"])
+async def test_a_cut_end_is_noticed_after_the_chain_has_grown_and_was_signed_again(
+    audited: Api, dsn: str, signatures: str
+) -> None:
+    cut = ("DELETE FROM audit_log WHERE seq > 6", f"DELETE FROM audit_checkpoints WHERE {signatures}")
+    assert (await _damaged(audited, dsn, *cut))["kind"] == "truncated"
+    for round in range(3):  # until the new records are more than those that were cut away
+        for number in range(6):
+            await audited.call("PUT", f"/api/v1/users/u{round}-{number}/opt-out", 204)
+        await _signed_up_to(dsn, 6 + 6 * (round + 1))
+        report = await audited.call("GET", "/api/v1/audit/verify")
+        assert report["problem"], report
 
 
 async def test_a_chain_written_anew_does_not_fit_its_signatures(audited: Api, dsn: str) -> None:
