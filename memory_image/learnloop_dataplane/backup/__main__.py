@@ -87,11 +87,13 @@ async def _step(
         keys = _keys(config, options.credentials) if options.recipient else {}
         made = await finish(db, blobs, folder, signer=signer, recipient=options.recipient, keys=keys)
         return {"backup": made.name, "signed": signer is not None, "removed": folder.prune(options.keep)}
-    backup = folder.chosen(options.backup)
     if options.verb == "check":
-        manifest = await check(db, backup, trusted)
+        backup = folder.chosen(options.backup)
+        manifest = await check(db, backup, trusted, unsigned=options.unsigned)
+        options.checked.write_text(backup.name)
         return {"backup": backup.name, "created_at": manifest.created_at, "files": len(manifest.files)}
-    return await restore(db, bus, blobs, backup, folder, trusted)
+    backup = folder.chosen(options.checked.read_text())
+    return await restore(db, bus, blobs, backup, folder, trusted, unsigned=options.unsigned)
 
 
 def _keys(config: Config, directory: Path) -> dict[str, str]:
@@ -106,7 +108,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m learnloop_dataplane.backup", description=__doc__)
     parser.add_argument("verb", choices=("begin", "finish", "check", "restore"))
     parser.add_argument("folder", type=Path, help="where backups lie")
-    parser.add_argument("--backup", default="", metavar="NAME", help="check, restore: which; default: the newest")
+    parser.add_argument("--backup", default="", metavar="NAME", help="check: which; default: the newest")
+    parser.add_argument(
+        "--checked",
+        type=Path,
+        default=Path("/tmp/checked"),
+        metavar="FILE",
+        help="check writes there which backup it was, and the steps behind it take that one (%(default)s)",
+    )
+    parser.add_argument("--unsigned", action="store_true", help="check, restore: the backup may have no signature")
     parser.add_argument("--keep", type=_some, default=14, metavar="N", help="finish: how many stay (%(default)s)")
     parser.add_argument("--recipient", default="", metavar="HEX", help="finish: whom the keys are sealed for")
     parser.add_argument(

@@ -112,11 +112,16 @@ class Folder:
         return len(old)
 
 
-def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[BackupManifest, bool]:
+def read_manifest(backup: Path, trusted: Iterable[bytes], *, unsigned: bool = False) -> tuple[BackupManifest, bool]:
     """The manifest, and whether a trusted key has signed it. Every file is compared with its digest.
 
+    Args:
+        trusted: public keys; None given: nobody here signs backups.
+        unsigned: a missing signature is fine.
+
     Raises:
-        BackupError: a file is missing or another one, the format is a newer one, or the signature does not hold.
+        BackupError: a file is missing or another one, the format is a newer one, or the signature does not hold or is
+            not there.
     """
     try:
         manifest = BackupManifest(**json.loads((backup / MANIFEST).read_bytes()))
@@ -126,7 +131,7 @@ def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[BackupManifes
         raise BackupError(
             f"{backup.name} has format {manifest.format}, and this version reads {FORMAT}: use a newer one"
         )
-    signed = _signed(backup, manifest, list(trusted))
+    signed = _signed(backup, manifest, list(trusted), unsigned)
     for name, said in manifest.files.items():
         path = backup / name
         if not path.is_file():
@@ -136,10 +141,15 @@ def read_manifest(backup: Path, trusted: Iterable[bytes]) -> tuple[BackupManifes
     return manifest, signed
 
 
-def _signed(backup: Path, manifest: BackupManifest, trusted: list[bytes]) -> bool:
+def _signed(backup: Path, manifest: BackupManifest, trusted: list[bytes], unsigned: bool) -> bool:
     path = backup / SIGNATURE
-    if not path.exists() or not trusted:
+    if not trusted or (unsigned and not path.exists()):
         return False
+    if not path.exists():
+        raise BackupError(
+            f"{path} is missing, and this installation signs its backups: copy the folder again; where it never had a "
+            "signature, and you trust who could write to it, give the step --unsigned"
+        )
     signature = path.read_bytes()
     if not any(verifies(key, manifest.__dict__, signature) for key in trusted):
         raise BackupError(

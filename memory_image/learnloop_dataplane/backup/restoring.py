@@ -23,14 +23,14 @@ _TOMBSTONES = "SELECT (SELECT count(*) FROM erasures) + (SELECT count(*) FROM er
 _AT = "SELECT hash FROM audit_log WHERE namespace = $1 AND seq = $2"
 
 
-async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> BackupManifest:
+async def check(db: Database, backup: Path, trusted: Sequence[bytes], *, unsigned: bool = False) -> BackupManifest:
     """Before anything is written: the backup is whole, and nothing here would be lost.
 
     Raises:
         BackupError: it is not, or something would.
         Unavailable: the database does not answer.
     """
-    manifest, _ = read_manifest(backup, trusted)
+    manifest, _ = read_manifest(backup, trusted, unsigned=unsigned)
     if manifest.schema > HEAD:
         raise BackupError(
             f"{backup.name} is of schema {manifest.schema}, and this version knows {HEAD}: install a newer one"
@@ -46,7 +46,14 @@ async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> BackupM
 
 
 async def restore(
-    db: Database, bus: Bus | None, blobs: BlobStore, backup: Path, folder: Folder, trusted: Sequence[bytes]
+    db: Database,
+    bus: Bus | None,
+    blobs: BlobStore,
+    backup: Path,
+    folder: Folder,
+    trusted: Sequence[bytes],
+    *,
+    unsigned: bool = False,
 ) -> dict[str, Any]:
     """After pg_restore: artifacts and waiting messages, and proof that all is as it was.
 
@@ -56,7 +63,7 @@ async def restore(
         BackupError: something is not as it was; names it.
         Unavailable, ApiError: a store does not answer; to begin this step again is safe.
     """
-    manifest, signed = read_manifest(backup, trusted)
+    manifest, signed = read_manifest(backup, trusted, unsigned=unsigned)
     put = await artifacts.put_back(backup, folder, blobs)
     erased = await erasures.put_back(folder, blobs)
     there = {blob.key for blob in read_blobs(backup / ARTIFACTS)}

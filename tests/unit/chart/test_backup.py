@@ -51,7 +51,8 @@ def test_the_steps_come_in_order_and_the_database_is_read_by_its_own_version(ren
     assert made["finish"]["args"] == ["finish", "/backup", "--keep", "3"]
     read = containers(pod(release, "learnloop-restore"))
     assert [*read] == ["check", "read", "restore"]
-    assert read["restore"]["args"] == ["restore", "/backup", "--backup=$(BACKUP)"]
+    assert read["check"]["args"] == ["check", "/backup", "--backup=$(BACKUP)"]
+    assert read["restore"]["args"] == ["restore", "/backup"], "the one that was checked"
     for name, one in {**made, **read}.items():
         assert one["image"].endswith(":pg17") is (name in ("dump", "read")), name
 

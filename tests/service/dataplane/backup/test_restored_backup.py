@@ -47,6 +47,7 @@ class Installation:
         self.dsn, self.broker, self.backups = dsn, broker, backups
         self.artifacts = home / "artifacts"
         self.credentials = home / "credentials"
+        self.checked = home / "checked"
         self.credentials.mkdir(parents=True)
         (self.credentials / "audit-key").write_text(KEY)
         (self.credentials / "postgres-password").write_text("correct-horse")
@@ -71,7 +72,8 @@ class Installation:
 
     def database(self, name: str) -> subprocess.CompletedProcess[str]:
         """The step between two of them."""
-        environment = os.environ | {"DSN": self.dsn, "FOLDER": str(self.backups), "BACKUP": "", "PASSWORDS": "new\nold"}
+        environment = os.environ | {"DSN": self.dsn, "FOLDER": str(self.backups), "PASSWORDS": "new\nold"}
+        environment["CHECKED"] = str(self.checked)
         environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
         done = subprocess.run(["/bin/sh", "-c", script(name)], env=environment, capture_output=True, timeout=120)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -85,9 +87,17 @@ class Installation:
 
     def restored(self) -> dict[str, Any]:
         """All steps."""
-        self.done(self.step("check"))
+        self.done(self.check())
         self.done(self.database("restore"))
-        return dict(json.loads(self.done(self.step("restore"))))
+        return dict(json.loads(self.done(self.restore())))
+
+    def check(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Before anything is written."""
+        return self.step("check", "--checked", str(self.checked), *options)
+
+    def restore(self) -> subprocess.CompletedProcess[str]:
+        """After the database was read."""
+        return self.step("restore", "--checked", str(self.checked))
 
     def done(self, ran: subprocess.CompletedProcess[str]) -> str:
         assert ran.returncode == 0, ran.stderr
@@ -100,12 +110,14 @@ class Installation:
 
 
 @pytest.fixture
-def first(migrated: Callable[[str], str], tmp_path: Path) -> Iterator[Installation]:
+def first(migrated: Callable[[str], str], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Installation]:
     with held_port() as port:
         broker = Nats(tmp_path / "nats", port).start()
         backups = tmp_path / "backups"
         backups.mkdir()
-        installation = Installation(migrated(f"backup_{os.getpid()}"), tmp_path / "first", broker, backups)
+        installation = Installation(
+            migrated(f"backup_{abs(hash(request.node.name))}_{os.getpid()}"), tmp_path / "first", broker, backups
+        )
         yield installation
         installation.plane.stop()
         broker.kill()
@@ -218,9 +230,33 @@ async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_st
     assert await empty.stored() == {"b-1", "b-2", "b-3", "b-4"}, "what waited is stored, once, and Anna is not"
 
     # An installation that has experience is never overwritten.
-    refused = empty.step("check")
+    refused = empty.check()
     assert refused.returncode == 1
     assert "this installation is not empty: default has trajectories" in refused.stderr
+
+
+async def test_what_was_checked_is_restored_and_no_newer_folder_beside_it(
+    first: Installation, empty: Installation
+) -> None:
+    made = first.back_up()
+    planted = first.backups / "learnloop-99991231T000000000000Z"
+    planted.mkdir()
+    (planted / "database.dump").write_bytes(b"statements of somebody who can write to the volume")
+    assert json.loads(empty.done(empty.check()))["backup"] == made["backup"]
+    assert made["backup"] in empty.done(empty.database("restore"))
+    (planted / "manifest.json").write_bytes((first.backups / made["backup"] / "manifest.json").read_bytes())
+    assert json.loads(empty.done(empty.restore()))["backup"] == made["backup"]
+
+
+async def test_a_backup_without_its_signature_is_read_where_somebody_says_so_alone(
+    first: Installation, empty: Installation
+) -> None:
+    made = first.back_up()
+    (first.backups / made["backup"] / "manifest.sig").unlink()
+    refused = empty.check()
+    assert refused.returncode == 1
+    assert "manifest.sig is missing" in refused.stderr
+    assert json.loads(empty.done(empty.check("--unsigned")))["backup"] == made["backup"]
 
 
 pytestmark = pytest.mark.timeout(300)

@@ -60,7 +60,11 @@ def test_a_signed_backup_says_whose_it_is(tmp_path: Path) -> None:
     assert read(backup, MINE.public_key) is True
     assert read(backup, OTHER.public_key, MINE.public_key) is True, "an earlier key that is trusted"
     assert read(backup) is False, "nobody is trusted: digests alone speak"
-    assert read(made(Folder(tmp_path), signer=None), MINE.public_key) is False
+    unsigned = made(Folder(tmp_path), signer=None)
+    assert read(unsigned) is False, "an installation without a key signs nothing"
+    with pytest.raises(BackupError, match=r"manifest\.sig is missing"):
+        read(unsigned, MINE.public_key)
+    assert read_manifest(unsigned, [MINE.public_key], unsigned=True)[1] is False
     with pytest.raises(BackupError, match="not by the installation's audit key"):
         read(backup, OTHER.public_key)
 
