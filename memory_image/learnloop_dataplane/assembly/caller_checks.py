@@ -9,7 +9,7 @@ from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 
 if TYPE_CHECKING:
     from learnloop_dataplane.kubernetes.gate_suites import GateSuites
-    from learnloop_dataplane.kubernetes.training_ranks import GangMembers
+    from learnloop_dataplane.kubernetes.training_ranks import Asked, GangMembers
 
 
 class CallerChecks:
@@ -33,10 +33,14 @@ class CallerChecks:
         """Raises a 403 where the caller is an agent and the route is not an agent's."""
         await self._roles.require(caller, verb, resource)
 
-    async def require_rank(self, caller: Identity, job: str, attempt: int | None = None) -> None:
-        """Raises a 403 where the caller does not belong to the run's gang."""
-        if self._gangs is not None:
-            await self._gangs.require(caller, job, attempt)
+    async def require_rank(
+        self, caller: Identity, job: str, attempt: int | None = None, *, asked: "Asked" = "lately"
+    ) -> int | None:
+        """The attempt of the run that the caller reports; raises a 403 where it does not belong to the run's gang."""
+        if self._gangs is None:
+            return attempt
+        known = await self._gangs.require(caller, job, attempt, asked=asked)
+        return attempt if known is None else known
 
     async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
         """Raises a 403 where the caller is no pod of this gate suite's Job."""

@@ -3,10 +3,13 @@
 A token that the kubelet mounts names its pod, signed by the API server. Kubernetes says who made the pod: a gang, or
 what a gang is made of. The TrainingJob of the run's name controls the gang. A run without such a TrainingJob proves
 nothing to anybody: trainers that people start by hand may report it.
+
+What lasts is not taken on a word of before. In half a minute a run of the same name may have begun anew, and its ranks
+would go on from what a rank of the former one has sent.
 """
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.errors import ApiError, Unavailable
@@ -17,6 +20,9 @@ FRESH_SECONDS = 30.0
 """So long a rank is known without asking again."""
 STALE_SECONDS = 3600.0
 """So long it is while the API server does not answer."""
+Asked = Literal["lately", "now", "now-or-never"]
+"""lately: an answer of the last half minute does. now: whether the pod is still there is asked anew; an older answer
+does while the API server is away. now-or-never: no older answer does."""
 MAX_KNOWN = 10_000
 ATTEMPT = "learnloop.dev/attempt"
 MAKERS = {
@@ -40,24 +46,37 @@ class GangMembers:
         self._kube = kube
         self._known: dict[tuple[str, str, str, str], tuple[float, int]] = {}
 
-    async def require(self, caller: Identity, job: str, attempt: int | None = None) -> None:
-        """Returns when the caller may report the run `job`, of this attempt (from 0) where one is given.
+    async def require(
+        self, caller: Identity, job: str, attempt: int | None = None, *, asked: Asked = "lately"
+    ) -> int | None:
+        """The attempt (from 0) whose rank the caller is; None: no TrainingJob waits for this run.
+
+        Args:
+            attempt: the one that the report is of, where it says so.
 
         Raises:
             ApiError: 403, it is no rank of the run's gang, or of another attempt.
             Unavailable: the API server does not answer, and nothing is known of this pod.
         """
         key = (caller.namespace, job, caller.pod or "", caller.pod_uid or "")
-        now, found = time.monotonic(), self._known.get((*key,))
-        if found is not None and now - found[0] < FRESH_SECONDS:
+        now, found = time.monotonic(), self._known.get(key)
+        age = now - found[0] if found is not None else STALE_SECONDS
+        if found is not None and asked == "lately" and age < FRESH_SECONDS:
             return _same_attempt(job, attempt, found[1])
         try:
+            if found is not None and asked == "now" and age < FRESH_SECONDS:
+                await self._pod_of(caller, job)
+                return _same_attempt(job, attempt, found[1])
             current = await self._attempt_of(caller, job)
         except Unavailable:
-            if found is not None and now - found[0] < STALE_SECONDS:
+            if found is not None and asked != "now-or-never" and age < STALE_SECONDS:
                 return _same_attempt(job, attempt, found[1])
             raise
+        except ApiError:
+            self._known.pop(key, None)
+            raise
         if current is None:
+            self._known.pop(key, None)
             return None
         self._keep(key, now, current)
         return _same_attempt(job, attempt, current)
@@ -67,11 +86,7 @@ class GangMembers:
         owner = await find(self._kube, "learnloop.dev/v1alpha1", "trainingjobs", caller.namespace, job)
         if owner is None:
             return None
-        if not caller.pod or not caller.pod_uid:
-            raise _stranger(job, "its token names no pod: mount a projected service-account token")
-        pod = await find(self._kube, "v1", "pods", caller.namespace, caller.pod)
-        if pod is None or pod["metadata"].get("uid") != caller.pod_uid:
-            raise _stranger(job, f"its pod {caller.pod} is gone")
+        pod = await self._pod_of(caller, job)
         gang = await self._gang_of(pod, caller.namespace)
         if gang is None:
             raise _stranger(job, f"pod {caller.pod} belongs to no gang")
@@ -80,6 +95,15 @@ class GangMembers:
             raise _stranger(job, f"pod {caller.pod} is a rank of another job")
         attempt = (gang["metadata"].get("annotations") or {}).get(ATTEMPT, "0")
         return int(attempt) if attempt.isdecimal() else 0
+
+    async def _pod_of(self, caller: Identity, job: str) -> dict[str, Any]:
+        """The caller's pod, which is there still."""
+        if not caller.pod or not caller.pod_uid:
+            raise _stranger(job, "its token names no pod: mount a projected service-account token")
+        pod = await find(self._kube, "v1", "pods", caller.namespace, caller.pod)
+        if pod is None or pod["metadata"].get("uid") != caller.pod_uid:
+            raise _stranger(job, f"its pod {caller.pod} is gone")
+        return pod
 
     async def _gang_of(self, pod: dict[str, Any], namespace: str) -> dict[str, Any] | None:
         """The object above the pod that a TrainingJob controls; each one on the way must be the very one named."""
@@ -103,10 +127,11 @@ class GangMembers:
             self._known[key] = (now, attempt)
 
 
-def _same_attempt(job: str, asked: int | None, current: int) -> None:
+def _same_attempt(job: str, asked: int | None, current: int) -> int:
     if asked is not None and asked != current:
         message = f"the gang of run {job} is at attempt {current}, counted from 0; the report is of {asked}"
         raise ApiError(403, message, field="attempt", value=str(asked))
+    return current
 
 
 def _stranger(job: str, why: str) -> ApiError:

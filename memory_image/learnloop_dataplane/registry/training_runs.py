@@ -35,9 +35,7 @@ RETURNING 1
 """
 _HEARD = "SELECT beat_at FROM training_runs WHERE namespace = $1 AND job = $2"
 _OPEN = "INSERT INTO training_runs (namespace, job) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_LOCK = (
-    "SELECT heartbeat ->> 'phase' AS phase, manifest FROM training_runs WHERE namespace = $1 AND job = $2 FOR UPDATE"
-)
+_LOCK = "SELECT attempt, manifest FROM training_runs WHERE namespace = $1 AND job = $2 FOR UPDATE"
 _MANIFEST = "UPDATE training_runs SET manifest = $3 WHERE namespace = $1 AND job = $2"
 _READ = """
 SELECT heartbeat, manifest, extract(epoch FROM clock_timestamp() - received_at)::float8 AS age
@@ -125,13 +123,23 @@ class Runs:
         return new
 
     async def put_checkpoint(
-        self, namespace: str, job: str, step: int, upload: Spooled, agent: str | None = None
+        self,
+        namespace: str,
+        job: str,
+        step: int,
+        upload: Spooled,
+        agent: str | None = None,
+        attempt: int | None = None,
     ) -> CheckpointInfo:
         """Makes an upload the newest checkpoint of a run, with what its last heartbeat said. The older blobs go only
         after the commit.
 
         Args:
             agent: whom the run trains; None for a run by hand.
+            attempt: of the gang that sends it, from 0; None: nobody says.
+
+        Raises:
+            ApiError: 409, a newer attempt has begun.
         """
         identity = uuid7()
         key = _key(namespace, job, identity)
@@ -139,7 +147,8 @@ class Runs:
         try:
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_OPEN, namespace, job)
-                await connection.fetchrow(_LOCK, namespace, job)
+                row = await connection.fetchrow(_LOCK, namespace, job)
+                _no_newer(job, attempt, row["attempt"])
                 blob = (upload.sha256, upload.size, key)
                 await connection.execute(_CHECKPOINT, namespace, identity, job, step, *blob, agent)
                 newest = await connection.fetchrow(_NEWEST, namespace, job, 0)
@@ -147,6 +156,9 @@ class Runs:
         except Unavailable:
             # The commit may have happened although its answer was lost: an orphan is better than a hole.
             log.warning("checkpoint blob %s is perhaps not referred to", key)
+            raise
+        except ApiError:
+            await self._remove([{"checkpoint_path": key}])
             raise
         await self._remove(old)
         return _info(newest)
@@ -228,6 +240,13 @@ class Runs:
                 await self._blobs.delete(row["checkpoint_path"])
             except Unavailable:
                 log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
+
+
+def _no_newer(job: str, attempt: int | None, heard: int | None) -> None:
+    """An upload may take longer than the gang that began it: the next one has gone on from another checkpoint."""
+    if attempt is not None and heard is not None and attempt < heard:
+        message = f"attempt {heard} of run {job} has begun, counted from 0; the checkpoint is of {attempt}"
+        raise ApiError(409, message, field="x-learnloop-attempt", value=str(attempt))
 
 
 async def _note(connection: Any, namespace: str, manifest: Manifest) -> None:

@@ -32,9 +32,10 @@ class _Recorded(BaseModel):
 class DataPlaneStore:
     """One run in the data plane; the namespace is the token's."""
 
-    def __init__(self, http: Http, job: str, agent: str | None = None) -> None:
-        """The view of `job`, which trains `agent`, if any."""
+    def __init__(self, http: Http, job: str, agent: str | None = None, attempt: int | None = None) -> None:
+        """The view of `job`, which trains `agent`, if any. `attempt`: of this gang, from 0."""
         self._http, self._run, self._agent = http, f"/api/v1/training/runs/{quote(job, safe='')}", agent
+        self._attempt = attempt
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """See Store."""
@@ -50,6 +51,8 @@ class DataPlaneStore:
         }
         if self._agent:
             headers["x-learnloop-agent"] = self._agent
+        if self._attempt is not None:
+            headers["x-learnloop-attempt"] = str(self._attempt)
         self._http.call("PUT", f"{self._run}/checkpoint", content=body, headers=headers)
         return sha256
 

@@ -15,7 +15,7 @@ VARIABLE = "LEARNLOOP_STORE"
 PATIENCE = "LEARNLOOP_STORE_SECONDS"
 
 
-def choose(environ: Mapping[str, str], job: str, agent: str | None = None) -> Store:
+def choose(environ: Mapping[str, str], job: str, agent: str | None = None, attempt: int | None = None) -> Store:
     """LEARNLOOP_STORE=file:///directory, else the data plane at LEARNLOOP_DATA_URL; raises ConfigError."""
     local = environ.get(VARIABLE, "")
     if local:
@@ -32,4 +32,4 @@ def choose(environ: Mapping[str, str], job: str, agent: str | None = None) -> St
         raise ConfigError(PATIENCE, text, "is not a number of seconds from 1 to 86400", "correct it")
     token = Path(environ.get(names.ENV_TOKEN_FILE, names.TOKEN_FILE))
     namespace = environ.get(names.ENV_NAMESPACE, "")
-    return DataPlaneStore(Http(url.rstrip("/"), token, namespace, float(text)), job, agent)
+    return DataPlaneStore(Http(url.rstrip("/"), token, namespace, float(text)), job, agent, attempt)

@@ -71,7 +71,7 @@ def adopted(order: Order, place: Place, store: Store) -> bool:
 def run(order: Order, place: Place, threads: int) -> None:
     """Return when the manifest is durable; raises TrainerError or Terminated for every other end."""
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
-    store, stopper = choose(os.environ, order.job, order.agent), Stopper()
+    store, stopper = choose(os.environ, order.job, order.agent, order.attempt), Stopper()
     own_code.use(os.environ)
     stopper.install()
     if adopted(order, place, store):

@@ -61,15 +61,17 @@ async def put_checkpoint(
     x_learnloop_sha256: DigestHeader,
     x_learnloop_step: Annotated[int, Header(ge=0, le=MAX_STEP)],
     x_learnloop_agent: Annotated[Name | None, Header()] = None,
+    x_learnloop_attempt: Annotated[int | None, Header(ge=0, le=1_000_000)] = None,
 ) -> Response:
-    """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains."""
-    await callers.require_rank(caller, job)
+    """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains, `x-learnloop-attempt`
+    which incarnation of the gang sends it (from 0): none that a newer one has followed."""
+    await callers.require_rank(caller, job, x_learnloop_attempt)
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
-        # Again: what was begun before a TrainingJob waited for this run is no rank's now.
-        await callers.require_rank(caller, job)
+        # Again: what was begun before a TrainingJob waited for this run is no rank's now, nor is a pod that is gone.
+        attempt = await callers.require_rank(caller, job, x_learnloop_attempt, asked="now")
         await quotas.room_for_bytes(caller.namespace, upload.size)
         step, agent = x_learnloop_step, x_learnloop_agent
-        return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent))
+        return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent, attempt))
 
 
 @router.get("/{job}/checkpoint", response_class=StreamingResponse, responses={200: BYTES})
@@ -87,7 +89,7 @@ async def put_manifest(
 ) -> Response:
     """Writes the proof of a finished run: once for each attempt of its gang."""
     same("job", job, body.job)
-    await callers.require_rank(caller, job, body.attempts - 1)
+    await callers.require_rank(caller, job, body.attempts - 1, asked="now-or-never")
     await training.runs.put_manifest(caller.namespace, body)
     return answer({"job": job})
 

@@ -203,3 +203,24 @@ async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_
             said = await api.client.put(f"{path}/checkpoint", content=slowly(), headers=headers)
             assert (said.status_code, "only the ranks" in said.text) == (403, True), said.text
             assert (await api.client.get(path, headers=headers)).status_code == 404
+
+
+async def test_a_gang_that_was_followed_by_another_one_replaces_no_checkpoint(api: Api, tmp_path: Path) -> None:
+    run = "/api/v1/training/runs/followed"
+
+    async def put(content: bytes, status: int, **more: str) -> None:
+        headers = {"x-learnloop-sha256": hashlib.sha256(content).hexdigest(), "x-learnloop-step": "9", **more}
+        await api.call("PUT", f"{run}/checkpoint", status, content=content, headers=headers)
+
+    async def newest() -> bytes:
+        return bytes((await api.call("GET", f"{run}/checkpoint")).content)
+
+    await put(b"first", 200, **{"x-learnloop-attempt": "0"})
+    await api.call("PUT", f"{run}/heartbeat", json=_beat(job="followed", attempt=1))
+    await put(b"late", 409, **{"x-learnloop-attempt": "0"})
+    assert await newest() == b"first"
+    await put(b"second", 200, **{"x-learnloop-attempt": "1"})
+    await put(b"of a trainer from before", 200)
+    assert await newest() == b"of a trainer from before"
+    kept = [path for path in (tmp_path / "team-a/checkpoints/followed").iterdir()]
+    assert len(kept) == 2, "the refused one leaves no bytes"

@@ -158,6 +158,41 @@ async def test_a_rank_is_asked_about_once_and_goes_on_while_the_api_server_is_aw
         await members.require(STRANGER, "t")
 
 
+async def test_what_lasts_is_not_taken_from_a_rank_whose_pod_is_gone() -> None:
+    api = gang()
+    members = GangMembers(api)  # type: ignore[arg-type]
+    await members.require(RANK, "t", 1)
+    pod = api.objects.pop(POD + "t-master-0")
+    await members.require(RANK, "t", 1)
+    for asked in ("now", "now-or-never"):
+        with pytest.raises(ApiError, match="its pod t-master-0 is gone") as refusal:
+            await members.require(RANK, "t", 1, asked=asked)  # type: ignore[arg-type]
+        assert refusal.value.status == 403
+    assert "is gone" in await refused(members, RANK), "and from then on not even a heartbeat is"
+    api.objects[POD + "t-master-0"] = pod
+    assert await members.require(RANK, "t", 1, asked="now") == 1
+
+
+async def test_a_rank_of_a_former_run_of_the_name_hands_no_proof_in_for_the_next_one() -> None:
+    api = gang()
+    members = GangMembers(api)  # type: ignore[arg-type]
+    await members.require(RANK, "t", 1)
+    api.objects[JOB] = {"metadata": {"uid": "job-2"}}
+    api.objects[GANG] = owned("gang-2", "TrainingJob", "t", "job-2", annotations={"learnloop.dev/attempt": "1"})
+    with pytest.raises(ApiError, match="belongs to no gang"):
+        await members.require(RANK, "t", 1, asked="now-or-never")
+
+
+async def test_no_proof_is_taken_on_an_older_word_while_the_api_server_is_away() -> None:
+    api = gang()
+    members = GangMembers(api)  # type: ignore[arg-type]
+    await members.require(RANK, "t", 1)
+    api.up = False
+    assert await members.require(RANK, "t", 1, asked="now") == 1, "training goes on, and its checkpoints"
+    with pytest.raises(Unavailable):
+        await members.require(RANK, "t", 1, asked="now-or-never")
+
+
 SUITE = "/apis/batch/v1/namespaces/team/jobs/md-gate-1"
 SUITE_POD = Identity("team", "system:serviceaccount:team:md-gates", "md-gate-1-x", "pod-1")
 

@@ -17,6 +17,7 @@ from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter, span
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.factory import choose
 from learnloop_trainer.store.http_retries import Http
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order, Place
@@ -89,6 +90,13 @@ def test_a_checkpoint_says_whom_the_run_trains_and_nothing_of_a_run_by_hand(serv
     plane(server, agent="runner").put_checkpoint(b"state", 7)
     plane(server).put_checkpoint(b"state", 7)
     assert [headers.get("x-learnloop-agent") for _, _, headers, _ in server.seen] == ["runner", None]
+
+
+def test_a_checkpoint_says_which_incarnation_of_the_gang_it_is_of(server: Server, tmp_path: Path) -> None:
+    environ = {"LEARNLOOP_DATA_URL": server.url, "LEARNLOOP_TOKEN_FILE": str(tmp_path / "none")}
+    choose(environ, "job-1", None, 3).put_checkpoint(b"state", 7)
+    plane(server).put_checkpoint(b"state", 7)
+    assert [headers.get("x-learnloop-attempt") for _, _, headers, _ in server.seen] == ["3", None]
 
 
 def test_the_token_is_read_anew_for_each_request(server: Server, tmp_path: Path) -> None:
