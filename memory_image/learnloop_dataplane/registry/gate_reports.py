@@ -14,6 +14,7 @@ from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.registry.artifacts import Artifacts
+from learnloop_dataplane.strict_json import StrictReader
 
 MOST = 64
 _PUT = """
@@ -29,6 +30,7 @@ _JUDGED = """
 INSERT INTO gate_verdicts (namespace, model_deployment, revision, started_at, verdict) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING RETURNING 1
 """
+_READER = StrictReader(GateReport)
 
 
 class GateRecords:
@@ -47,7 +49,7 @@ class GateRecords:
             ApiError: 409, this Job has handed in another report.
             Unavailable: not kept; sending it again is safe.
         """
-        report, problem = _read(await asyncio.to_thread(Path(upload.path).read_bytes))
+        report, problem = await asyncio.to_thread(_read_file, Path(upload.path))
         await self._artifacts.put(namespace, upload)
         said = report.model_dump_json() if report else None
         async with self._db.tenant(namespace) as connection:
@@ -101,9 +103,13 @@ class GateRecords:
         return bool(new)
 
 
+def _read_file(path: Path) -> tuple[GateReport | None, str]:
+    return _read(path.read_bytes())
+
+
 def _read(content: bytes) -> tuple[GateReport | None, str]:
     try:
-        report = GateReport.model_validate_json(content, strict=True)
+        report = _READER.read(content)
         # A count that stands there twice could be read either way, and the better one must not be.
         json.loads(content, object_pairs_hook=_once)
         if "\\u0000" in report.model_dump_json():

@@ -35,6 +35,10 @@ def test_a_whole_report_is_read() -> None:
         ("[" * 100_000, "report.json"),
         (BODY + BODY, "report.json"),
         ("", "report.json"),
+        (BODY.replace('"n": 300', '"n": NaN'), "n"),
+        (BODY[:-1] + ', "seconds": 1e999}', "seconds"),
+        (BODY[:-1] + ', "x": [' + "{}," * 300_000 + "{}]}", "more than 250000 objects"),
+        (BODY[:-1] + "".join(f', "k{at}": 1' for at in range(2000)) + "}", "2000 faults"),
     ],
 )
 def test_what_says_a_thing_twice_or_otherwise_is_no_report(body: str, why: str) -> None:
