@@ -130,10 +130,19 @@ async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[t
         server = Nats(tmp_path / "nats", port, more=accounts(tmp_path)).start()
         own = tmp_path / "token"
         own.write_text(cluster.token())
-        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
+        tokens = {"auth": "jwks", "jwks_url": url, "jwks_token_file": str(own)}
+        values = settings(dsn, tmp_path, **tokens, kube_url=url.removesuffix("/openid/v1/jwks"))
         async with running(**values, **LOGIN, nats_url=server.url) as api:
             yield api, server
         server.kill()
+
+
+async def register(api: Api, cluster: Cluster, namespace: str, agent: str) -> None:
+    """A LearningAgent, by a ServiceAccount of its namespace that may register one; an agent's own may not."""
+    cluster.rights[f"system:serviceaccount:{namespace}:registrar"] = {"update agents"}
+    headers = {"Authorization": f"Bearer {cluster.token(namespace, 'registrar')}"}
+    answer = await api.client.put(f"/api/v1/agents/{agent}", headers=headers, json={})
+    assert answer.is_success, answer.text
 
 
 async def eventually(check: Any, seconds: float = 200.0) -> Any:

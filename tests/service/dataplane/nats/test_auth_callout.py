@@ -19,7 +19,7 @@ from testing.servers.nats_server import START_SECONDS, Nats
 from testing.servers.tenants_nats import connected
 from testing.servers.token_issuer import Cluster
 
-from ..conftest import Api, eventually, trajectory
+from ..conftest import Api, eventually, register, trajectory
 
 
 def learnloop(server: Nats, directory: Path, token: str, namespace: str, **options: str) -> Learnloop:
@@ -41,7 +41,7 @@ async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(
     api, server = guarded
     token = cluster.token("red", account)
     headers = {"Authorization": f"Bearer {token}"}
-    await api.client.put("/api/v1/agents/cart", headers=headers, json={})
+    await register(api, cluster, "red", "cart")
     async with learnloop(server, tmp_path, token, "red") as loop:
         async with loop.episode("t", external=True) as episode:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])

@@ -37,7 +37,6 @@ class Installation:
         old, self._pod = self._pod, AsyncExitStack()
         values = {**self._values, **secrets, "nats_url": self.servers.url, "nats_user": "learnloop"}
         api = await self._pod.enter_async_context(running(**values))
-        await api.client.put("/api/v1/agents/walker", headers={"Authorization": f"Bearer {self._token()}"}, json={})
         self._plane.append(api)
         await self.lets_in()
         await old.aclose()

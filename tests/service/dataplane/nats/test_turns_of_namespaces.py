@@ -8,7 +8,7 @@ from learnloop_dataplane.nats.event_outbox import BATCH, EventOutbox
 from testing.servers.nats_server import Nats
 from testing.servers.token_issuer import Cluster
 
-from ..conftest import Api, eventually
+from ..conftest import Api, eventually, register
 
 FLOOD = 3 * BATCH + 10
 EXAMPLE = events.EVENTS[names.SUBJECT_MODEL_DEPLOYED][1]
@@ -37,8 +37,7 @@ async def test_a_flood_is_published_in_turns_and_to_its_end(
     api, _ = guarded
     monkeypatch.setattr(namespace_rounds, "TURN", BATCH)
     monkeypatch.setattr("learnloop_dataplane.assembly.data_plane.TURN", BATCH)
-    token = {"Authorization": f"Bearer {cluster.token('red')}"}
-    await api.client.put("/api/v1/agents/cart", headers=token, json={})
+    await register(api, cluster, "red", "cart")
     await flood(api, "blue")
     assert await EventOutbox(api.db, api.bus).run("blue") == BATCH, "one turn, whatever waits"
     assert await waiting(api, "blue") > 0
