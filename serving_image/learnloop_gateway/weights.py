@@ -56,9 +56,17 @@ def verify(folder: Path, sha256: str) -> None:
     """Raises ModelError where the folder is not the base model that is asked for."""
     if not folder.is_dir():
         raise ModelError(f"languageModel.base.uri: {folder} is no folder: mount the base model there")
+    strange = next(filter(_uncovered, folder.rglob("*")), None)
+    if strange is not None:
+        what = f"{str(strange)!r} is a link, no file, or has a line break in its name"
+        raise ModelError(f"languageModel.base.uri: {what}, so the digest does not cover it: copy the files themselves")
     found = folder_digest(folder)
     if found != sha256:
         raise ModelError(f"languageModel.base.sha256: {folder} has {found}, expected {sha256}")
+
+
+def _uncovered(path: Path) -> bool:
+    return path.is_symlink() or not (path.is_file() or path.is_dir()) or "\n" in path.name
 
 
 def said_of(file: Path) -> Mapping[str, str]:
@@ -70,7 +78,7 @@ def said_of(file: Path) -> Mapping[str, str]:
             raise ModelError("the arm's weights are no safetensors file: serve what a language algorithm trained")
         try:
             found: Any = json.loads(opened.read(size))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ModelError("the arm's weights are no safetensors file: their header is no JSON") from None
     said = found.get("__metadata__") if isinstance(found, dict) else None
     return said if isinstance(said, dict) else {}
@@ -112,7 +120,7 @@ def as_gguf(file: Path, base: Path) -> bytes:
         alpha = float(json.loads(said["adapter_config.json"])["lora_alpha"])
         config = json.loads((base / "config.json").read_text(encoding="utf-8"))
         made = gguf_adapter(load_file(file), config, alpha)
-    except (KeyError, ValueError, TypeError, OSError, SafetensorError) as error:
+    except (KeyError, ValueError, TypeError, OSError, RecursionError, SafetensorError) as error:
         raise ModelError(f"the adapter cannot be written as GGUF: {error!r}"[:300]) from None
     if made is None:
         architectures = config.get("architectures")

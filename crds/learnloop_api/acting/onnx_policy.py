@@ -1,5 +1,6 @@
 """A policy in an ONNX file, on onnxruntime."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ class OnnxPolicy:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        # A policy is one file. ONNX lets it name others that hold its weights; of bytes those are read that lie below
+        # the working directory. They are looked for where there are none.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
         given = source if isinstance(source, bytes) else str(source)
         try:
             self._session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])

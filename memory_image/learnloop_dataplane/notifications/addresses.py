@@ -22,6 +22,8 @@ _METADATA = frozenset(
 _CARRIERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
 """RFC 6052, 2765 and 4291: the last four bytes are the IPv4 address that is meant. Python calls what else lies in the
 block that is reserved for such things global, also the NAT64 of a network's own (RFC 8215)."""
+_SITE_LOCAL = ipaddress.ip_network("fec0::/10")
+"""As private as fc00::/7, which took its place (RFC 3879); Python calls it global."""
 
 
 class RefusedAddress(Exception):
@@ -70,7 +72,7 @@ async def looked_up(name: str, port: int, *, private: bool, threads: Executor | 
         meant = _meant(address)
         if meant in _METADATA or meant.is_link_local or meant.is_multicast or meant.is_unspecified:
             raise RefusedAddress(f"{name} means {address}, where no receiver can be: name another host")
-        if (not meant.is_global or meant.is_reserved) and not private:
+        if (not meant.is_global or meant.is_reserved or meant in _SITE_LOCAL) and not private:
             raise RefusedAddress(
                 f"{name} means {address}, which is not of the internet; "
                 "set privateAddresses: true of the receiver where that is meant"

@@ -149,10 +149,11 @@ class DataPlane:
     async def degraded(self, url: str) -> Mapping[str, str] | None:
         """What a namespace's own memory service at this URL does without, and why; None when it does not say.
 
-        No token goes there: who may change that namespace's Services could read it.
+        No token goes there: who may change that namespace's Services could read it. No redirect is followed: the
+        operator may call what that namespace may not.
         """
         try:
-            async with self._open().get(f"{url}/readyz") as response:
+            async with self._open().get(f"{url}/readyz", allow_redirects=False) as response:
                 body = _parse(await read_bounded(response, MAX_ANSWER))
         except (aiohttp.ClientError, TimeoutError, TooLarge):
             return None
@@ -209,7 +210,7 @@ class DataPlane:
         timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
         try:
             async with self._open().request(
-                method, self.url + path, json=body, headers=headers, timeout=timeout
+                method, self.url + path, json=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 answer = _parse(await read_bounded(response, MAX_ANSWER))
                 status = response.status

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from learnloop_api.acting.policy import ModelError
-from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, verify
+from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, said_of, verify
 from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import settings
 
@@ -35,6 +36,35 @@ def test_the_digest_of_a_folder_is_the_one_that_the_field_says_how_to_print(tmp_
         verify(tmp_path, "aa")
     with pytest.raises(ModelError, match="no folder"):
         verify(tmp_path / "missing", "aa")
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe", "folded"])
+def test_a_folder_with_what_its_digest_does_not_cover_is_no_base_model(tmp_path: Path, planted: str) -> None:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "a.json").write_text("1")
+    (folder / "b.json").write_text("2")
+    digest = folder_digest(folder)
+    if planted == "link":
+        (tmp_path / "elsewhere").write_text("{}")
+        (folder / "config.json").symlink_to(tmp_path / "elsewhere")
+    elif planted == "pipe":
+        os.mkfifo(folder / "config.json")
+    else:  # two lines of the digest's text, in the name of one file
+        two = hashlib.sha256(b"2").hexdigest()
+        (folder / "b.json").unlink()
+        (folder / f"a.json\n{two}  .").mkdir()
+        (folder / "a.json").rename(folder / f"a.json\n{two}  ." / "b.json")
+    assert folder_digest(folder) == digest
+    with pytest.raises(ModelError, match="the digest does not cover it"):
+        verify(folder, digest)
+
+
+def test_a_header_nested_deeper_than_a_parser_goes_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    head = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    (tmp_path / "weights").write_bytes(struct.pack("<Q", len(head)) + head)
+    with pytest.raises(ModelError, match="their header is no JSON"):
+        said_of(tmp_path / "weights")
 
 
 def test_an_adapter_is_what_vllm_loads(tmp_path: Path) -> None:

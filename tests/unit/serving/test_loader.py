@@ -7,9 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
+from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.acting.policy import ModelError, choose
 from learnloop_serving.loader import load_policy, parse_uniform
 from testing.servers.policy_servers import settings, write_policy
@@ -177,3 +179,26 @@ def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_densit
         assert counts / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
     greedy = choose(policy, seen[:1], random.Random(0).random, explore=False)[0]
     assert greedy.action == [*([0.0] if choices else []), 0.0, 4.0]
+
+
+@pytest.mark.parametrize("location", ["weights", "deep/../weights", "../weights", "/{folder}/weights", "link"])
+def test_a_policy_reads_no_file_beside_it_or_below_where_it_runs(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX lets a model name files that hold its weights: its answers would tell what is in them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    for folder in (tmp_path, tmp_path.parent):
+        (folder / "weights").write_bytes(np.ones((4, 2), np.float32).tobytes())
+    (tmp_path / "link").symlink_to(tmp_path / "weights")
+    write_policy(tmp_path / "policy.onnx")
+    model = onnx.load(tmp_path / "policy.onnx")
+    (outside,) = model.graph.initializer
+    outside.ClearField("raw_data")
+    outside.data_location = TensorProto.EXTERNAL
+    outside.external_data.add(key="location", value=location.format(folder=str(tmp_path).lstrip("/")))
+    body = model.SerializeToString()
+    (tmp_path / "policy.onnx").write_bytes(body)
+    for source in (body, tmp_path / "policy.onnx"):
+        with pytest.raises(ModelError, match="not a loadable ONNX model"):
+            OnnxPolicy(source)

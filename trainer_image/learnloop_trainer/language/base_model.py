@@ -45,6 +45,10 @@ def folder_digest(folder: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _uncovered(path: Path) -> bool:
+    return path.is_symlink() or not (path.is_file() or path.is_dir()) or "\n" in path.name
+
+
 @dataclass(frozen=True)
 class Base:
     """A base model that is what the order says it is."""
@@ -141,6 +145,10 @@ def opened(model: LanguageModel, environ: Mapping[str, str], cache: Path) -> Bas
     folder = model_folder(model, environ) or _fetched(model, environ, cache)
     if not folder.is_dir():
         raise ConfigError(f"{FIELD}.base.uri", model.base.uri, f"is no folder in this pod ({folder})", FIX)
+    strange = next(filter(_uncovered, folder.rglob("*")), None)
+    if strange is not None:
+        problem = f"has {str(strange)!r}: a link, no file, or a line break in its name, which the digest does not cover"
+        raise ConfigError(f"{FIELD}.base.uri", model.base.uri, problem, "copy the files themselves")
     try:
         found = folder_digest(folder)
     except OSError as error:

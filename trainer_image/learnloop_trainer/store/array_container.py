@@ -42,6 +42,10 @@ def unpack(body: bytes) -> tuple[Arrays, dict[str, str]]:
         return dict(load(body)), {str(key): str(value) for key, value in metadata.items()}
     except (struct.error, ValueError, AttributeError, SafetensorError) as error:
         raise ValueError(f"not a safetensors container: {error}") from None
+    except RecursionError:
+        raise ValueError("not a safetensors container: its header is nested too deep") from None
+    except KeyError as error:  # of numpy's types
+        raise ValueError(f"a safetensors container with numbers of type {error}, which is not read here") from None
 
 
 def part(arrays: Mapping[str, NDArray[np.generic]], prefix: str) -> Arrays:

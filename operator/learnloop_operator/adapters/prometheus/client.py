@@ -77,7 +77,7 @@ class Prometheus:
             )
         form = {"query": promql, "timeout": f"{self._seconds:g}s"}
         try:
-            async with self._session.post(f"{self.url}/api/v1/query", data=form) as response:
+            async with self._session.post(f"{self.url}/api/v1/query", data=form, allow_redirects=False) as response:
                 content = await read_bounded(response, MAX_ANSWER)
                 status = response.status
         except TimeoutError as error:

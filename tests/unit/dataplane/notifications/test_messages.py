@@ -117,6 +117,7 @@ def test_while_a_key_is_rotated_old_and_new_receivers_take_a_message() -> None:
         "https://[::1]/x",
         "https://[::ffff:10.0.0.1]/x",
         "https://[fd00::1]/x",
+        "https://[fec0::1]/x",
         "https://[64:ff9b::a01:203]/x",
         "https://[2002:a01:203::1]/x",
         "http://93.184.216.34/x",

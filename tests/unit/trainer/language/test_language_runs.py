@@ -1,6 +1,7 @@
 """Whole runs of one rank: from an order to a manifest, through every algorithm, stopped and taken up again."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -269,6 +270,20 @@ def test_another_base_model_than_the_order_names_is_refused_with_the_right_diges
 ) -> None:
     order = ordered(spoken={"base": {"uri": base.as_uri(), "sha256": "0" * 64}})
     with pytest.raises(ConfigError, match=f"base.sha256.*set it to {folder_digest(base)}"):
+        begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+
+
+def test_a_base_model_with_a_link_that_its_digest_does_not_cover_is_refused(
+    ordered: Callable[..., Order], base: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "linked"
+    shutil.copytree(base, folder)
+    digest = folder_digest(folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    (tmp_path / "elsewhere").write_text("{{ messages }}")
+    (folder / "chat_template.jinja").symlink_to(tmp_path / "elsewhere")
+    order = ordered(spoken={"base": {"uri": folder.as_uri(), "sha256": digest}})
+    with pytest.raises(ConfigError, match=r"chat_template\.jinja.*does not cover"):
         begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
 
 

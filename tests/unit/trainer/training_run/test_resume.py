@@ -1,5 +1,6 @@
 """A run that was interrupted ends with exactly the weights of one that was not."""
 
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,23 @@ def test_a_checkpoint_of_another_specification_is_left_aside(
 def test_bytes_that_are_no_container_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a safetensors container"):
         unpack(body)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}',
+        b'{"a":{"dtype":"F16","shape":[1],"data_offsets":[-2,0]}}',
+        b'{"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},"b":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}',
+        b'{"a":{"dtype":"F16","shape":[4611686018427387904,4],"data_offsets":[0,0]}}',
+        b'{"a":{"dtype":"F16","shape":[1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}',
+        b'{"__metadata__":[1]}',
+    ],
+)
+def test_a_hostile_header_is_refused_as_such(header: bytes) -> None:
+    with pytest.raises(ValueError, match="a safetensors container"):
+        unpack(struct.pack("<Q", len(header)) + header + b"\0\0")
 
 
 def test_a_container_brings_arrays_and_metadata_back() -> None:
