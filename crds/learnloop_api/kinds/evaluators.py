@@ -63,7 +63,7 @@ class RegexMatch(Resource):
 
 
 class Linter(Resource):
-    """1 - findings per line of code / tolerance, never below 0. The code is read and never run."""
+    """1 - findings per statement / tolerance, never below 0. The code is read and never run."""
 
     language: Literal["python"] = Field(default="python", description="ruff reads Python.")
     select: list[Annotated[str, Field(max_length=16, pattern="^[A-Z]{1,4}[0-9]{0,4}$")]] = Field(
@@ -72,7 +72,7 @@ class Linter(Resource):
         max_length=32,
         description="Rules by ruff's codes or their beginnings.",
     )
-    tolerance: float = Field(default=0.2, gt=0, le=10, description="Findings per line of code at which the score is 0.")
+    tolerance: float = Field(default=0.2, gt=0, le=10, description="Findings per statement at which the score is 0.")
 
 
 class UnitTests(Resource):

@@ -5,9 +5,10 @@ import contextlib
 import os
 import re
 import resource
+import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
@@ -28,53 +29,61 @@ _COMMAND = (
 )
 _ACTION = re.compile(r"(#[ \t]*(?:ruff[ \t]*:[ \t]*)?isort[ \t]*):")
 """`# isort: skip_file` is no `noqa`, and does the same."""
+_STATEMENTS = ("-B", "-m", "learnloop_dataplane.evaluators.statement_count")
+NOTHING = "there is no statement in it that Python reads"
 _places = asyncio.Semaphore(AT_ONCE)
 
 
 class Linter(EvaluatorType):
-    """Findings of ruff for each line of code. Blank lines and comments are none: padding makes nothing cleaner."""
+    """Findings of ruff for each statement. Lines, comments and documentation are none: padding makes nothing cleaner."""
 
     name: ClassVar[str] = "linter"
     slow: ClassVar[bool] = True
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """1 - findings per line / tolerance, at least 0; 0 for what is no Python."""
+        """1 - findings per statement / tolerance, at least 0; 0 for what is no Python."""
         settings = spec.linter or Settings()
         program, code = ruff(), as_text(case.output)
         if program is None:
             return Score(None, "ruff is not installed here")
-        lines = sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in code.splitlines())
-        if not lines:
-            return Score(0.0, "there is no line of code")
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in code.splitlines()):
+            return Score(0.0, NOTHING)
         async with _places:
-            answer = await _run(program, settings, _ACTION.sub(r"\1;", code))
-        if answer is None:
-            return Score(None, f"ruff was stopped: this code takes it more than {SECONDS:g} s or {MEBIBYTES} MiB")
+            answer = await _run(program, *_COMMAND, *_chosen(settings), code=_ACTION.sub(r"\1;", code))
+            statements = await _run(sys.executable, *_STATEMENTS, code=code) if isinstance(answer, list) else None
+        if not isinstance(answer, list) or not isinstance(statements, int):
+            return Score(None, f"the linter was stopped: this code takes more than {SECONDS:g} s or {MEBIBYTES} MiB")
         counts = {str(item.get("code") or "invalid-syntax"): _count(item) for item in answer}
         if "invalid-syntax" in counts:
             return Score(0.0, "the output is no Python")
+        if not statements:
+            return Score(0.0, NOTHING)
         found = sum(counts.values())
-        told = f"{found} findings in {lines} lines of code"
+        told = f"{found} findings in {statements} statements"
         if counts:
             told += f", most of them {max(counts, key=counts.__getitem__)}"
-        return Score(max(0.0, 1.0 - found / lines / settings.tolerance), told)
+        return Score(max(0.0, 1.0 - found / statements / settings.tolerance), told)
 
 
-def _count(item: dict[str, object]) -> int:
+def _count(item: dict[str, Any]) -> int:
     count = item.get("count")
     return count if isinstance(count, int) else 1
 
 
-async def _run(program: str, settings: Settings, code: str) -> list[dict[str, object]] | None:
-    select = ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
+def _chosen(settings: Settings) -> tuple[str, ...]:
+    return ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
+
+
+async def _run(program: str, *arguments: str, code: str) -> Any:
+    """The JSON that a program makes of the code; None where it was stopped."""
     process = await asyncio.create_subprocess_exec(
         program,
-        *_COMMAND,
-        *select,
+        *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={"PATH": "", "RAYON_NUM_THREADS": "1"},
+        # Nothing of this process's: no keys, no addresses.
+        env={"PATH": "", "RAYON_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         cwd="/",
     )
     _limit(process.pid)
@@ -89,7 +98,7 @@ async def _run(program: str, settings: Settings, code: str) -> list[dict[str, ob
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return answer if isinstance(answer, list) and all(isinstance(item, dict) for item in answer) else None
+    return answer if not isinstance(answer, list) or all(isinstance(item, dict) for item in answer) else None
 
 
 def _limit(process: int) -> None:

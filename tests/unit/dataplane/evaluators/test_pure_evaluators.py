@@ -173,6 +173,29 @@ async def test_no_comment_and_no_padding_buys_a_cleaner_score() -> None:
     assert (await scored(excused, type="linter", linter={"tolerance": 4.0, "select": ["F"]})).value == plain.value
 
 
+PADDING = {
+    "documentation": '"""' + "word\n" * 500 + '"""\n',
+    "texts": '"pad"\n' * 500,
+    "ellipses": "...\n" * 500,
+    "passes": "pass\n" * 500,
+}
+
+
+@pytest.mark.parametrize("padding", PADDING)
+async def test_nothing_that_does_nothing_buys_a_cleaner_score(padding: str) -> None:
+    dirty = "import os\nimport sys\n"
+    plain = await scored(dirty, type="linter", linter={"tolerance": 4.0, "select": ["F"]})
+    padded = await scored(PADDING[padding] + dirty, type="linter", linter={"tolerance": 4.0, "select": ["F"]})
+    assert plain.value == padded.value == 0.75
+    assert (await scored(PADDING[padding], type="linter", linter={"select": ["F"]})).value == 0.0
+
+
+async def test_one_statement_over_many_lines_is_one() -> None:
+    long = "import os\nx = (\n" + "1\n+ " * 300 + "1)\n"
+    found = await scored(long, type="linter", linter={"tolerance": 4.0, "select": ["F"]})
+    assert found.value == 1 - 1 / 2 / 4
+
+
 async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
     dirty = "import sys\nimport os\n"
     plain = await scored(dirty, type="linter", linter={"tolerance": 4.0, "select": ["I"]})
