@@ -35,7 +35,7 @@ _places = asyncio.Semaphore(AT_ONCE)
 
 
 class Linter(EvaluatorType):
-    """Findings of ruff for each statement. Lines, comments and documentation are none: padding makes nothing cleaner."""
+    """Findings of ruff for each statement. Lines, comments and documentation are none: padding cleans nothing."""
 
     name: ClassVar[str] = "linter"
     slow: ClassVar[bool] = True

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.foreign_seeds import begin, foreign_seeds
 from learnloop_environments.interfaces.foreign_spaces import Doing, row, width
-from learnloop_environments.randomness import Split, episode_seeds
+from learnloop_environments.randomness import Split
 
 EXTRA = re.compile(r"gymnasium\[([a-z0-9_-]+)\]")
 
@@ -100,16 +101,14 @@ class GymnasiumVector:
         self.members = members
         self._doing = Doing(name, self._inner.single_action_space)
         self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions
-        # Gymnasium takes 32 bits here; the upper half belongs to held-out episodes.
-        seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
-        self._seeds = [int(value) for value in seeds]
+        self._seeds = foreign_seeds(split, seed, members)
 
     def _flat(self, observations: Any) -> Observations:
         return np.asarray(observations, dtype=np.float32).reshape(len(self.members), self.observations).copy()
 
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
-        return self._flat(self._inner.reset(seed=self._seeds)[0])
+        return self._flat(begin(lambda seeds: self._inner.reset(seed=seeds)[0], self._seeds))
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.foreign_seeds import begin, foreign_seeds
 from learnloop_environments.interfaces.foreign_spaces import Doing, row, width
-from learnloop_environments.randomness import Split, episode_seeds
+from learnloop_environments.randomness import Split
 
 
 class TeamVector:
@@ -39,7 +40,7 @@ class TeamVector:
         self.observations = self._width + self.agents
         self._doing = Doing(name, done[0])
         self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions
-        self._seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
+        self._seeds = foreign_seeds(split, seed, members)
 
     def _look(self, observation: dict[Any, Any]) -> NDArray[np.float32]:
         rows = np.zeros((self.agents, self.observations), dtype=np.float32)
@@ -51,8 +52,11 @@ class TeamVector:
 
     def reset(self) -> Observations:
         """See VectorEnvironment.reset; raises ConfigError for an observation that has not its space's form."""
-        begun = [one.reset(seed=int(seed))[0] for one, seed in zip(self._all, self._seeds, strict=True)]
-        return np.stack([self._look(observation) for observation in begun])
+
+        def begun(seeds: list[int]) -> list[dict[Any, Any]]:
+            return [one.reset(seed=seed)[0] for one, seed in zip(self._all, seeds, strict=True)]
+
+        return np.stack([self._look(observation) for observation in begin(begun, self._seeds)])
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""

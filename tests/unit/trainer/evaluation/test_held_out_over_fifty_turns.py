@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_environments.interfaces.foreign_seeds import foreign_seeds
 from learnloop_environments.randomness import Split, Words, episode_seeds
 from learnloop_operator.core.agent.manifests import training_job
 from learnloop_operator.core.agent.triggers import Trigger
@@ -40,13 +41,18 @@ def orders(uid: str, template: dict[str, Any]) -> list[Order]:
 
 def played(order: Order) -> Words:
     """Seeds of the proof, of a study's choice, of validation, and of the first and last condition of the suite."""
+    return episode_seeds(Split.HELD_OUT, episodes(order).seed, numbers(order), 0)
+
+
+def numbers(order: Order) -> Words:
+    """Their numbers."""
     proof = episodes(order)
     last = SUITE + (len(DIMENSIONS) * ROOM - 1) * PER_CONDITION
     parts = [
         np.arange(start, start + proof.episodes)
         for start in (0, MOST - proof.episodes, VALIDATION, WHILE_TRAINING, SUITE, last)
     ]
-    return episode_seeds(Split.HELD_OUT, proof.seed, proof.first + np.concatenate(parts), 0)
+    return np.asarray(proof.first + np.concatenate(parts), dtype=np.uint64)
 
 
 @settings(max_examples=10, deadline=None)
@@ -64,7 +70,9 @@ def test_no_held_out_episode_comes_twice_nor_is_trained_on_whatever_seed_the_use
         [episode_seeds(Split.TRAINING, one.spec.seed, np.arange(32)[:, None], np.arange(20)).ravel() for one in runs]
     )
     assert not np.intersect1d(proved, trained).size
-    assert not np.intersect1d(proved >> np.uint64(32), trained >> np.uint64(32)).size, "nor of Gymnasium's 32 bits"
+    foreign = np.concatenate([foreign_seeds(Split.HELD_OUT, episodes(order).seed, numbers(order)) for order in runs])
+    assert len(np.unique(foreign)) == len(foreign), "nor of Gymnasium's 32 bits"
+    assert not np.intersect1d(foreign, trained >> np.uint64(32)).size
 
 
 def test_all_that_one_run_plays_fits_between_its_first_episode_and_the_next_runs() -> None:
