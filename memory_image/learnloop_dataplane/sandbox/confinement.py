@@ -12,9 +12,9 @@ import struct
 from typing import Final
 
 SYSCALLS: Final = {
-    # socket, io_uring_setup, ptrace, process_vm_readv, process_vm_writev, unshare
-    "x86_64": (0xC000003E, (41, 425, 101, 310, 311, 272)),
-    "aarch64": (0xC00000B7, (198, 425, 117, 270, 271, 97)),
+    # socket, io_uring_setup, ptrace, process_vm_readv, process_vm_writev, unshare, pidfd_getfd
+    "x86_64": (0xC000003E, (41, 425, 101, 310, 311, 272, 438)),
+    "aarch64": (0xC00000B7, (198, 425, 117, 270, 271, 97, 438)),
 }
 """Audit architecture and refused calls, by machine (linux/audit.h, asm/unistd.h)."""
 X32 = 0x40000000

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
 from learnloop_dataplane.sandbox.confinement import hide
-from learnloop_dataplane.sandbox.untrusted_test_process import PIPE
 
 MOST_TOLD = 2**16
 NOBODY = 65534
@@ -64,28 +63,20 @@ def _names(tests: str) -> set[str]:
         if isinstance(item, ast.FunctionDef) and item.name.startswith("test_"):
             found.add(item.name)
         elif isinstance(item, ast.ClassDef) and item.bases:
-            methods = (one.name for one in item.body if isinstance(one, ast.FunctionDef))
+            methods = (one.name for one in item.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
             found |= {f"{item.name}.{name}" for name in methods if name.startswith("test")}
     return found
 
 
 def _started(case: RunCase) -> tuple[bytes, str]:
-    """What the judged process told, and why it ended early, if it did."""
+    """What the tests' process told, and why it ended early, if it did. The code's process never sees the tests."""
     told, report = os.pipe()
-    user = NOBODY if os.geteuid() == 0 else 0
-    most = case.memory_megabytes * 2**20 + _OWN_MEMORY
-    command = [sys.executable, "-I", "-B", "-m", "learnloop_dataplane.sandbox.untrusted_test_process"]
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", f'exec {PIPE}>&{report} "$@"', "sh", *command, str(case.seconds), str(most), str(user)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"PATH": "", "LC_ALL": "C.UTF-8"},
-        cwd="/",
-        pass_fds=(report,),
-        start_new_session=True,
-    )
-    os.close(report)
+    questions, asking = os.pipe()
+    answers, answering = os.pipe()
+    code = _process("judged_code_process", case, (questions, answering), subprocess.DEVNULL)
+    process = _process("untrusted_test_process", case, (report, answers, asking), subprocess.PIPE)
+    for one in (report, questions, asking, answers, answering):
+        os.close(one)
     sources = b"".join(b"%d\n%b" % (len(one), one) for one in (case.code.encode(), case.tests.encode()))
     found, why, end = b"", "", time.monotonic() + case.seconds
     try:
@@ -105,13 +96,29 @@ def _started(case: RunCase) -> tuple[bytes, str]:
                 why = "stopped: it told more than a report has"
                 break
     finally:
-        _end(process)
+        _end(code, process)
         os.close(told)
     return found[:MOST_TOLD], why
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kills the judged process and all that it left behind, also what began a session of its own.
+def _process(module: str, case: RunCase, pipes: tuple[int, ...], given: int) -> "subprocess.Popen[bytes]":
+    user = NOBODY if os.geteuid() == 0 else 0
+    most = case.memory_megabytes * 2**20 + _OWN_MEMORY
+    command = [sys.executable, "-I", "-B", "-m", f"learnloop_dataplane.sandbox.{module}"]
+    return subprocess.Popen(
+        [*command, *(str(number) for number in (case.seconds, most, user, *pipes))],
+        stdin=given,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PATH": "", "LC_ALL": "C.UTF-8"},
+        cwd="/",
+        pass_fds=pipes,
+        start_new_session=True,
+    )
+
+
+def _end(*processes: "subprocess.Popen[bytes]") -> None:
+    """Kills the two processes and all that they left behind, also what began a session of its own.
 
     All are stopped first, until none is left that runs: who is only killed may have been copied meanwhile.
     """
@@ -123,8 +130,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         for one in running:
             _signal(one, signal.SIGSTOP)
         stopped |= running
-    process.kill()
-    process.wait()
+    for process in processes:
+        process.kill()
+        process.wait()
     for one in stopped:
         _signal(one, signal.SIGKILL)
     while True:
