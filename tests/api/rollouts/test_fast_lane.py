@@ -72,11 +72,13 @@ def operator(
         "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
         "LEARNLOOP_PORT": "0",
     }
-    log = (tmp_path / "operator.log").open("wb")
-    process = subprocess.Popen([sys.executable, "-m", "learnloop_operator"], env=environment, stderr=log)
+    log = tmp_path / "operator.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-m", "learnloop_operator"], env=environment, stderr=file)
     yield process
     process.terminate()
     process.wait(30)
+    print(log.read_text()[-20_000:])  # pytest shows it where the test failed
 
 
 class Cluster:
