@@ -2,17 +2,17 @@
 
     REVISION.tTIME.rRANDOM.mMARK      e.g. 1a2b3c4d.t6921a0c4.r0f1e2d3c4b5a69788796a5b4.m<32 digits>
 
-All hexadecimal; TIME is the second of the opening (Unix). The last eight digits of RANDOM are the tag of the agent
-(wire.routing.agent_tag), by which a person's override finds the episodes of one agent. The letters part the digits, so
-that no chance makes a telephone or card number of them, which redaction would take out. For everybody else an id is
-opaque.
+All hexadecimal; TIME is the second of the opening (Unix), by the API server's clock. The last eight digits of RANDOM
+are the tag of the agent (wire.routing.agent_tag), by which a person's override finds the episodes of one agent. The
+letters part the digits, so that no chance makes a telephone or card number of them, which redaction would take out. For
+everybody else an id is opaque.
 """
 
 import re
 import secrets
-import time
 from dataclasses import dataclass
 
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import agent_tag
 from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 
@@ -41,13 +41,14 @@ class Opening:
 class EpisodeIds:
     """Makes and reads the ids of one ModelDeployment."""
 
-    def __init__(self, model_deployment: str, seal: Seal) -> None:
+    def __init__(self, model_deployment: str, seal: Seal, clock: ClusterClock | None = None) -> None:
+        self._clock = clock or ClusterClock()
         self._purpose = b"%b\0%b" % (PURPOSE, model_deployment.encode())
         self._seal = seal
 
     def make(self, revision: str, agent: str | None = None) -> str:
         """The id of an episode of `agent` that is opened now and belongs to the arm `revision`."""
-        said = f"{revision}.t{int(time.time()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
+        said = f"{revision}.t{int(self._clock.now()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
         return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
 
     def again(self, episode_id: str) -> str:

@@ -1,7 +1,6 @@
 """The episodes API without HTTP: open, act, end. The episode is the unit of exposure; one arm owns it."""
 
 import random
-import time
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
@@ -80,7 +79,7 @@ class Episodes:
         self._mode = mode
         self._routing = routing
         self._metrics = metrics
-        self.ids = EpisodeIds(model_deployment, seal)
+        self.ids = EpisodeIds(model_deployment, seal, routing.clock)
         self.mirror = MirrorQueue(revision, routing, metrics.shadow, seal)
         self.shadow = Shadow(revision, routing, metrics.shadow, seal)
         self.reach = Reach(routing)
@@ -221,7 +220,7 @@ class Episodes:
         if not opening.proven:
             return False
         episode_id = opening.episode_id
-        lasted = time.time() - opening.at
+        lasted = self._routing.clock.now() - opening.at
         if lasted > LONGEST_SECONDS:
             self._metrics.uncounted["late"].inc()
             return False

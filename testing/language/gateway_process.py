@@ -27,6 +27,7 @@ class GatewayProcess:
         port: it listens on.
         server: LEARNLOOP_UPSTREAM, as an object.
         tls: whom a client of it trusts, where it has a certificate; None: it speaks plain HTTP.
+        ahead: seconds that its clock is ahead of ours.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class GatewayProcess:
         data_url: str = "",
         fallback: dict[str, Any] | None = None,
         tls: ssl.SSLContext | None = None,
+        ahead: float = 0.0,
         **env: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +72,14 @@ class GatewayProcess:
             **env,
         }
         self._log = folder / "log"
+        elsewhere = ["testing.language.elsewhere", str(ahead)] if ahead else []
+        self._command = [sys.executable, "-m", *elsewhere, "learnloop_gateway"]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "GatewayProcess":
         """Start it; returns when it is ready."""
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "learnloop_gateway"], env=self._env, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log)
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             assert self.process.poll() is None, self.log

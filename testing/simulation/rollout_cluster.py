@@ -83,6 +83,8 @@ class Cluster:
         """Seconds by which Prometheus is behind: everything is scraped that long ago."""
         self.skew = 0
         """Seconds by which Prometheus' clock is ahead of the operator's."""
+        self.ahead = 0.0
+        """Seconds by which the API server's clock is ahead of the operator's."""
         self.broken: set[str] = set()
         self.events: list[str] = []
         self.promotions: list[str] = []
@@ -114,6 +116,7 @@ class Cluster:
         spec = ModelDeploymentSpec.model_validate(self.spec)
         bare = Snapshot(
             now=self.now,
+            ahead=timedelta(seconds=self.ahead),
             object=body,
             spec=spec,
             before=ModelDeploymentStatus.model_validate(self.status),

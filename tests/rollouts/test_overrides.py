@@ -103,6 +103,31 @@ def test_it_is_obeyed_while_suspended_and_the_rollout_goes_on_beneath_it() -> No
     assert [one.instead for one in in_force(cluster)] == ["fallback"]
 
 
+@pytest.mark.parametrize("ahead", [-300.0, 0.0, 300.0])
+def test_its_end_is_the_api_servers_and_a_leader_with_another_clock_does_not_move_it(
+    serving: Cluster, ahead: float
+) -> None:
+    serving.ahead = ahead
+    start = serving.now
+    order_for(serving, 90)
+    serving.reconcile()
+    (found,) = table(serving).overrides or ()
+    assert 90 <= (found.until - start - timedelta(seconds=ahead + 1)).total_seconds() <= 91
+    for passed in (1, 80):  # the next leader's own clock says another time, and the API server's goes on
+        serving.now, serving.ahead = start + timedelta(seconds=passed - ahead), 2 * ahead
+        serving.reconcile()
+        assert [one.over for one in table(serving).overrides or ()] == [False]
+    serving.now = start + timedelta(seconds=95 - ahead)
+    serving.reconcile()
+    assert [one.over for one in table(serving).overrides or ()] == [True]
+
+
+def order_for(cluster: Cluster, seconds: int) -> None:
+    cluster.now += timedelta(seconds=1)
+    what = urlencode({"instead": "stop", "for": seconds, "reason": "it hurts people"})
+    cluster.annotations[ANNOTATION_OVERRIDE] = f"{what} at {cluster.now.isoformat()} by alice"
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -116,6 +141,10 @@ def test_it_is_obeyed_while_suspended_and_the_rollout_goes_on_beneath_it() -> No
         ({"instead": "stop", "reason": " "}, "reason: missing"),
         ({"instead": "stop", "until": "soon"}, "is no time"),
         ({"instead": "stop", "until": "2020-01-01T00:00:00Z"}, "not within the next seven days"),
+        ({"instead": "stop", "for": "60"}, "for says it too"),
+        ({"instead": "stop", "until": "", "for": "0"}, "is not a number of seconds"),
+        ({"instead": "stop", "until": "", "for": "9999999"}, "is not a number of seconds"),
+        ({"instead": "stop", "until": "", "for": "-5"}, "is not a number of seconds"),
         ({"instead": "stop", "agent": "No Name"}, "agent"),
         ({"instead": "stop", "who": "me"}, "'who' is no field"),
         ({"instead": "stop", "reason": "x" * 1100}, "shorter reason"),

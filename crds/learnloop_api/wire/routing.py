@@ -75,13 +75,14 @@ class Override(WireModel):
     numbers: list[Real] | None = Field(default=None, max_length=MOST_NUMBERS, description="fixed: the action's numbers")
     answer: str | None = Field(default=None, max_length=LONGEST_ANSWER, description="fixed: a language model's words")
     since: Timestamp
-    until: Timestamp = Field(description="when it ends by itself, by each server's clock")
+    until: Timestamp = Field(description="when it ends by itself, by the API server's clock")
     over: bool = Field(default=False, description="not in force any more; kept for what it has touched")
     reason: str = Field(max_length=LONGEST_REASON)
     by: str | None = Field(default=None, max_length=256, description="who ordered it")
 
     def in_force(self, now: datetime) -> bool:
-        """Is it to be obeyed? Its `since` is not asked: a server whose clock is late obeys at once."""
+        """Is it to be obeyed? `now` is by the API server's clock, and `since` is not asked: a server obeys at
+        once."""
         return not self.over and now < self.until
 
     def told(self) -> str:

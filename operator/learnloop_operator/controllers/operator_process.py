@@ -113,7 +113,9 @@ class Operator:
         self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
         evidence = WithExperience(PrometheusEvidence(self.prometheus, settings.query_scope), self.data_plane)
         turns = TrainingTurns(cache, settings.training_quotas)
-        self.services = Services(self.reads, self.data_plane, evidence, settings, self.lane, turns)
+        self.services = Services(
+            self.reads, self.data_plane, evidence, settings, self.lane, turns, cluster_clock=self.kube.http.clock
+        )
         self.runtime = Runtime(
             controllers(self.services),
             Applier(

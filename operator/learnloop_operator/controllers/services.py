@@ -1,9 +1,11 @@
 """What every controller is given."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns
@@ -31,3 +33,9 @@ class Services:
     """Who says whose turn it is to train; None: everybody's."""
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """The API server's, as its answers say."""
+
+    def ahead(self) -> timedelta:
+        """How far the API server's clock is ahead of ours."""
+        return timedelta(seconds=self.cluster_clock.now() - time.time())

@@ -1,22 +1,22 @@
 """What people have ordered in the policy's place, as one server knows it from its routing table."""
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import Override, agent_tag
 
 CAUTION = ("stop", "fallback", "fixed")
 """Of several that are in force the first kind is obeyed; of one kind the agent's own comes before that for all."""
 APART_SECONDS = 5.0
-"""How far the clocks of two servers, and the operator's, may be apart: an episode that was opened so shortly after the
-end of an override counts as touched by it."""
+"""How far two servers, and the operator, may be apart in what they take for the API server's clock: an episode that was
+opened so shortly after the end of an override counts as touched by it."""
 
 
 class Overrides:
-    """Those of the newest table. They end by this machine's clock, with or without an operator."""
+    """Those of the newest table. They end by the API server's clock, with or without an operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ClusterClock | None = None) -> None:
+        self._clock = clock or ClusterClock()
         self._ordered: tuple[tuple[str | None, Override], ...] = ()
 
     def take(self, listed: Sequence[Override]) -> None:
@@ -28,15 +28,11 @@ class Overrides:
         """What is in force for an agent, by its tag ("": nobody knows which agent it is)."""
         if not self._ordered:
             return None
-        moment = datetime.now(UTC)
+        moment = self._clock.moment()
         return next((one for its, one in self._ordered if its in (None, tag) and one.in_force(moment)), None)
 
     def touched(self, tag: str, opened: float) -> bool:
-        """Whether an override of the agent was in force at any moment since `opened` (Unix, seconds)."""
-        if not self._ordered:
-            return False
+        """Whether an override of the agent was in force at any moment since `opened` (Unix, seconds). Those that are
+        listed have begun, whatever a clock says."""
         earliest = opened - APART_SECONDS
-        return any(
-            its in (None, tag) and earliest < one.until.timestamp() and one.since.timestamp() < time.time()
-            for its, one in self._ordered
-        )
+        return any(its in (None, tag) and earliest < one.until.timestamp() for its, one in self._ordered)

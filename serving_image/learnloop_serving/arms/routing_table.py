@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, RoutingTable
 from learnloop_serving.arms.overrides import Overrides
 from learnloop_serving.metrics import Metrics
@@ -28,7 +29,8 @@ class RoutingState:
 
     def __init__(self, model_deployment: str, metrics: Metrics) -> None:
         self.table: RoutingTable | None = None
-        self.overrides = Overrides()
+        self.clock = ClusterClock()
+        self.overrides = Overrides(self.clock)
         self._expiry: tuple[datetime, datetime] | None = None
         self._listed: frozenset[str] = frozenset()
         self._model_deployment = model_deployment
@@ -152,7 +154,9 @@ class ConfigMapWatch:
 
     async def _read(self, client: httpx.AsyncClient) -> str:
         """GET the ConfigMap and offer its table; returns its resourceVersion."""
+        asked = self._state.clock.ask()
         response = await client.get(f"{self._path}/{self._settings.routing_configmap}", headers=self._headers())
+        self._state.clock.answered(asked, response.headers.get("date"))
         if response.status_code != 200:
             raise ValueError(f"GET answered HTTP {response.status_code}")
         return self._take(response.json())
@@ -171,8 +175,9 @@ class ConfigMapWatch:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        timeout = httpx.Timeout(10.0, read=SILENCE_SECONDS)
+        timeout, asked = httpx.Timeout(10.0, read=SILENCE_SECONDS), self._state.clock.ask()
         async with client.stream("GET", self._path, params=query, headers=self._headers(), timeout=timeout) as response:
+            self._state.clock.answered(asked, response.headers.get("date"))
             if response.status_code == 410:
                 return ""
             if response.status_code != 200:

@@ -33,7 +33,7 @@ class OverrideStatus(Resource):
         default=None, description="fixed: what a language model's users are told."
     )
     since: Time = Field(description="When the operator obeyed.")
-    until: Time = Field(description="When it ends by itself, by the clock of each server; or when it was ended.")
+    until: Time = Field(description="When it ends by itself, by the API server's clock; or when it was ended.")
     over: bool = Field(default=False, description="It is in force no longer.")
     reason: Annotated[str, Field(max_length=LONGEST_REASON)] = Field(description="Why, as the person said.")
     by: Person | None = Field(default=None, description="Who ordered it.")

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.http.token_file import TokenFile
 from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
@@ -46,6 +47,7 @@ class KubeHttp:
         guard: WriteGuard = unguarded,
     ) -> None:
         self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
+        self.clock = ClusterClock()
         self._session: aiohttp.ClientSession | None = None
         self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
 
@@ -123,12 +125,14 @@ class KubeHttp:
         if method != "GET" and (left := self._guard()) < math.inf:
             seconds = min(seconds, left)
             query = {**(query or {}), "timeout": f"{seconds:.3f}s"}
+        asked = self.clock.ask()
         # Without the threshold aiohttp would round a time of more than five seconds up to whole ones.
         timeout = aiohttp.ClientTimeout(total=seconds, connect=min(5.0, seconds), ceil_threshold=math.inf)
         try:
             async with session.request(
                 method, self._url(path), data=data, params=query, headers=headers, timeout=timeout
             ) as response:
+                self.clock.answered(asked, response.headers.get("Date"))
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
                 answer = orjson.loads(await read_bounded(response, MAX_ANSWER))

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from urllib.parse import urlencode
 
 from learnloop_operator.cli.access.cluster import Cluster
@@ -29,7 +29,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--stop", action="store_true", help="nobody gets an answer")
     what.add_argument("--end", action="store_true", help="the policy decides again")
     parser.add_argument("--agent", help="a LearningAgent's name; left out: all agents")
-    parser.add_argument("--for", dest="span", default="1h", metavar="1h", help="for so long: a number and s, m, h or d")
+    parser.add_argument(
+        "--for",
+        dest="span",
+        default="1h",
+        metavar="1h",
+        help="so long, once obeyed: a number and s, m, h or d",
+    )
     parser.add_argument("--reason", default="", help="why; everybody reads it")
 
 
@@ -42,13 +48,12 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         return f"{options.agent or 'every agent'} gets the policy's answers again"
     if not options.reason.strip():
         raise CommandError("--reason: missing; say why, e.g. --reason 'prices are wrong'")
-    until = (datetime.now(UTC) + _span(options.span)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    why = {"until": until, "reason": options.reason.strip()}
+    why = {"for": str(int(_span(options.span).total_seconds())), "reason": options.reason.strip()}
     what = urlencode(_instead(options) | agent | why, safe=":,")
     if len(signed(cluster, what)) >= LONGEST_NOTE:
         raise CommandError("--reason and --answer are too long for one annotation: make one of them shorter")
     rollout.order(NAME, what)
-    told = f"{options.agent or 'every agent'} gets {_said(options)} until {until}"
+    told = f"{options.agent or 'every agent'} gets {_said(options)} for {options.span}"
     return f"{told}; `kubectl learnloop override {options.name} --end` ends it sooner"
 
 

@@ -60,7 +60,7 @@ class ModelDeploymentController:
 
     def __init__(self, services: Services) -> None:
         self._kube: Reader = services.kube
-        self._clock = services.clock
+        self._clock, self._ahead = services.clock, services.ahead
         self._data: DataPlane = services.data_plane
         self._source = services.evidence
         self._lane, self._drafts = services.lane, services.drafts
@@ -157,6 +157,7 @@ class ModelDeploymentController:
             arms=arms(own, pods),
             routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
             defaults=self._defaults,
+            ahead=self._ahead(),
             fresh_key=secrets.token_urlsafe(KEY_BYTES),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
             mirror_problem=mirror.problem,

@@ -106,7 +106,7 @@ def decide(snapshot: Snapshot) -> Plan:
             *outer_routers.refused(snapshot),
         ),
         audit=tuple(decision_log.audit(snapshot, item) for item in decided),
-        requeue_after=_sooner(again, next_end(result.state, snapshot.now)),
+        requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
         status_first=result.state.weight > before.weight,
         status_can_wait=not result.events
         and not decided

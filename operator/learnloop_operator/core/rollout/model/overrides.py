@@ -4,13 +4,16 @@ The annotation's WHAT is a query string, e.g. `instead=stop&agent=cart&until=202
 
     instead   fixed, fallback, stop, or none, which ends what was ordered for the same agent
     agent     whom it is about; left out: all
-    until     when it ends by itself, RFC 3339, within a week
+    for       the seconds until it ends by itself, from when it is obeyed, a week at most; or
+    until     when it ends, RFC 3339, within a week
     reason    why
     choice, numbers, answer   of fixed, one of the three: an action, numbers parted by commas, or words
 
-It is answered whatever the rollout does, suspended or not. Servers end an override by their own clocks.
+It is answered whatever the rollout does, suspended or not. All its times are by the API server's clock, which servers
+and every leader read alike: so no node's own clock makes it void, or longer.
 """
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -34,8 +37,9 @@ MOST_IN_FORCE = 16
 LONGEST = timedelta(days=7)
 KEPT_SECONDS = 86_400.0
 """So long an override stays in the table after its end: no episode that it has touched counts after a longer time."""
-FIELDS = frozenset({"instead", "agent", "until", "reason", "choice", "numbers", "answer"})
+FIELDS = frozenset({"instead", "agent", "for", "until", "reason", "choice", "numbers", "answer"})
 NONE = "none"
+_SECONDS = re.compile(r"[0-9]{1,7}", re.ASCII)
 
 
 class UnusableOverride(ValueError):
@@ -44,7 +48,7 @@ class UnusableOverride(ValueError):
 
 def hear(snapshot: Snapshot, state: State) -> State:
     """The state with its overrides as they are now, and with the answer to a new order."""
-    kept = _aged(state.overrides, snapshot.now)
+    kept = _aged(state.overrides, snapshot.cluster_now)
     state = state if kept == state.overrides else replace(state, overrides=kept)
     value = snapshot.annotations.get(ANNOTATION_OVERRIDE)
     answered = next((item.value for item in reversed(state.decisions) if item.verb == VERB), None)
@@ -105,7 +109,7 @@ def _ordered(
     snapshot: Snapshot, state: State, word: OrderAnnotation, fields: dict[str, str]
 ) -> tuple[tuple[OverrideStatus, ...], str]:
     """The overrides with the order obeyed, and what is said of it. Raises UnusableOverride."""
-    agent, now = fields.get("agent"), stamp(snapshot.now)
+    agent, now = fields.get("agent"), stamp(snapshot.cluster_now)
     same = [item for item in state.overrides if item.agent == agent and not item.over]
     ended = tuple([_over(item, now) if item in same else item for item in state.overrides])
     whom = agent or "all agents"
@@ -122,13 +126,7 @@ def _ordered(
 
 
 def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
-    until = parse(fields.get("until"))
-    if until is None:
-        raise UnusableOverride(
-            f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
-        )
-    if not snapshot.now < until <= snapshot.now + LONGEST:
-        raise UnusableOverride(f"until: {fields['until']} is not within the next seven days")
+    until = _end(fields, snapshot.cluster_now)
     if not fields.get("reason", "").strip():
         raise UnusableOverride("reason: missing, and whoever reads the record wants to know")
     instead = fields.get("instead")
@@ -158,6 +156,25 @@ def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now
     except ValueError:
         raise UnusableOverride(f"choice: {fields['choice'][:40]!r} is no whole number") from None
     return item
+
+
+def _end(fields: dict[str, str], now: datetime) -> datetime:
+    """When the order ends by itself, a whole second. Raises UnusableOverride."""
+    if "for" in fields:
+        span = fields["for"]
+        if "until" in fields:
+            raise UnusableOverride("until: for says it too: give one of the two")
+        if not _SECONDS.fullmatch(span) or not timedelta() < timedelta(seconds=int(span)) <= LONGEST:
+            raise UnusableOverride(f"for: {span[:40]!r} is not a number of seconds from 1 to seven days")
+        return (now + timedelta(seconds=int(span) + 1)).replace(microsecond=0)
+    until = parse(fields.get("until"))
+    if until is None:
+        raise UnusableOverride(
+            f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
+        )
+    if not now < until <= now + LONGEST:
+        raise UnusableOverride(f"until: {fields['until']} is not within the next seven days")
+    return until
 
 
 def _wire(item: OverrideStatus) -> Override:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
@@ -137,6 +137,8 @@ class Snapshot(BaseSnapshot):
     spec: ModelDeploymentSpec
     before: ModelDeploymentStatus
     """The status as the last look left it."""
+    ahead: timedelta = timedelta()
+    """How far the API server's clock is ahead of `now`."""
     profile: ProfileStatus | None = None
     """The profile whose steps stand in `spec`."""
     unwritten_since: datetime | None = None
@@ -160,6 +162,11 @@ class Snapshot(BaseSnapshot):
     """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
     percent_problem: str = ""
     """gateway mode with shadow steps: why the gateway may copy every request where a share is asked."""
+
+    @property
+    def cluster_now(self) -> datetime:
+        """`now` by the API server's clock: for moments that others have to read as we do."""
+        return self.now + self.ahead
 
     @property
     def scheme(self) -> str:
