@@ -84,7 +84,7 @@ def judged() -> list[int]:
     for folder in Path("/proc").iterdir():
         try:
             command = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""
-            if b"learnloop_dataplane.sandbox.untrusted_test_process" not in command:
+            if not any(name in command for name in (b".judged_code_process", b".untrusted_test_process")):
                 continue
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
