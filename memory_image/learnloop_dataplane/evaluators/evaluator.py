@@ -83,7 +83,7 @@ Scorer = Callable[[str, str, str], Awaitable[float]]
 class Sandbox(Protocol):
     """Runs code that nobody trusts; see `learnloop_dataplane.sandbox`."""
 
-    async def run(self, case: "RunCase") -> tuple[int, int, str] | None:
+    async def run(self, case: "RunCase", namespace: str = "") -> tuple[int, int, str] | None:
         """How many of how many tests passed, and one sentence; None: it was stopped without a word.
 
         Raises:
@@ -101,12 +101,14 @@ class Tools:
         judge: the language model that compares answers.
         sandbox: where code is run.
         scorer: what asks the namespace's reward models.
+        namespace: whose work it is; namespaces have their turns.
     """
 
     history: History | None = None
     judge: "JudgeClient | None" = None
     sandbox: Sandbox | None = None
     scorer: Scorer | None = None
+    namespace: str = ""
 
 
 class NoVerdict(Exception):

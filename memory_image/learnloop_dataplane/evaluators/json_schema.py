@@ -51,7 +51,7 @@ class JsonSchema(EvaluatorType):
                 return Score(0.0, f"the output is no JSON: {str(error)[:200]}")
         text = spec.json_schema.json_schema if spec.json_schema else ""
         try:
-            why = await verdict(_checked(text), output)
+            why = await verdict(_checked(text), output, tools.namespace)
         except ValueError:
             return Score(None, "jsonSchema.schema is no usable JSON Schema")
         except TooCostly:

@@ -28,7 +28,10 @@ class Judged(EvaluatorType):
         if output == expected:
             return Score(1.0, "the output is the expected answer")
         orders = ((output, expected), (expected, output))
-        asked = [asyncio.create_task(judge.better(settings.question, case.task, *order)) for order in orders]
+        asked = [
+            asyncio.create_task(judge.better(settings.question, case.task, *order, namespace=tools.namespace))
+            for order in orders
+        ]
         try:
             forward, backward = await asyncio.gather(*asked)
         except NoVerdict as error:

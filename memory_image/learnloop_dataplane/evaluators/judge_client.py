@@ -12,6 +12,7 @@ from typing import Any, Literal
 import httpx
 import orjson
 
+from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict
 from learnloop_dataplane.model_servers.circuit_breaker import Breaker
@@ -51,7 +52,7 @@ class JudgeClient:
         self._model = model
         self._seconds = seconds
         self.breaker = Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST)
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = FairPlaces(AT_ONCE)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.AsyncClient(headers=headers, timeout=seconds, trust_env=False, follow_redirects=False)
 
@@ -59,7 +60,7 @@ class JudgeClient:
         """Hangs up."""
         await self._client.aclose()
 
-    async def better(self, question: str, task: str, first: str, second: str) -> Verdict:
+    async def better(self, question: str, task: str, first: str, second: str, *, namespace: str = "") -> Verdict:
         """Which of the two answers is better, the first being A.
 
         Raises:
@@ -76,7 +77,7 @@ class JudgeClient:
             "max_tokens": TOKENS,
         }
         try:
-            async with self._places, asyncio.timeout(self._seconds):
+            async with self._places.of(namespace), asyncio.timeout(self._seconds):
                 content = await self._post(body)
         except asyncio.CancelledError:
             self.breaker.gave_up()

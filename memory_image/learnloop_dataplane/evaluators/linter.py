@@ -14,6 +14,7 @@ import orjson
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_api.kinds.evaluators import Linter as Settings
+from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
 
 SECONDS = 10.0
@@ -31,7 +32,7 @@ _ACTION = re.compile(r"(#[ \t]*(?:ruff[ \t]*:[ \t]*)?isort[ \t]*):")
 """`# isort: skip_file` is no `noqa`, and does the same."""
 _STATEMENTS = ("-B", "-m", "learnloop_dataplane.evaluators.statement_count")
 NOTHING = "there is no statement in it that Python reads"
-_places = asyncio.Semaphore(AT_ONCE)
+_places = FairPlaces(AT_ONCE)
 
 
 class Linter(EvaluatorType):
@@ -48,7 +49,7 @@ class Linter(EvaluatorType):
             return Score(None, "ruff is not installed here")
         if not any(line.strip() and not line.lstrip().startswith("#") for line in code.splitlines()):
             return Score(0.0, NOTHING)
-        async with _places:
+        async with _places.of(tools.namespace):
             answer = await _run(program, *_COMMAND, *_chosen(settings), code=_ACTION.sub(r"\1;", code))
             statements = await _run(sys.executable, *_STATEMENTS, code=code) if isinstance(answer, list) else None
         if not isinstance(answer, list) or not isinstance(statements, int):

@@ -24,7 +24,7 @@ class UnitTests(EvaluatorType):
             return Score(None, "no sandbox is configured: have dataPlane.sandbox.enabled set")
         asked = RunCase(as_text(case.output), tests, settings.seconds, settings.memory_megabytes)
         try:
-            found = await tools.sandbox.run(asked)
+            found = await tools.sandbox.run(asked, tools.namespace)
         except TooLong as error:
             return Score(None, str(error))
         if found is None:

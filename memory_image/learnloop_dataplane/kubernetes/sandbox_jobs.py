@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.sandbox.cases import RunCase
@@ -33,9 +34,9 @@ class JobSandbox:
         self._namespace = namespace
         self._image = image
         self._look = look_seconds
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = FairPlaces(AT_ONCE)
 
-    async def run(self, case: RunCase) -> tuple[int, int, str] | None:
+    async def run(self, case: RunCase, namespace: str = "") -> tuple[int, int, str] | None:
         """How many of how many tests passed, and one sentence; None where the Job ended without saying so.
 
         Raises:
@@ -44,7 +45,7 @@ class JobSandbox:
         """
         name = f"run-{uuid7()}"
         body = manifest(name, self._image, case)
-        async with self._places:
+        async with self._places.of(namespace):
             try:
                 await self._kube.request("POST", self._path("apis/batch/v1", "jobs"), body=body)
             except ApiServerRefused as refusal:

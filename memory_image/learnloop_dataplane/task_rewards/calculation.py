@@ -126,7 +126,7 @@ class Calculator:
             values=result.values,
         )
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer)
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer, namespace)
         tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in asked.items()}
         try:
             await asyncio.wait(tasks.values(), timeout=SECONDS)

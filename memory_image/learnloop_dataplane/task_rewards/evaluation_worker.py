@@ -105,7 +105,7 @@ class EvaluationWorker:
     ) -> int:
         kept, after = 0, -1
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer)
+        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer, namespace)
         places = asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
             key = (whose.agent, policy.name, policy.revision, after, len(components), PAGE)

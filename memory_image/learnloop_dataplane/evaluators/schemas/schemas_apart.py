@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.evaluators.schemas.linear_schemas import accepted, objects, validator
 
 CHEAP = 2**20
@@ -27,7 +28,7 @@ MEBIBYTES = 160
 AT_ONCE = 2
 LONGEST = 4096
 PROGRAM = "learnloop_dataplane.evaluators.schemas.schema_process"
-_places = asyncio.Semaphore(AT_ONCE)
+_places = FairPlaces(AT_ONCE)
 
 
 class TooCostly(Exception):
@@ -55,7 +56,7 @@ class CheckedSchema:
         return cls(validator(schema), orjson.dumps(schema), costly)
 
 
-async def verdict(schema: CheckedSchema, output: Any) -> str | None:
+async def verdict(schema: CheckedSchema, output: Any, namespace: str = "") -> str | None:
     """None: the schema accepts the output. Else where it does not, and why.
 
     Raises:
@@ -64,7 +65,7 @@ async def verdict(schema: CheckedSchema, output: Any) -> str | None:
     value = orjson.dumps(output, option=orjson.OPT_NON_STR_KEYS)
     if len(schema.written) * len(value) <= CHEAP and not schema.costly:
         return accepted(schema.accepts, output)
-    async with _places:
+    async with _places.of(namespace):
         found, _, why = (await _apart(schema.written, value)).partition(b"\n")
     if found == b"yes":
         return None

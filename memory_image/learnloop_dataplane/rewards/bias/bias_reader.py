@@ -152,7 +152,8 @@ class BiasReader:
         if not wanted:
             return None
         statement = _SOME.format(log=LOG if needs_log(spec) else NO_LOG, scores=_SCORES)
-        tools = Tools(scorer=partial(self._scorers.score, namespace) if self._scorers else None)
+        scorer = partial(self._scorers.score, namespace) if self._scorers else None
+        tools = Tools(scorer=scorer, namespace=namespace)
         told: list[Move] = []
         left_out = 0
         for start in range(0, len(wanted), SWAP_PAGE):

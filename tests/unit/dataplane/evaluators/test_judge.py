@@ -224,3 +224,23 @@ async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(s
         fine = await score_or_say(JUDGED, Case(task="t", output="short", expected="x"), Tools(judge=client))
     assert fine.value == 1.0
     assert len(asked) == 2 * (2 * FAILURES + 1)
+
+
+async def test_a_namespace_that_asks_much_keeps_no_neighbour_from_the_judge() -> None:
+    """A judge is as slow as it is: who asks a hundred questions waits for its own."""
+    gate = asyncio.Event()
+
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if "loud" in body["messages"][1]["content"]:
+            await gate.wait()
+        said(writer, '{"winner": "tie"}')
+
+    async with served(answer) as (client, _):
+        case = Case(task="t", output="loud", expected="x")
+        flood = [asyncio.create_task(score(JUDGED, case, Tools(judge=client, namespace="loud"))) for _ in range(50)]
+        await asyncio.sleep(0.2)
+        quiet = Tools(judge=client, namespace="quiet")
+        found = await asyncio.wait_for(score(JUDGED, Case(task="t", output="y", expected="x"), quiet), 10)
+        assert found.value == 1.0
+        gate.set()
+        await asyncio.gather(*flood)

@@ -1,0 +1,93 @@
+"""A few places for all namespaces: who floods waits for itself, and a neighbour's first question is asked at once."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learnloop_dataplane.concurrency.fair_places import FairPlaces
+
+
+async def work(places: FairPlaces, whose: str, order: list[str], gate: asyncio.Event) -> None:
+    async with places.of(whose):
+        order.append(whose)
+        await gate.wait()
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_neighbour_of_a_flood_has_a_place_at_once() -> None:
+    places, order, gate = FairPlaces(4), list[str](), asyncio.Event()
+    flood = [asyncio.create_task(work(places, "loud", order, gate)) for _ in range(100)]
+    await settled()
+    assert order == ["loud"] * 3, "one place stays for others"
+    one = asyncio.create_task(work(places, "quiet", order, gate))
+    await settled()
+    assert order[3:] == ["quiet"]
+    gate.set()
+    await asyncio.gather(one, *flood)
+
+
+async def test_two_namespaces_take_turns_however_long_the_queue_of_one_is() -> None:
+    places, order = FairPlaces(1), list[str]()
+
+    async def brief(whose: str) -> None:
+        async with places.of(whose):
+            order.append(whose)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(brief("loud")) for _ in range(50)]
+    await settled()
+    begun = len(order)
+    tasks += [asyncio.create_task(brief("quiet")) for _ in range(5)]
+    await asyncio.gather(*tasks)
+    assert Counter(order[begun : begun + 11])["quiet"] >= 4
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 3)), max_size=40), st.integers(1, 4))
+def test_places_are_never_lost_whoever_gives_up(asked: list[tuple[str, bool, int]], at_once: int) -> None:
+    async def run() -> None:
+        places, inside, most = FairPlaces(at_once), Counter[str](), [0]
+
+        async def one(whose: str, steps: int) -> None:
+            async with places.of(whose):
+                inside[whose] += 1
+                most[0] = max(most[0], inside.total())
+                try:
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                finally:
+                    inside[whose] -= 1
+
+        tasks: list[asyncio.Task[Any]] = []
+        for whose, leaves, steps in asked:
+            tasks.append(asyncio.create_task(one(whose, steps)))
+            await asyncio.sleep(0)
+            if leaves:
+                tasks[-1 - len(tasks) // 2].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        assert most[0] <= at_once
+        assert places._free == at_once
+        assert not places._waiting
+        assert not places._taken
+
+    asyncio.run(run())
+
+
+async def test_who_gives_up_in_the_moment_of_its_turn_passes_it_on() -> None:
+    places = FairPlaces(1)
+    async with places.of("a"):
+        leaving = asyncio.create_task(work(places, "b", [], asyncio.Event()))
+        await settled()
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    async with asyncio.timeout(1), places.of("c"):
+        pass
