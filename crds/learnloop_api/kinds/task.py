@@ -73,6 +73,13 @@ class ExternalTask(World):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         _own_code("has(self.trainingEnvironment) && self.trainingEnvironment", "trainingEnvironment"),
+        Rule(
+            "has(self.trainingEnvironment) || !(has(self.level) || has(self.credit)"
+            " || (has(self.randomise) && self.randomise.size() > 0))",
+            "level, randomise and credit say how an environment is played, and there is none: name it as "
+            "trainingEnvironment, or leave them out",
+            ".trainingEnvironment",
+        ),
     )
 
     training_environment: EnvironmentName | None = Field(

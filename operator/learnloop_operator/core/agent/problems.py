@@ -1,13 +1,16 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
+import json
+
+from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.core.agent.first_policy import KINDS, flaw, spaces, world_of
-from learnloop_operator.core.agent.learnable_actions import unlearnable
 from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
+from learnloop_operator.core.training.learnable_actions import unlearnable
 from learnloop_operator.tuning.value_objects import value
 
 
@@ -81,8 +84,11 @@ def _memory(world: AgentSnapshot) -> Problem | None:
 def _environment(world: AgentSnapshot) -> Problem | None:
     """Without an environment a run learns from the log alone: that takes its algorithm, spaces, and nothing played."""
     task, training = world.spec.task, world.spec.training
-    if training is None or world_of(task) is not None:
+    if world_of(task) is not None:
         return None
+    stray = _played_by_nobody(task)
+    if stray is not None or training is None:
+        return stray
     template, field = training.template, "spec.task.external.trainingEnvironment"
     if template.algorithm not in FROM_LOG:
         fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
@@ -98,11 +104,24 @@ def _environment(world: AgentSnapshot) -> Problem | None:
         if wanted is not None:
             text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
             return Problem("TrainingEnvironmentMissing", text)
-    if spaces(task) is None:
+    seen_and_done = spaces(task)
+    if seen_and_done is None:
         text = f"spec.task: there is no environment that says what the agent sees and does; set {KINDS}"
         return Problem("SpacesUnknown", text)
-    why = unlearnable(task, template)
+    why = unlearnable(seen_and_done, template, "spec.training.template", "spec.task")
     return Problem("LearnsNoSuchActions", why) if why else None
+
+
+def _played_by_nobody(task: Task) -> Problem | None:
+    """The API server refuses this, too; an object may be older than that rule."""
+    said = task.external.to_kube() if task.external else {}
+    for name in ("level", "randomise", "credit"):
+        if said.get(name):
+            value = json.dumps(said[name])[:200]
+            text = f"spec.task.external.{name}: {value} says how an environment is played, and there is none; "
+            fix = f"name it as spec.task.external.trainingEnvironment, or remove {name}"
+            return Problem("TrainingEnvironmentMissing", text + fix)
+    return None
 
 
 def _spaces(world: AgentSnapshot) -> Problem | None:

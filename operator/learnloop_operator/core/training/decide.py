@@ -30,6 +30,7 @@ from learnloop_operator.core.training.attempts import (
     told,
 )
 from learnloop_operator.core.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.core.training.learnable_actions import unlearnable_job
 from learnloop_operator.core.training.samplers import with_samplers
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
@@ -150,6 +151,12 @@ def refuse_pods(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
     stray = allowed_pods.forbidden(world.spec.pod, "spec.pod", world.pod_rules) if world.job is None else ""
     return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
+
+
+def refuse_actions(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """A run that its pod would refuse begins none: what it learns from is known here."""
+    why = unlearnable_job(world.spec) if world.job is None and not world.attempts else None
+    return fail(world, "ConfigurationError", why) if why else None
 
 
 def wait_in_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -293,6 +300,7 @@ RULES: tuple[TrainingRule, ...] = (
     wait_in_queue,
     leave_queue,
     refuse_pods,
+    refuse_actions,
     await_turn,
     await_room,
     start,

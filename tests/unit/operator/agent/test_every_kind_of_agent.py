@@ -161,6 +161,25 @@ def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], templa
     assert words in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("level", "hard", '"hard"'),
+        ("credit", "team", '"team"'),
+        ("randomise", [{"parameter": "gravity", "low": 0.5, "high": 2}], '"parameter": "gravity"'),
+    ],
+)
+def test_how_to_play_an_environment_that_there_is_not_is_refused(name: str, value: object, shown: str) -> None:
+    """Also of an agent that only serves: it was ignored."""
+    task = {"external": {name: value}, "observations": 4, "actions": 2}
+    plan = decide(agent(task, algorithm="cql"))
+    assert not created(plan)
+    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
+    assert said.startswith(f"spec.task.external.{name}: ")
+    assert shown in said
+    assert f"spec.task.external.trainingEnvironment, or remove {name}" in said
+
+
 NUMBERS: dict[str, Any] = {"external": {}, "observations": 3, "continuous": [{"low": -1, "high": 1, "times": 2}]}
 HYBRID: dict[str, Any] = {**NUMBERS, "choices": 3}
 SAMPLED: dict[str, Any] = {"export": {"behaviour": {"kind": "sampled"}}}

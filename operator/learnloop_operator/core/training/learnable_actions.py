@@ -4,22 +4,36 @@ A run finds out by itself, after its pod has started; an agent would begin one a
 """
 
 from learnloop_api.kinds.behaviour import usual
-from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
 from learnloop_api.kinds.training.offline_algorithms import FromLog
-from learnloop_api.kinds.training_job import TrainingTemplate
+from learnloop_api.kinds.training_job import TrainingJobSpec, TrainingTemplate
+from learnloop_api.uniform_policy import UniformSpaces, parse
 
-ALGORITHM = "spec.training.template.algorithm"
-BEHAVIOUR = "spec.training.template.export.behaviour.kind"
+SPACES = "spec.data.spaces"
 
 
-def unlearnable(task: Task, template: TrainingTemplate) -> str | None:
-    """Why no run of this agent, which nothing is played for, can end well: field, value and fix. None: one can."""
-    kind = "discrete" if task.continuous is None else "hybrid" if task.choices else "continuous"
+def unlearnable_job(spec: TrainingJobSpec) -> str | None:
+    """Why a run that plays nothing cannot end well: field, value and fix. None: it can, or it plays."""
+    if spec.data.environment is not None or spec.data.spaces is None or spec.algorithm not in FROM_LOG:
+        return None
+    try:
+        spaces = parse(spec.data.spaces)
+    except ValueError as error:
+        return f"{SPACES}: {error}"
+    return unlearnable(spaces, spec, "spec", SPACES)
+
+
+def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said: str) -> str | None:
+    """Why no run can end well that nothing is played for: field, value and fix. None: one can.
+
+    `at` is where the template stands, and `said` what says the spaces.
+    """
+    algorithm, acts = f"{at}.algorithm", f"{at}.export.behaviour.kind"
+    kind = "discrete" if not spaces.low else "hybrid" if spaces.choices else "continuous"
     name, learner = template.algorithm, _learners()[template.algorithm]
     if kind not in learner.acts:
         fix = f"set it to {_or([other for other, one in _learners().items() if kind in one.acts])}"
-        return f"{ALGORITHM}: {name} learns {_or(list(learner.acts))} actions, and those of spec.task are {kind}; {fix}"
+        return f"{algorithm}: {name} learns {_or(list(learner.acts))} actions, and those of {said} are {kind}; {fix}"
     if kind == "discrete":
         return None
     asked = template.export.behaviour
@@ -29,14 +43,14 @@ def unlearnable(task: Task, template: TrainingTemplate) -> str | None:
     able = [other for other, one in _learners().items() if one.spreads and kind in one.acts]
     if behaviour.kind == "sampled" and not learner.spreads:
         why = f"sampled draws numbers, and {name} learns no deviation of them"
-        return f"{BEHAVIOUR}: {why}; set it to greedy, or {ALGORITHM} to {_or(able)}"
+        return f"{acts}: {why}; set it to greedy, or {algorithm} to {_or(able)}"
     if behaviour.kind == "sampled" or not gated:
         return None
     why = (
         f"a policy that is {behaviour.kind} has no density of its numbers, so a log cannot judge it and no gate passes"
     )
-    sampled = "set it to sampled" if learner.spreads else f"set it to sampled, {ALGORITHM} to {_or(able)}"
-    return f"{BEHAVIOUR}: {why}; {sampled}, or set no gates (gates.significant: false)"
+    sampled = "set it to sampled" if learner.spreads else f"set it to sampled, {algorithm} to {_or(able)}"
+    return f"{acts}: {why}; {sampled}, or set no gates (gates.significant: false)"
 
 
 def _learners() -> dict[str, type[FromLog]]:
