@@ -60,11 +60,16 @@ class Arms:
         self._helped = EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
-        """Draw an arm for a new conversation; raises Refusal 403, 409, 503."""
-        opened = self._episodes.open(self._requests[stable_only])
+        """Draw an arm for a new conversation; raises Refusal 403, 409, 503. One that goes on from another arm's may
+        never be evidence, so it is not counted as opened yet: see `begun`."""
+        opened = self._episodes.open(self._requests[stable_only], counted=not continues)
         opening = self._episodes.ids.read(opened.episode_id)
         assert opening is not None
         return Place(opening, self._url(opened.revision), is_new=True, continues=continues)
+
+    def begun(self, place: Place) -> None:
+        """A conversation goes on from another arm's that had not answered in it: the new arm's is a whole one."""
+        self._episodes.count_opened(place.opening.revision)
 
     def pin(self, revision: str) -> Place:
         """A conversation with the arm that the caller names; raises ApiError 404."""

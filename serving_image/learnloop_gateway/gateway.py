@@ -188,6 +188,8 @@ class Gateway:
         """Answer where the conversation is held; from the stable arm, or the fallback, where nobody answers there."""
         if place.continues and request_history(request):  # what another arm said stands in it
             place = self._arms.helped(place)
+        elif place.continues:
+            self._arms.begun(place)
         out.headers |= {names.HEADER_EPISODE: place.shown, names.HEADER_REVISION: place.opening.revision}
         try:
             if place.url:

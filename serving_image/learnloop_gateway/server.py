@@ -94,7 +94,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     sinks = sinks_of(settings.agent, with_scheme(own.data_url), settings.nats_url, identity)
     recording = Recording(settings.turns, settings.agent, own.model_deployment, sinks)
     sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
-    fallback = None
+    fallback = stand_in = None
     if settings.fallback is not None:
         stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)
         fallback = Relaying(stand_in, sessions, recording, language)
@@ -124,6 +124,8 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
         await gateway.close()
+        if stand_in is not None:
+            await stand_in.close()
         await recording.flush(FLUSH_SECONDS)
     return 0
 

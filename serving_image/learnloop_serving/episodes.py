@@ -102,8 +102,8 @@ class Episodes:
         """Is there a routing table?"""
         return self._routing.table is not None
 
-    def open(self, body: bytes) -> OpenedEpisode:
-        """Give a new episode to an arm; raises Refusal 400, 403, 409, 410, 503."""
+    def open(self, body: bytes, *, counted: bool = True) -> OpenedEpisode:
+        """Give a new episode to an arm; raises Refusal 400, 403, 409, 410, 503. `counted`: it is expected to end."""
         try:
             request = OpenEpisode.model_validate_json(body or b"{}")
         except ValidationError as error:
@@ -120,7 +120,8 @@ class Episodes:
             arm = self._routed_arm(table, request.stable_only or table.expired(now))
         if arm is None:
             raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
-        self._metrics.opened(arm.revision)
+        if counted:
+            self.count_opened(arm.revision)
         return OpenedEpisode(
             episode_id=self.ids.make(arm.revision, request.agent),
             model_deployment=self._model_deployment,
@@ -129,6 +130,10 @@ class Episodes:
             mode="service" if self._mode == "service" else "gateway",
             url=arm.url if self._mode == "service" else "",
         )
+
+    def count_opened(self, revision: str) -> None:
+        """An episode of `revision` was opened that is evidence once it has ended, and overdue until then."""
+        self._metrics.opened(revision)
 
     def _routed_arm(self, table: RoutingTable, stable_only: bool) -> Arm | None:
         """Gateway mode: the gateway has chosen by sending the request here.

@@ -141,6 +141,16 @@ async def test_a_conversation_that_another_arm_began_is_no_evidence_for_stable(t
     trajectory = await bench.ended()
     assert trajectory.outcome.status == "withdrawn"
     assert bench.count("learnloop_episodes_ended_total", outcome="success") == 0
+    assert bench.count("learnloop_episodes_opened_total") == 0, "what never counts as ended is not waited for either"
+
+
+async def test_who_ends_a_conversation_of_an_arm_that_was_taken_back_opens_none_with_stable(tmp_path: Path) -> None:
+    bench = build(tmp_path, arms=table((STABLE, "stable", 100)))
+    ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
+    gone = bench.gateway._episodes.ids.make(CANARY, "cart")
+    answer = await bench.client.post(f"/v1/episodes/{gone}/end", json=ending)
+    assert answer.json() == {"counted": False}
+    assert bench.count("learnloop_episodes_opened_total") == 0
 
 
 async def test_stable_answers_for_its_own_where_another_arm_said_nothing_yet(tmp_path: Path) -> None:
@@ -148,6 +158,7 @@ async def test_stable_answers_for_its_own_where_another_arm_said_nothing_yet(tmp
     bench.episode = bench.gateway._episodes.ids.make(CANARY, "cart")
     await bench.ask(USER)
     assert (await bench.ended()).outcome.status == "completed"
+    assert bench.count("learnloop_episodes_opened_total") == 1
     assert bench.count("learnloop_episodes_ended_total", outcome="success") == 1
 
 
