@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.adversary.found import Found
+from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.adapters.settings import Settings
@@ -29,6 +30,7 @@ RULES = PodRules(images=("registry.example.com/",), service_accounts=("trainer",
 OURS = "ours:1"
 OURS_ALL = (OURS, Settings().trainer_image)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AUDIENCES = {names.TOKEN_AUDIENCE, names.RUN_AUDIENCE, names.GATE_AUDIENCE}
 TOKEN = {"serviceAccountToken": {"path": "t", "audience": "https://kubernetes.default.svc"}}
 FIELDS: dict[str, list[Any]] = {
     "image": ["evil/miner:1", "registry.example.com.evil/x:1", "registry.example.com/own:1"],
@@ -99,7 +101,7 @@ def flaws(pod: Manifest) -> Iterator[str]:
         for kind in volume.keys() & {"hostPath", "nfs"}:
             yield f"volume {kind}"
         for source in volume.get("projected", {}).get("sources", ()):
-            if source.get("serviceAccountToken", {}).get("audience", "learnloop") != "learnloop":
+            if source.get("serviceAccountToken", {}).get("audience", names.TOKEN_AUDIENCE) not in AUDIENCES:
                 yield "a token of another audience"
     if pod.get("serviceAccountName") in ("admin", "default"):
         yield f"ServiceAccount {pod['serviceAccountName']}"

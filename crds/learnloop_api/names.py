@@ -63,6 +63,10 @@ PORT_PROBES = 8081  # probes and metrics of all servers: no flood of callers tak
 
 # A projected service-account token with this audience proves the caller's namespace to the data plane.
 TOKEN_AUDIENCE = "learnloop"
+RUN_AUDIENCE = f"run.{GROUP}"
+"""Of the ranks of a training run: their tokens open what a rank does at the data plane, and nothing else."""
+GATE_AUDIENCE = f"gate.{GROUP}"
+"""Of gate suites: their tokens hand a report in at the data plane, and ask policy servers."""
 TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
 MEMORY_TOKEN_FILE = f"{TOKEN_DIRECTORY}/memory-token"

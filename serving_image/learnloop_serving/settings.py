@@ -145,7 +145,10 @@ def _caller_keys(env: Mapping[str, str], kubernetes_url: str) -> KeySource | Non
             "cluster, or give anybody on a network that you trust"
         )
     account = SERVICE_ACCOUNT
-    return KeySource(f"{kubernetes_url}/openid/v1/jwks", str(account / "token"), str(account / "ca.crt"))
+    audiences = (names.TOKEN_AUDIENCE, names.GATE_AUDIENCE)
+    return KeySource(
+        f"{kubernetes_url}/openid/v1/jwks", str(account / "token"), str(account / "ca.crt"), audiences=audiences
+    )
 
 
 def _caller_namespaces(env: Mapping[str, str], own: str) -> frozenset[str]:

@@ -18,6 +18,7 @@ class Account:
     subject: str
     pod: str | None = None
     pod_uid: str | None = None
+    audiences: frozenset[str] = frozenset()
 
 
 def account_of(claims: Mapping[str, Any]) -> Account:
@@ -35,7 +36,9 @@ def account_of(claims: Mapping[str, Any]) -> Account:
     if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
         raise ValueError("the token's subject is not a service account of its namespace")
     pod = kubernetes.get("pod") if isinstance(kubernetes, dict) else None
-    named = [pod.get(key) for key in ("name", "uid")] if isinstance(pod, dict) else []
-    if len(named) == 2 and all(isinstance(value, str) for value in named):
-        return Account(namespace, subject, *named)
-    return Account(namespace, subject)
+    name, uid = (pod.get("name"), pod.get("uid")) if isinstance(pod, dict) else (None, None)
+    told = claims.get("aud")
+    audiences = frozenset({told} if isinstance(told, str) else told or ())
+    if isinstance(name, str) and isinstance(uid, str):
+        return Account(namespace, subject, name, uid, audiences)
+    return Account(namespace, subject, audiences=audiences)

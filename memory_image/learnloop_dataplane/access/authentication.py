@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from learnloop_api import names
 from learnloop_api.service_accounts.claimed_account import NAMESPACE, account_of
 from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_dataplane.access.narrow_tokens import AUDIENCES, Bearer, bearer_of
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 
@@ -22,6 +23,8 @@ class Identity:
     pod: str | None = None
     """The pod that the token was mounted into, and its uid; None where the token names none."""
     pod_uid: str | None = None
+    bearer: Bearer | None = None
+    """rank, gate suite: the token opens what these do alone; None: an agent's, or an administrator's."""
 
 
 class Reviewer(Protocol):
@@ -69,7 +72,7 @@ class Authenticator:
                 field=names.HEADER_NAMESPACE,
                 value=asked,
             )
-        return Identity(asked, own.subject)
+        return Identity(asked, own.subject, bearer=own.bearer)
 
     async def _verify(self, authorization: str | None) -> Identity:
         scheme, _, token = (authorization or "").partition(" ")
@@ -81,7 +84,9 @@ class Authenticator:
             raise _unauthorized(str(error)) from None
         except KeysUnavailable as error:
             raise Unavailable(error.what, retry_after=error.retry_after) from error
-        identity = Identity(account.namespace, account.subject, account.pod, account.pod_uid)
+        # Who has both is an agent: it could take the wider one.
+        bearer = None if self._config.audience in account.audiences else bearer_of(account.audiences)
+        identity = Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
         if self._reviewer is not None and not await self._reviewer.holds(token):
             raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
         return identity
@@ -91,8 +96,15 @@ def _tokens(config: Config) -> "Tokens":
     # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
     from learnloop_api.service_accounts.token_verification import Tokens
 
-    source = KeySource(config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, (config.audience,))
+    source = KeySource(
+        config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)
+    )
     return Tokens(source)
+
+
+def accepted_audiences(config: Config) -> tuple[str, ...]:
+    """Of tokens that are read here. A MemoryService has an audience of its own, and neither runs nor suites."""
+    return (config.audience, *(AUDIENCES if config.audience == names.TOKEN_AUDIENCE else ()))
 
 
 def _unauthorized(message: str) -> ApiError:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from learnloop_api.key_lines import KeyLines
-from learnloop_dataplane.access.authentication import Authenticator
+from learnloop_dataplane.access.authentication import Authenticator, accepted_audiences
 from learnloop_dataplane.audit.trusted_keys import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.background_tasks import Background
@@ -109,7 +109,7 @@ def _kube(config: Config) -> "KubeApi":
 def _reviewer(kube: "KubeApi", config: Config) -> "TokenReviews":
     from learnloop_dataplane.kubernetes.token_review import TokenReviews
 
-    return TokenReviews(kube, config.audience)
+    return TokenReviews(kube, accepted_audiences(config))
 
 
 def _nats(

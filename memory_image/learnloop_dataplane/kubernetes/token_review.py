@@ -2,6 +2,7 @@
 expires, wherever it is checked offline."""
 
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 
 from learnloop_api import names
@@ -17,11 +18,11 @@ class TokenReviews:
 
     Args:
         kube: with the right to create TokenReviews, as system:auth-delegator has.
-        audience: that the tokens must be for.
+        audiences: of which the tokens must be for one.
     """
 
-    def __init__(self, kube: KubeApi, audience: str = names.TOKEN_AUDIENCE) -> None:
-        self._kube, self._audience = kube, audience
+    def __init__(self, kube: KubeApi, audiences: Sequence[str] = (names.TOKEN_AUDIENCE,)) -> None:
+        self._kube, self._audiences = kube, list(audiences)
         self._known: dict[bytes, tuple[float, bool]] = {}
 
     async def holds(self, token: str) -> bool:
@@ -38,10 +39,11 @@ class TokenReviews:
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [self._audience]},
+            "spec": {"token": token, "audiences": self._audiences},
         }
         status = (await self._kube.request("POST", PATH, body=review)).get("status", {})
-        holds = bool(status.get("authenticated")) and self._audience in status.get("audiences", [])
+        meant = set(self._audiences) & set(status.get("audiences") or ())
+        holds = bool(status.get("authenticated")) and bool(meant)
         if len(self._known) >= MAX_KNOWN:
             self._known = {key: item for key, item in self._known.items() if now - item[0] < FRESH_SECONDS}
         if len(self._known) < MAX_KNOWN:

@@ -80,6 +80,8 @@ class AuthCallout:
         issuer = self._believed(tags)
         try:
             identity = await self._authenticator.identify(f"Bearer {token}", None)
+            if identity.bearer is not None:
+                raise ApiError(403, f"the token of a {identity.bearer} opens nothing here", field="authorization")
         except ApiError as error:
             log.info("NATS: a client is refused: %s", error)
             answer["error"] = str(error)[:300]

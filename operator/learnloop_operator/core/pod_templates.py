@@ -69,15 +69,15 @@ def service_names(namespace: str, *services: str) -> str:
     return ",".join(f"{service}.{namespace}.{end}" for service in services for end in ends)
 
 
-def token_volume(memory_audience: str = "") -> dict[str, Any]:
+def token_volume(memory_audience: str = "", *, audience: str = names.TOKEN_AUDIENCE) -> dict[str, Any]:
     """A projected token that proves the pod's namespace to the data plane, and to nothing else; beside it the bundle
     of the authorities that the data plane's certificate is of, where there is TLS. `memory_audience`: one more token,
-    for the namespace's own MemoryService, which therefore never sees the other."""
-    files = {names.TOKEN_FILE: names.TOKEN_AUDIENCE, names.MEMORY_TOKEN_FILE: memory_audience}
+    for the namespace's own MemoryService, which therefore never sees the other. `audience`: of the first one."""
+    files = {names.TOKEN_FILE: audience, names.MEMORY_TOKEN_FILE: memory_audience}
     tokens = [
-        {"serviceAccountToken": {"audience": audience, "expirationSeconds": 3600, "path": file.rsplit("/", 1)[1]}}
-        for file, audience in files.items()
-        if audience
+        {"serviceAccountToken": {"audience": meant, "expirationSeconds": 3600, "path": file.rsplit("/", 1)[1]}}
+        for file, meant in files.items()
+        if meant
     ]
     bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
     return {"name": TOKEN_VOLUME, "projected": {"sources": [*tokens, {"configMap": bundle}]}}
@@ -138,6 +138,7 @@ def pod_template(
     labels: Mapping[str, str],
     annotations: Mapping[str, str] | None = None,
     token: bool = True,
+    audience: str = names.TOKEN_AUDIENCE,
     memory_audience: str = "",
     api_access: bool = False,
     service_account: str | None = None,
@@ -147,7 +148,7 @@ def pod_template(
     beside: Sequence[Mapping[str, Any]] = (),
     before: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, with one for
+    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, of this `audience`, with one for
     `memory_audience` beside it, `api_access` the API server's; `beside` and
     `before` are further containers, and those that have to end before all others start.
 
@@ -162,7 +163,7 @@ def pod_template(
         "terminationGracePeriodSeconds": grace_seconds,
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": {}},
-            *([token_volume(memory_audience)] if token else []),
+            *([token_volume(memory_audience, audience=audience)] if token else []),
             *volumes,
             *(options.volumes or ()),
         ],

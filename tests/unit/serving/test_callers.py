@@ -138,6 +138,7 @@ def test_settings_that_cannot_know_callers_are_refused() -> None:
     found = settings(LEARNLOOP_CALLERS="token", KUBERNETES_SERVICE_HOST="10.0.0.1", LEARNLOOP_CALLER_NAMESPACES="a, b")
     assert found.caller_namespaces == {"default", "a", "b"}
     assert found.caller_keys is not None
+    assert found.caller_keys.audiences == ("learnloop", names.GATE_AUDIENCE), "a rank decides about no policy"
     assert found.caller_keys.jwks_url == "https://10.0.0.1:443/openid/v1/jwks"
     with pytest.raises(ConfigurationError, match="'A' is not the name of a namespace"):
         settings(LEARNLOOP_CALLER_NAMESPACES="A")

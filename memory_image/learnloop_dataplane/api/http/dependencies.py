@@ -14,6 +14,7 @@ from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.access.certificates import Certificates as CertificateAuthority
+from learnloop_dataplane.access.narrow_tokens import require_open
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
 from learnloop_dataplane.assembly.data_plane import DataPlane
@@ -71,6 +72,8 @@ async def identify(request: Request) -> Identity:
     if authorization is None and token is not None:
         authorization = f"Bearer {token}"
     caller = await callers.identify(authorization, asked if named is None and callers.anonymous else named)
+    if caller.bearer is not None:
+        require_open(caller.bearer, request.method, request.scope["path"])
     actor.set(caller.subject)
     return caller
 

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import pytest
+
+from learnloop_api import names
+from learnloop_dataplane.access.narrow_tokens import OPEN, Bearer
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api
@@ -77,6 +81,26 @@ BODIES: dict[Route, dict[str, Any]] = {
 }
 """For routes that look at the body before they ask who may."""
 OFF = "training by REST is off"
+NARROW: dict[Bearer, tuple[str, set[Route]]] = {
+    "rank": (
+        names.RUN_AUDIENCE,
+        {
+            ("PUT", "/api/v1/training/runs/{job}/heartbeat"),
+            ("PUT", "/api/v1/training/runs/{job}/checkpoint"),
+            ("PUT", "/api/v1/training/runs/{job}/manifest"),
+            ("GET", "/api/v1/training/runs/{job}"),
+            ("GET", "/api/v1/training/runs/{job}/checkpoint"),
+            ("PUT", "/api/v1/artifacts"),
+            ("GET", "/api/v1/artifacts/{sha256:digest}"),
+            ("GET", "/api/v1/experience/observations"),
+            ("GET", "/api/v1/experience/trajectories"),
+            ("GET", "/api/v1/preferences"),
+            ("GET", "/api/v1/rewards/policies/{name}/revisions/{revision}"),
+        },
+    ),
+    "gate suite": (names.GATE_AUDIENCE, {("PUT", "/api/v1/models/{deployment}/gates/{job}/report")}),
+}
+"""What the tokens of ranks and of gate suites open, by their audience; each other route refuses them, reads too."""
 
 
 OPERATOR = ("learnloop-system", "learnloop-operator")
@@ -135,6 +159,39 @@ async def test_each_route_takes_its_own_right_and_the_operator_needs_none(guarde
         assert code == 403
         code, _ = await asked(guarded, route, cluster.token(*OPERATOR))
         assert code != 403
+
+
+@pytest.mark.parametrize("bearer", list(NARROW))
+@pytest.mark.parametrize("account", ["agent", "every-right"])
+async def test_a_rank_and_a_suite_are_refused_whatever_is_not_theirs_with_whatever_rights(
+    guarded: Api, cluster: Cluster, bearer: Bearer, account: str
+) -> None:
+    cluster.rights[subject("every right")] = set(RIGHTS.values())
+    audience, theirs = NARROW[bearer]
+    token, wrong = cluster.token("red", account, aud=[audience]), {}
+    assert len(OPEN[bearer]) == len(theirs) == len(theirs & set(routes()))
+    for route in routes():
+        if route in FOR_ANYBODY:
+            continue
+        code, text = await asked(guarded, route, token)
+        refused = code == 403 and f"the token of a {bearer} does not open" in text
+        if refused is (route in theirs) or code == 401:
+            wrong[route] = (code, text[:200])
+    assert wrong == {}
+    keyed = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
+    memory = {"agent_id": "a", "memory_type": "semantic", "content": {"text": "planted"}}
+    for path in ("/api/v1/memory/store", "/api/v1/training/runs/x/heartbeat/../../../../memory/store"):
+        answer = await guarded.client.post(path, json=memory, headers=keyed)
+        assert answer.status_code == 403, "nor by an Idempotency-Key"
+    abroad = {"Authorization": f"Bearer {cluster.token(*OPERATOR, aud=[audience])}", "x-learnloop-namespace": "red"}
+    answer = await guarded.client.delete("/api/v1/training/runs/x", headers=abroad)
+    assert answer.status_code == 403, "nor as the operator's account"
+
+
+async def test_a_token_for_both_is_an_agents(guarded: Api, cluster: Cluster) -> None:
+    token = cluster.token("red", "agent", aud=["learnloop", names.RUN_AUDIENCE])
+    code, _ = await asked(guarded, ("GET", "/api/v1/audit/records"), token)
+    assert code == 200
 
 
 async def test_an_administrator_of_one_namespace_is_nothing_in_another(guarded: Api, cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ import asyncpg
 import jwt
 import pytest
 
+from learnloop_api import names
 from learnloop_api.names import memory_audience
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.errors import ApiError
@@ -115,7 +116,7 @@ async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_t
     service = Authenticator(config)
     identity = await service.identify(f"Bearer {cluster.token('red', aud=[notes])}", None)
     assert identity.namespace == "red"
-    for audience in ("learnloop", other, theirs):
+    for audience in ("learnloop", other, theirs, names.RUN_AUDIENCE, names.GATE_AUDIENCE):
         with pytest.raises(ApiError, match="Audience doesn't match"):
             await service.identify(f"Bearer {cluster.token('red', aud=[audience])}", None)
     with pytest.raises(ApiError, match=f"audience {notes} as a Bearer token"):

@@ -199,3 +199,25 @@ def test_a_key_that_is_none_is_refused_with_its_file(tmp_path: Path, capsys: pyt
     assert server_config.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
     assert "32 random bytes" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("audience", [names.RUN_AUDIENCE, names.GATE_AUDIENCE])
+async def test_the_token_of_a_rank_or_a_suite_connects_to_nothing(
+    guarded: tuple[Api, Nats], cluster: Cluster, audience: str
+) -> None:
+    _, server = guarded
+    errors: list[str] = []
+
+    async def told(error: Exception) -> None:
+        errors.append(str(error).lower())
+
+    with pytest.raises((nats.errors.Error, OSError)):
+        await nats.connect(
+            server.url,
+            token=cluster.token("red", aud=[audience]),
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            connect_timeout=START_SECONDS,
+            error_cb=told,
+        )
+    assert any("authorization" in error for error in errors), errors

@@ -1,5 +1,6 @@
 """The Jobs of gates: what they may, what they see, and what they are told."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,9 @@ def test_a_suite_has_a_callers_token_where_policy_servers_ask_for_one() -> None:
     found = objects({"name": "leak", "builtin": "leak"}, callers=Callers("token"))
     (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
     assert "learnloop-token" in [mount["name"] for mount in suite["volumeMounts"]]
+    made = json.dumps(found["Job"])
+    assert '"audience": "gate.learnloop.dev"' in made
+    assert '"audience": "learnloop"' not in made, "an agent's token opens all that its namespace has experienced"
 
 
 def test_a_suite_calls_its_candidate_the_data_plane_and_the_dns_alone() -> None:

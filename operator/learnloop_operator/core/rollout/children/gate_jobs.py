@@ -1,8 +1,8 @@
 """The Jobs of a candidate's gates, the account they run as, and the little network that they see.
 
-A pod has two containers. The suite asks the candidate and writes its report into a folder; it runs first, and holds the
-data plane's token only where policy servers ask their callers for one. When it has ended well, `deliver` hands the
-report in, with the token by which the data plane knows whose pod it is.
+A pod has two containers. The suite asks the candidate and writes its report into a folder; it runs first, and holds a
+token only where policy servers ask their callers for one. When it has ended well, `deliver` hands the report in, with
+the token by which the data plane knows whose pod it is. At the data plane that token opens nothing else.
 """
 
 from collections.abc import Iterable
@@ -122,6 +122,7 @@ def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuite
         _deliver(snapshot, standing.job),
         PodOptions(),
         labels=marks,
+        audience=names.GATE_AUDIENCE,
         service_account=gates_account(snapshot.name),
         volumes=_volumes(snapshot, suite),
     )

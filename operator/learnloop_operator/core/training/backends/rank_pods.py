@@ -83,6 +83,7 @@ def rank_template(
         request.spec.pod,
         labels=labels(request),
         annotations={"sidecar.istio.io/inject": "false"},
+        audience=names.RUN_AUDIENCE,
         volumes=[*environment_volumes(request.spec), *key, *volumes(model)],
         grace_seconds=GRACE_SECONDS,
     )
