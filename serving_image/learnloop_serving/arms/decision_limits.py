@@ -32,13 +32,19 @@ class Bucket:
         self._at = now
         return 0.0 if self._left >= 1.0 else (1.0 - self._left) / self._rate
 
+    def turn(self, rate: float, now: float) -> None:
+        """Another rate from now on. What was given stays given: pods that come and go earn nobody a second's worth."""
+        self.wait(now)
+        self._rate, self._most = rate, max(1.0, rate)
+        self._left = min(self._left, self._most)
+
     def take(self) -> None:
         """One decision is given."""
         self._left -= 1.0
 
 
 class DecisionBuckets:
-    """The buckets of the arm `revision` on this server, made anew where the table says another limit."""
+    """The buckets of the arm `revision` on this server, which go on where the table says another limit."""
 
     def __init__(self, revision: str, routing: RoutingState, clock: Callable[[], float] = time.monotonic) -> None:
         self._revision, self._routing, self._clock = revision, routing, clock
@@ -85,6 +91,17 @@ class DecisionBuckets:
         part = arm.share if arm is not None and arm.share is not None else 1.0
         bounds = (limits.per_second, limits.per_agent_per_second) if limits else (None, None)
         rates = (bounds[0] and bounds[0] * part, bounds[1] and bounds[1] * part)
-        if rates != self._rates:
-            self._rates, self._agents = rates, OrderedDict()
-            self._all = Bucket(rates[0], self._clock()) if rates[0] is not None else None
+        if rates == self._rates:
+            return
+        self._rates, now = rates, self._clock()
+        if rates[0] is None:
+            self._all = None
+        elif self._all is None:
+            self._all = Bucket(rates[0], now)
+        else:
+            self._all.turn(rates[0], now)
+        if rates[1] is None:
+            self._agents.clear()
+        else:
+            for bucket in self._agents.values():
+                bucket.turn(rates[1], now)

@@ -70,10 +70,26 @@ def test_each_agent_has_its_own_part_and_all_share_the_whole(
     assert given(mine, 1000, "c")[0] == 1000
 
 
-def test_a_small_part_is_one_decision_in_a_while(limits: tuple[RoutingState, DecisionBuckets]) -> None:
+@pytest.mark.parametrize("bound", ["per_second", "per_agent_per_second"])
+def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(
+    limits: tuple[RoutingState, DecisionBuckets], clock: list[float], bound: str
+) -> None:
+    routing, mine = limits
+    total = 0
+    for step in range(40):  # four seconds in which pods come and go
+        assert routing.offer(limited((0.5, 0.25, 1.0)[step % 3], **{bound: 20}), "test")
+        total += given(mine, 50, "a")[0]
+        clock[0] += 0.1
+    assert total <= 20 + 4 * 20 * (0.5 + 0.25 + 1.0) / 3
+
+
+def test_a_small_part_is_one_decision_in_a_while(
+    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
+) -> None:
     routing, mine = limits
     assert routing.offer(limited(0.5, per_second=0.1), "test")
     assert given(mine, 3) == (1, 20)
+    clock[0] += 100
     assert routing.offer(limited(1.0, per_second=5e-324), "test")
     assert given(mine, 2) == (1, 60), "nobody is told to come back in an eternity"
 
