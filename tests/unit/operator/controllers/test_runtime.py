@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,67 +14,20 @@ from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUn
 from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.kube.kinds import (
-    DEPLOYMENT,
-    LEARNING_AGENT,
-    MEMORY_SERVICE,
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
 from learnloop_operator.controllers.passes.runtime import CACHED_LOOKS, Runtime
 from learnloop_operator.controllers.queue.object_key import ObjectKey
-from learnloop_operator.controllers.watching import kopf_handlers
-from learnloop_operator.controllers.watching.kopf_handlers import child_handler, own_handler
-from learnloop_operator.controllers.watching.related_objects import RelatedObjects
-from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
-A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")
-TRIED = ObjectKey(MODEL_DEPLOYMENT.kind, "ns", "tried")
-
-
-@dataclass
-class Scripted:
-    """A controller whose passes go wrong as told."""
-
-    errors: dict[str, Exception]
-    kind: Any = TRAINING_JOB
-    seen: list[str] = field(default_factory=list)
-
-    async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
-        self.seen.append(name)
-        if name in self.errors:
-            raise self.errors[name]
-        return BaseSnapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}})
-
-    def decide(self, snapshot: BaseSnapshot) -> Plan:
-        return Plan(status={})
-
-    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
-        return ()
-
-
-class _Applied:
-    async def apply(self, *_: Any, **__: Any) -> None:
-        return
-
-
-class _Leading:
-    acquired = asyncio.Event()
-
-    def guard(self) -> None:
-        return
-
-
-def runtime(*controllers: Scripted) -> Runtime:
-    made = Runtime(controllers, _Applied(), None, _Leading(), OperatorMetrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
-    return made
+from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
 
 
 class _Raced:
@@ -120,7 +72,7 @@ async def test_who_was_overtaken_looks_at_the_cache_again_and_live_only_when_tha
         [Scripted({})],
         applier,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        _Leading(),  # type: ignore[arg-type]
+        Leading(),  # type: ignore[arg-type]
         OperatorMetrics(),
         workers=2,
         resync_seconds=60,
@@ -178,7 +130,7 @@ async def test_whoever_takes_over_looks_at_what_was_edited_meanwhile_before_all_
 
 async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]:
     """The passes of a new leader over fifty objects at rest and the one that is `tried`: name, and whether first."""
-    cache, leading, listed, over = ObjectCache(CACHED), _Leading(), asyncio.Event(), asyncio.Event()
+    cache, leading, listed, over = ObjectCache(CACHED), Leading(), asyncio.Event(), asyncio.Event()
     leading.acquired = asyncio.Event()
     passes: list[tuple[str, bool]] = []
     keys = {ObjectKey(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
@@ -197,7 +149,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]
 
     made = Runtime(
         [Looking({}, kind=MODEL_DEPLOYMENT)],
-        _Applied(),  # type: ignore[arg-type]
+        Applied(),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         leading,  # type: ignore[arg-type]
         OperatorMetrics(),
@@ -225,7 +177,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]
 
 
 async def test_a_resync_looks_at_what_has_no_look_of_its_own_coming_soon() -> None:
-    made = Runtime([Scripted({})], _Applied(), None, _Leading(), OperatorMetrics(), workers=1, resync_seconds=0.02)  # type: ignore[arg-type]
+    made = Runtime([Scripted({})], Applied(), None, Leading(), OperatorMetrics(), workers=1, resync_seconds=0.02)  # type: ignore[arg-type]
     made.known |= {A, B}
     marked: list[ObjectKey] = []
     over = asyncio.Event()
@@ -324,148 +276,6 @@ def test_what_failed_shows_where_kubectl_get_looks() -> None:
     assert "verdict" not in told(TRAINING_JOB, status)
     assert [told(kind, status)["phase"] for kind in (MODEL_DEPLOYMENT, TRAINING_JOB)] == ["Pending", "Pending"]
     assert told(TRAINING_JOB, {**status, "phase": "Training"})["phase"] == "Training"
-
-
-def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
-    relations = RelatedObjects()
-    agent, policy = ObjectKey("LearningAgent", "ns", "la"), ObjectKey("RewardPolicy", "ns", "rp")
-    body = {"metadata": {"namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
-    assert relations.changed(agent, body, deleted=False) == {agent, policy}
-    assert relations.changed(agent, body, deleted=False) == {agent}
-    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy, agent}
-    assert relations.changed(agent, body, deleted=True) == {agent, policy}
-    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy}
-
-
-def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing_else_of_it() -> None:
-    relations = RelatedObjects()
-    agent, one, other = (ObjectKey(kind, "ns", name) for kind, name in (
-        ("LearningAgent", "la"), ("MemoryService", "one"), ("MemoryService", "other")
-    ))  # fmt: skip
-
-    def marked(
-        service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any
-    ) -> set[ObjectKey]:
-        memory = {"serviceRef": {"name": service}} | ({"budget": budget} if budget else {})
-        body = {"metadata": {"namespace": "ns"}, "spec": {"memory": memory}, **more}
-        return relations.changed(agent, body, deleted=deleted) - {agent}
-
-    assert marked("one") == {one}
-    assert marked("one", status={"trajectories": 1}) == set()
-    assert marked("one", {"memories": 5, "size": "1Mi"}) == {one}
-    assert marked("one", {"size": "1Mi", "memories": 5}, status={"trajectories": 2}) == set()
-    assert marked("one", {"memories": 6}) == {one}
-    assert marked("other", {"memories": 6}) == {one, other}
-    assert marked("other") == {other}
-    assert relations.changed(one, {"metadata": {"namespace": "ns"}}, deleted=False) == {one}
-    assert relations.changed(other, {"metadata": {"namespace": "ns"}}, deleted=False) == {other, agent}
-    assert marked("other", deleted=True) == {other}
-
-
-async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
-    services = Scripted({}, kind=MEMORY_SERVICE)
-    made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
-    made.known.add(service)
-    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), WatchLiveness(), ObjectCache(CACHED))
-    for number in range(1000):
-        metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
-        memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
-        await handle({"type": "ADDED", "object": {"metadata": metadata, "spec": {"memory": memory}}})
-    assert len(made.queue) == 0, "others may speak first"
-    assert await made.queue.take() == service
-    made.queue.done(service)
-    assert len(made.queue) == 0
-    made.queue.close()
-
-
-async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
-    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
-    made.known.add(TRIED)
-    handle = child_handler(DEPLOYMENT, made, cache)
-
-    def event(version: int, name: str) -> dict[str, Any]:
-        owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
-        metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version), "ownerReferences": [owner]}
-        return {"type": "MODIFIED", "object": {"metadata": metadata}}
-
-    for number in (1, 2):
-        cache.put(DEPLOYMENT, event(number, f"tried-{number}")["object"])
-        await handle(event(number, f"tried-{number}"))
-    assert len(made.queue) == 0, "others may follow"
-    assert await made.queue.take() == TRIED
-    made.queue.done(TRIED)
-    assert len(made.queue) == 0
-    await handle(event(3, "tried-1"))
-    assert len(made.queue) == 1
-    made.queue.close()
-
-
-async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:
-    body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
-    for listed_first in (True, False):
-        made, cache = runtime(Scripted({})), ObjectCache(CACHED)
-        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
-        if listed_first:
-            cache.put(TRAINING_JOB, body)
-        await handle({"type": None, "object": body})
-        assert len(made.queue) == 1, "first sight"
-        await made.queue.take()
-        made.queue.done(A)
-        await handle({"type": None, "object": body})
-        assert len(made.queue) == 0, "a repeated listing says nothing new"
-        await handle({"type": "MODIFIED", "object": body})
-        assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
-        made.queue.close()
-
-
-async def test_what_a_first_listing_shows_is_news_only_where_nobody_has_looked_at_its_generation() -> None:
-    made, cache = runtime(Scripted({}), Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
-    jobs = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
-    deployments = child_handler(DEPLOYMENT, made, cache)
-
-    def listed(name: str, observed: int) -> dict[str, Any]:
-        metadata = {"namespace": "ns", "name": name, "resourceVersion": "5", "generation": 2}
-        return {"type": None, "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
-
-    await jobs(listed("a", 2))
-    await jobs(listed("b", 1))
-    assert made.queue._queued == {A: False, B: True}
-    made.known.add(TRIED)
-    owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
-    child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
-    await deployments({"type": None, "object": {"metadata": child}})
-    assert TRIED not in made.queue._queued, "a moment later, in the background"
-    await deployments({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
-    assert made.queue._queued[TRIED], "what changed while the watch was cut"
-    made.queue.close()
-
-
-async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:
-    made, cache = runtime(Scripted({})), ObjectCache(CACHED)
-    handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
-
-    def event(version: int, generation: int, observed: int) -> dict[str, Any]:
-        metadata = {"namespace": "ns", "name": "a", "resourceVersion": str(version), "generation": generation}
-        return {"type": "MODIFIED", "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
-
-    await handle(event(5, 1, 1))
-    await made.queue.take()
-    made.queue.done(A)
-    cache.put(TRAINING_JOB, event(7, 2, 1)["object"])  # the answer to our own write, which came after the edit
-    await handle(event(6, 2, 1))
-    assert made.queue._queued == {A: True}, "before all echoes"
-    await made.queue.take()
-    made.queue.done(A)
-    cache.put(TRAINING_JOB, event(8, 2, 2)["object"])
-    await handle(event(8, 2, 2))
-    assert made.queue._queued == {A: False}
-    made.queue.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), Unavailable("the API server is away"), TimeoutError()])

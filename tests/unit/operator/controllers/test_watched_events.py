@@ -1,0 +1,164 @@
+"""Which objects an event marks, whether it is news, and how soon they are looked at."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.kube.kinds import (
+    DEPLOYMENT,
+    LEARNING_AGENT,
+    MEMORY_SERVICE,
+    MODEL_DEPLOYMENT,
+    TRAINING_JOB,
+)
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.watching import kopf_handlers
+from learnloop_operator.controllers.watching.kopf_handlers import child_handler, own_handler
+from learnloop_operator.controllers.watching.related_objects import RelatedObjects
+
+from .scripted_controllers import TRIED, A, B, Scripted, runtime
+
+
+def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
+    relations = RelatedObjects()
+    agent, policy = ObjectKey("LearningAgent", "ns", "la"), ObjectKey("RewardPolicy", "ns", "rp")
+    body = {"metadata": {"namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
+    assert relations.changed(agent, body, deleted=False) == {agent, policy}
+    assert relations.changed(agent, body, deleted=False) == {agent}
+    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy, agent}
+    assert relations.changed(agent, body, deleted=True) == {agent, policy}
+    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy}
+
+
+def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing_else_of_it() -> None:
+    relations = RelatedObjects()
+    agent, one, other = (ObjectKey(kind, "ns", name) for kind, name in (
+        ("LearningAgent", "la"), ("MemoryService", "one"), ("MemoryService", "other")
+    ))  # fmt: skip
+
+    def marked(
+        service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any
+    ) -> set[ObjectKey]:
+        memory = {"serviceRef": {"name": service}} | ({"budget": budget} if budget else {})
+        body = {"metadata": {"namespace": "ns"}, "spec": {"memory": memory}, **more}
+        return relations.changed(agent, body, deleted=deleted) - {agent}
+
+    assert marked("one") == {one}
+    assert marked("one", status={"trajectories": 1}) == set()
+    assert marked("one", {"memories": 5, "size": "1Mi"}) == {one}
+    assert marked("one", {"size": "1Mi", "memories": 5}, status={"trajectories": 2}) == set()
+    assert marked("one", {"memories": 6}) == {one}
+    assert marked("other", {"memories": 6}) == {one, other}
+    assert marked("other") == {other}
+    assert relations.changed(one, {"metadata": {"namespace": "ns"}}, deleted=False) == {one}
+    assert relations.changed(other, {"metadata": {"namespace": "ns"}}, deleted=False) == {other, agent}
+    assert marked("other", deleted=True) == {other}
+
+
+async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
+    services = Scripted({}, kind=MEMORY_SERVICE)
+    made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
+    made.known.add(service)
+    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), WatchLiveness(), ObjectCache(CACHED))
+    for number in range(1000):
+        metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
+        memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
+        await handle({"type": "ADDED", "object": {"metadata": metadata, "spec": {"memory": memory}}})
+    assert len(made.queue) == 0, "others may speak first"
+    assert await made.queue.take() == service
+    made.queue.done(service)
+    assert len(made.queue) == 0
+    made.queue.close()
+
+
+async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
+    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
+    made.known.add(TRIED)
+    handle = child_handler(DEPLOYMENT, made, cache)
+
+    def event(version: int, name: str) -> dict[str, Any]:
+        owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
+        metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version), "ownerReferences": [owner]}
+        return {"type": "MODIFIED", "object": {"metadata": metadata}}
+
+    for number in (1, 2):
+        cache.put(DEPLOYMENT, event(number, f"tried-{number}")["object"])
+        await handle(event(number, f"tried-{number}"))
+    assert len(made.queue) == 0, "others may follow"
+    assert await made.queue.take() == TRIED
+    made.queue.done(TRIED)
+    assert len(made.queue) == 0
+    await handle(event(3, "tried-1"))
+    assert len(made.queue) == 1
+    made.queue.close()
+
+
+async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:
+    body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
+    for listed_first in (True, False):
+        made, cache = runtime(Scripted({})), ObjectCache(CACHED)
+        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
+        if listed_first:
+            cache.put(TRAINING_JOB, body)
+        await handle({"type": None, "object": body})
+        assert len(made.queue) == 1, "first sight"
+        await made.queue.take()
+        made.queue.done(A)
+        await handle({"type": None, "object": body})
+        assert len(made.queue) == 0, "a repeated listing says nothing new"
+        await handle({"type": "MODIFIED", "object": body})
+        assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
+        made.queue.close()
+
+
+async def test_what_a_first_listing_shows_is_news_only_where_nobody_has_looked_at_its_generation() -> None:
+    made, cache = runtime(Scripted({}), Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
+    jobs = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
+    deployments = child_handler(DEPLOYMENT, made, cache)
+
+    def listed(name: str, observed: int) -> dict[str, Any]:
+        metadata = {"namespace": "ns", "name": name, "resourceVersion": "5", "generation": 2}
+        return {"type": None, "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
+
+    await jobs(listed("a", 2))
+    await jobs(listed("b", 1))
+    assert made.queue._queued == {A: False, B: True}
+    made.known.add(TRIED)
+    owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
+    child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
+    await deployments({"type": None, "object": {"metadata": child}})
+    assert TRIED not in made.queue._queued, "a moment later, in the background"
+    await deployments({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
+    assert made.queue._queued[TRIED], "what changed while the watch was cut"
+    made.queue.close()
+
+
+async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:
+    made, cache = runtime(Scripted({})), ObjectCache(CACHED)
+    handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
+
+    def event(version: int, generation: int, observed: int) -> dict[str, Any]:
+        metadata = {"namespace": "ns", "name": "a", "resourceVersion": str(version), "generation": generation}
+        return {"type": "MODIFIED", "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
+
+    await handle(event(5, 1, 1))
+    await made.queue.take()
+    made.queue.done(A)
+    cache.put(TRAINING_JOB, event(7, 2, 1)["object"])  # the answer to our own write, which came after the edit
+    await handle(event(6, 2, 1))
+    assert made.queue._queued == {A: True}, "before all echoes"
+    await made.queue.take()
+    made.queue.done(A)
+    cache.put(TRAINING_JOB, event(8, 2, 2)["object"])
+    await handle(event(8, 2, 2))
+    assert made.queue._queued == {A: False}
+    made.queue.close()
