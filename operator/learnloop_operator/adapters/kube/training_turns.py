@@ -1,16 +1,17 @@
 """Whose turn it is to train, by all TrainingJobs that this process knows of."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, TRAINING_JOB, ResourceKind
 from learnloop_operator.adapters.kube.object_cache import Object, ObjectCache
 from learnloop_operator.core.coordination.quotas import Quotas
 from learnloop_operator.core.coordination.scheduler import Key
-from learnloop_operator.core.coordination.turns import Turn, turn_of
+from learnloop_operator.core.coordination.turns import Turn, began_on, turn_of
 
 PROMISE_SECONDS = 60.0
 """A run that was told to begin keeps its place so long, until its status says so; a pass takes no longer."""
@@ -25,6 +26,9 @@ class TrainingTurns:
     quotas: Quotas
     clock: Callable[[], float] = time.monotonic
     _promised: dict[Key, float] = field(default_factory=dict)
+    _day: str = ""
+    _begun: dict[str, str] = field(default_factory=dict)
+    """Namespaces of the runs that this process saw begin on that day, by UID; those deleted since are included."""
 
     def turn(self, live: Mapping[str, Any], now: datetime) -> Turn | None:
         """What the run is told; None where no quota says anything, or a queue of its own decides."""
@@ -37,10 +41,20 @@ class TrainingTurns:
         self._promised = {other: at for other, at in self._promised.items() if moment - at < PROMISE_SECONDS}
         jobs = [dict(live) if _key(body) == key else body for body in self._all(TRAINING_JOB)]
         agents = self._all(LEARNING_AGENT)
-        found = turn_of(key, jobs, agents, self.quotas, now, frozenset(self._promised) - {key})
+        seen = self._seen_today(jobs, now)
+        found = turn_of(key, jobs, agents, self.quotas, now, frozenset(self._promised) - {key}, seen)
         if found.admitted:
             self._promised[key] = moment
         return found
+
+    def _seen_today(self, jobs: Iterable[Mapping[str, Any]], now: datetime) -> Counter[str]:
+        today = now.astimezone(UTC).date().isoformat()
+        if today != self._day:
+            self._day, self._begun = today, {}
+        for body in jobs:
+            if began_on(body, today):
+                self._begun[str(body["metadata"].get("uid"))] = str(body["metadata"]["namespace"])
+        return Counter(self._begun.values())
 
     def _all(self, kind: ResourceKind) -> list[Object]:
         found = (self.cache.get(kind, *place) for place in self.cache.names(kind))

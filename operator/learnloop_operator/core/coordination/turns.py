@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from learnloop_api import names
@@ -14,6 +15,7 @@ from learnloop_operator.core.times import parse, seconds_since
 from learnloop_operator.tuning.value_objects import named_value
 
 Body = Mapping[str, Any]
+NOTHING_SEEN: Mapping[str, int] = MappingProxyType({})
 GPU = "/gpu"
 """How the extended resources of GPUs end: nvidia.com/gpu, amd.com/gpu."""
 
@@ -36,7 +38,13 @@ class Turn:
 
 
 def turn_of(
-    key: Key, jobs: Iterable[Body], agents: Iterable[Body], quotas: Quotas, now: datetime, promised: frozenset[Key]
+    key: Key,
+    jobs: Iterable[Body],
+    agents: Iterable[Body],
+    quotas: Quotas,
+    now: datetime,
+    promised: frozenset[Key],
+    seen: Mapping[str, int] = NOTHING_SEEN,
 ) -> Turn:
     """What the scheduler says to the run `key`.
 
@@ -44,9 +52,10 @@ def turn_of(
         jobs: all TrainingJobs.
         agents: all LearningAgents, which remember the runs of today that are deleted.
         promised: runs that were told to begin a moment ago and whose status does not say so yet.
+        seen: how many runs of each namespace somebody saw begin today, those that were deleted since included.
     """
     found = {run.key: (run, body) for body in jobs if (run := wanted(body, now, promised)) is not None}
-    begun = begun_today(found.values(), agents, jobs, now)
+    begun = begun_today(found.values(), agents, jobs, now, seen)
     made = schedule([run for run, _ in found.values()], quotas, begun)
     if key in made.why:
         seconds = _seconds_of(key, found, made, quotas, now)
@@ -108,10 +117,15 @@ def gpus(spec: Body) -> int:
 
 
 def begun_today(
-    found: Iterable[tuple[WantedRun, Body]], agents: Iterable[Body], jobs: Iterable[Body], now: datetime
+    found: Iterable[tuple[WantedRun, Body]],
+    agents: Iterable[Body],
+    jobs: Iterable[Body],
+    now: datetime,
+    seen: Mapping[str, int] = NOTHING_SEEN,
 ) -> Counter[str]:
     """Runs begun since midnight UTC, by namespace and in all (""): those made for an agent, less the ones that still
-    wait; and those made by hand that are still there."""
+    wait; and those made by hand that are still there. Never fewer than were `seen` to begin: who deletes a run that
+    was made by hand, or an agent with its runs, gets no other one for it."""
     begun: Counter[str] = Counter()
     today = now.date().isoformat()
     for agent in agents:
@@ -129,11 +143,17 @@ def begun_today(
             begun[run.namespace] -= 1
     for body in jobs:
         status = body.get("status") or {}
-        since = (status.get("turn") or {}).get("admittedAt") or status.get("startedAt")
-        if not _made_for_an_agent(body) and _today(since, today):
+        if not _made_for_an_agent(body) and began_on(body, today):
             begun[body["metadata"]["namespace"]] += 1
+    begun |= Counter(seen)
     begun[""] = sum(begun.values())
     return begun
+
+
+def began_on(body: Body, day: str) -> bool:
+    """Whether the run has begun, and on this day (UTC, as date.isoformat writes it)."""
+    status = body.get("status") or {}
+    return _today((status.get("turn") or {}).get("admittedAt") or status.get("startedAt"), day)
 
 
 def _made_for_an_agent(body: Body) -> bool:

@@ -1,7 +1,7 @@
 """TrainingJobs take turns where quotas say so; each says where it stands, why, and for how long."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, TRAINING_JOB
@@ -157,6 +157,28 @@ def test_two_passes_at_once_never_give_the_same_place_twice() -> None:
     found_again = turns.turn(other, NOW)
     assert found_again is not None
     assert found_again.admitted
+
+
+def test_who_deletes_what_has_begun_gets_no_other_run_of_the_day_for_it() -> None:
+    cache = ObjectCache((TRAINING_JOB, LEARNING_AGENT))
+    turns = TrainingTurns(cache, Quotas(namespace=Quota(runs_per_day=1)))
+    ended, wanted_next = begun("by-hand", finishedAt=stamp(NOW)), body("another")
+    ended["metadata"]["uid"], wanted_next["metadata"]["uid"] = "u-1", "u-2"
+    cache.put(TRAINING_JOB, ended)
+    for kind in (TRAINING_JOB, LEARNING_AGENT):
+        cache.listed(kind, {("ns", "by-hand")}, "1")
+    why = "namespace ns has begun 1 of 1 runs of today (UTC)"
+
+    def turn(moment: datetime = NOW) -> Turn:
+        found = turns.turn(wanted_next, moment)
+        assert found is not None
+        return found
+
+    cache.put(TRAINING_JOB, wanted_next)
+    assert turn().why == why
+    cache.remove(TRAINING_JOB, {"metadata": {**ended["metadata"], "resourceVersion": "2"}})
+    assert turn().why == why
+    assert turn(NOW + timedelta(days=1)).admitted, "another day"
 
 
 def test_without_quotas_and_in_a_queue_of_kueue_nobody_asks() -> None:
