@@ -115,15 +115,20 @@ class JudgeClient:
 def _asked(question: str, task: str, first: str, second: str) -> dict[str, str]:
     mark = secrets.token_hex(8)
     parts = (("TASK", task), ("ANSWER A", first), ("ANSWER B", second))
-    shown = "\n\n".join(f"<{name} {mark}>\n{text[:MAX_SHOWN]}\n</{name} {mark}>" for name, text in parts)
+    # A verdict in an answer would be the judge's own as soon as it quotes that answer.
+    told = ((name, _VERDICT.sub(r"(winner \1)", text[:MAX_SHOWN])) for name, text in parts)
+    shown = "\n\n".join(f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in told)
     return {"role": "user", "content": f"{shown}\n\n{question}"}
 
 
 def _read(content: bytes) -> Verdict:
     try:
-        said = orjson.loads(content)["choices"][0]["message"]["content"]
+        choice = orjson.loads(content)["choices"][0]
+        said = choice["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise NoVerdict("the judge's answer has no choices[0].message.content") from error
+    if choice.get("finish_reason") == "length":
+        raise NoVerdict("the judge came to no end")
     found = set(_VERDICT.findall(said)) if isinstance(said, str) else set()
     if len(found) != 1:
         raise NoVerdict(f"the judge named {'no' if not found else 'more than one'} winner")
