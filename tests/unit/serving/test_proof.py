@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from learnloop_api import names
+from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.redaction import Redaction
 from learnloop_api.wire.base import Identifier
 from learnloop_serving.arms import server_seal as sealing
@@ -102,7 +103,7 @@ def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
     now = time.time()
     assert proving.post(f"/v1/episodes/{in_time}/end", FAILED).json() == {"counted": True}
     assert proving.post(f"/v1/episodes/{in_time}/end", FAILED).json() == {"counted": False}
-    monkeypatch.setattr("learnloop_serving.episodes.time.time", lambda: now + LONGEST_SECONDS + 2)
+    monkeypatch.setattr(ClusterClock, "now", lambda _: now + LONGEST_SECONDS + 2)
     assert proving.post(f"/v1/episodes/{late}/act", SEEN).status_code == 200
     assert proving.post(f"/v1/episodes/{late}/end", FAILED).json() == {"counted": False}
     assert proving.metric(names.METRIC_EPISODES_ENDED, outcome="failure") == 1
