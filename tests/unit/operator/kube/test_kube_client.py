@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -52,6 +54,14 @@ async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wir
     with pytest.raises(Invalid, match=r"\.spec\.new: field not declared in schema.*replace its CRD"):
         await kube.get(POD, "ns", "t")
     assert len(wire.asked) == 1, "the same words are refused again"
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_every_answer_tells_what_the_api_servers_clock_shows(wire: Any, kube: KubeClient, status: int) -> None:
+    body = {"metadata": {"name": "x"}} if status == 200 else refusal("NotFound", 404)
+    wire.answer(status, body, {"Date": formatdate(time.time() - 300, usegmt=True)})
+    await kube.find(POD, "ns", "x")
+    assert kube.http.clock.now() == pytest.approx(time.time() - 300, abs=1.5)
 
 
 async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire: Any, kube: KubeClient) -> None:
