@@ -15,6 +15,7 @@ import orjson
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_api.kinds.evaluators import Linter as Settings
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
+from learnloop_dataplane.concurrency.process_apart import process_apart
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
 
 SECONDS = 10.0
@@ -77,28 +78,15 @@ def _chosen(settings: Settings) -> tuple[str, ...]:
 
 async def _run(program: str, *arguments: str, code: str) -> Any:
     """The JSON that a program makes of the code; None where it was stopped."""
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # Nothing of this process's: no keys, no addresses.
-        env={"PATH": "", "RAYON_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        cwd="/",
-    )
-    _limit(process.pid)
-    try:
-        found, _ = await asyncio.wait_for(process.communicate(code.encode()), SECONDS)
-        if process.returncode:
+    async with process_apart(program, *arguments, RAYON_NUM_THREADS="1") as process:
+        _limit(process.pid)
+        try:
+            found, _ = await asyncio.wait_for(process.communicate(code.encode()), SECONDS)
+            if process.returncode:
+                return None
+            answer = orjson.loads(found or b"[]")
+        except (TimeoutError, ValueError, OSError):
             return None
-        answer = orjson.loads(found or b"[]")
-    except (TimeoutError, ValueError, OSError):
-        return None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     return answer if not isinstance(answer, list) or all(isinstance(item, dict) for item in answer) else None
 
 

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from tempfile import mkdtemp
 from typing import Any
 
 import orjson
+
+from learnloop_dataplane.concurrency.process_apart import started_apart
 
 
 class Ended(Exception):
@@ -31,18 +33,8 @@ class Scorer:
         """
         folder = mkdtemp(prefix="scorer-")
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "learnloop_dataplane.evaluators.scorer_process",
-                str(most_bytes),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                # Nothing of this process's: no keys, no addresses.
-                env={"PATH": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                cwd=folder,
-            )
+            arguments = "-m", "learnloop_dataplane.evaluators.scorer_process", str(most_bytes)
+            process = await started_apart(sys.executable, *arguments, folder=folder, OMP_NUM_THREADS="1")
         except BaseException:
             os.rmdir(folder)
             raise

@@ -7,10 +7,10 @@ that compares holds up recalls, because Python lets one thread work at a time.
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
+from learnloop_dataplane.concurrency.process_apart import process_apart
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.comparison import Compared, compare
 from learnloop_dataplane.lifecycle.rests import Rests
@@ -39,25 +39,9 @@ async def compared(held: Sequence[bytes], shown: Sequence[bytes], memories: int,
 
 
 async def _apart(held: Sequence[bytes], shown: Sequence[bytes], *, rests: bool) -> Compared:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        PROGRAM,
-        str(len(held)),
-        "rests" if rests else "works",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # Nothing of this process's: no keys, no addresses.
-        env={"PATH": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        cwd="/",
-    )
-    try:
+    arguments = "-m", PROGRAM, str(len(held)), "rests" if rests else "works"
+    async with process_apart(sys.executable, *arguments) as process:
         said, _ = await process.communicate(b"\n".join([*held, *shown]))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     if process.returncode:
         raise Unavailable(f"the process that compares memories (it ended with {process.returncode})", retry_after=10)
     return Compared.decode(said)

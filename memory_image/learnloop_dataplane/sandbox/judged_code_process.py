@@ -17,6 +17,9 @@ from learnloop_dataplane.sandbox.values import Raised, said
 
 NAME = "solution"
 OTHERS = "_of_the_tests"
+BUILT_IN: dict[str, Any] = {
+    own.__name__: own for own in (iter, next, len, repr, str, hash, bool, float, int, round, format, reversed, divmod)
+}
 PLAIN = (int, float, complex, str, bytes, tuple, frozenset, list, set, dict)
 
 
@@ -100,17 +103,7 @@ class Lent:
         return value(*arguments, **dict(named))
 
     def _do(self, name: str, *arguments: Any) -> Any:
-        own: dict[str, Any] = {
-            "iter": iter,
-            "next": next,
-            "len": len,
-            "repr": repr,
-            "str": str,
-            "hash": hash,
-            "bool": bool,
-        }
-        more = {"float": float, "int": int, "round": round, "format": format, "reversed": reversed, "divmod": divmod}
-        return ({**own, **more}.get(name) or getattr(operator, name))(*arguments)
+        return (BUILT_IN.get(name) or getattr(operator, name))(*arguments)
 
     def _isinstance(self, value: Any, kind: Any) -> bool:
         return isinstance(value, kind)

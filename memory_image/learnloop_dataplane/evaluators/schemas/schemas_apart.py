@@ -5,14 +5,16 @@ this process, which serves every namespace.
 """
 
 import asyncio
-import os
+import contextlib
 import sys
+from asyncio.subprocess import Process
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
+from learnloop_dataplane.concurrency.process_apart import process_apart
 from learnloop_dataplane.evaluators.schemas.linear_schemas import accepted, objects, validator
 
 CHEAP = 2**20
@@ -75,22 +77,9 @@ async def verdict(schema: CheckedSchema, output: Any, namespace: str = "") -> st
 
 
 async def _apart(written: bytes, value: bytes) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        PROGRAM,
-        str(CPU_SECONDS),
-        str(MEBIBYTES << 20),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # Nothing of this process's: no keys, no addresses.
-        env={"PATH": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        cwd="/",
-    )
     said = bytearray()
 
-    async def talk() -> None:
+    async def talk(process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(written + b"\n" + value)
@@ -100,13 +89,9 @@ async def _apart(written: bytes, value: bytes) -> bytes:
         if len(said) < LONGEST:
             await process.wait()
 
-    try:
-        async with asyncio.timeout(SECONDS):
-            await talk()
-    except (TimeoutError, OSError):
-        pass
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    limits = str(CPU_SECONDS), str(MEBIBYTES << 20)
+    async with process_apart(sys.executable, "-m", PROGRAM, *limits) as process:
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(SECONDS):
+                await talk(process)
     return bytes(said)

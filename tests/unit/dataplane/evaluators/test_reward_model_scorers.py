@@ -428,11 +428,11 @@ async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
         assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
     assert not hung.done()
     monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 2)
-    monkeypatch.setattr(scorers_module, "PLACE_SECONDS", 0.2)
     store.found["third", DIGEST] = reward_model()
     assert 0 < await scorers.score("third", DIGEST, "q", "good") < 1, "an idle process makes way, the busy one stays"
     assert set(scorers._alive) == {("here", DIGEST), ("third", DIGEST)}
     monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(scorers_module, "PLACE_SECONDS", 0.2)
     with pytest.raises(NoScoreYet, match="its turn has not come"):
         await scorers.score("there", OTHER, "q", "good")
     process.send_signal(signal.SIGCONT)
