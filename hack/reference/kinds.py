@@ -57,7 +57,7 @@ def _fields(path: str, schema: dict[str, Any]) -> list[str]:
     for name, field in schema.get("properties", {}).items():
         inner, suffix = _inner(field)
         rows.append((code(name), _type(field), _default(name, field, required), _meaning(field)))
-        if inner.get("properties"):
+        if any("description" in below for below in inner.get("properties", {}).values()):  # else another page has them
             deeper.append((f"{path}.{name}{suffix}", inner))
     text.append(table(("field", "type", "default", "meaning"), rows))
     text += [f"- {outside_code(rule['message'])}" for rule in schema.get("x-kubernetes-validations", [])]

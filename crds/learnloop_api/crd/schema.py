@@ -6,7 +6,7 @@ Structural means: one type everywhere, no references, no unions but int-or-strin
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from learnloop_api.kinds.base import Resource
@@ -17,6 +17,8 @@ Schema = dict[str, Any]
 INT32 = 2**31
 OPAQUE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
+EMBEDDED = "embedded"
+"""Marks a field that repeats the spec of another kind: that kind describes the fields, once."""
 # Keywords that mean the same in both worlds, in the order they are written.
 SAME = ("enum", "format", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 SCALARS = ("string", "integer", "number", "boolean")
@@ -47,11 +49,12 @@ def _schema(model: type[Resource], for_users: bool) -> Schema:
 class _Converter:
     definitions: Mapping[str, Schema]
     for_users: bool
+    describes: bool = True
 
     def convert(self, source: Schema, path: str) -> Schema:
         source = self._resolve(source)
         result: Schema = {}
-        if text := source.get("description"):
+        if self.describes and (text := source.get("description")):
             result["description"] = _prose(text)
         if "anyOf" in source:
             return result | self._int_or_string(source, path)
@@ -93,10 +96,15 @@ class _Converter:
         if values:
             return {"additionalProperties": self.convert(values, f"{path}.*")}
         fields = source.get("properties", {})
-        result: Schema = {"properties": {key: self.convert(field, f"{path}.{key}") for key, field in fields.items()}}
+        result: Schema = {"properties": {key: self._field(field, f"{path}.{key}") for key, field in fields.items()}}
         if required := source.get("required"):
             result["required"] = required
         return result
+
+    def _field(self, source: Schema, path: str) -> Schema:
+        if not source.get(EMBEDDED):
+            return self.convert(source, path)
+        return {"description": _prose(source["description"])} | replace(self, describes=False).convert(source, path)
 
     def _array(self, source: Schema, path: str) -> Schema:
         result: Schema = {"items": self.convert(source["items"], f"{path}[]")}

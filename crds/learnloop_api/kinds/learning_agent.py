@@ -102,7 +102,10 @@ class Training(Resource):
 
     triggers: Triggers = Field(default_factory=Triggers)
     requests: Requests = Field(default_factory=Requests, description="What a training request may choose.")
-    template: TrainingTemplate
+    template: TrainingTemplate = Field(
+        description="Spec of each TrainingJob, less its data. `kubectl explain tjob.spec` describes the fields.",
+        json_schema_extra={"embedded": True},
+    )
     data: LoggedData = Field(
         default_factory=LoggedData, description="What of the agent's own log each run learns from, by which rewards."
     )
@@ -133,7 +136,11 @@ class PinnedModel(Resource):
 class AgentDeployment(Resource):
     """How the agent's policy is served."""
 
-    template: DeploymentTemplate = Field(default_factory=DeploymentTemplate)
+    template: DeploymentTemplate = Field(
+        default_factory=DeploymentTemplate,
+        description="Spec of the ModelDeployment, less its model. `kubectl explain mdep.spec` describes the fields.",
+        json_schema_extra={"embedded": True},
+    )
     model: PinnedModel | None = None
 
 

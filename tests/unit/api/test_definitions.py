@@ -12,7 +12,7 @@ import yaml
 
 from learnloop_api.crd.definition import definition
 from learnloop_api.crd.files import stale, write
-from learnloop_api.crd.kinds import KINDS, MODEL_DEPLOYMENT, Kind
+from learnloop_api.crd.kinds import KINDS, LEARNING_AGENT, MODEL_DEPLOYMENT, Kind
 from learnloop_api.crd.schema import INT_OR_STRING, OPAQUE, spec_schema, status_schema
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import RULES
@@ -61,7 +61,7 @@ def test_a_changed_and_a_stray_file_are_called_stale(tmp_path: Path) -> None:
 def test_a_file_is_small_and_says_only_what_the_models_say(kind: Kind) -> None:
     text = (CRDS / f"{kind.plural}.yaml").read_text()
     document = yaml.load(text, LOADER)
-    assert len(json.dumps(document)) < 250_000 < KUBECTL_APPLY_LIMIT
+    assert len(json.dumps(document)) < 0.7 * KUBECTL_APPLY_LIMIT
     assert document["metadata"].keys() == {"name"}
     assert document == definition(kind)
 
@@ -95,8 +95,10 @@ def test_everything_a_user_can_send_is_bounded(kind: Kind) -> None:
 
 
 @each_kind
-def test_every_field_is_described_in_sentences(kind: Kind) -> None:
+def test_every_field_is_described_in_sentences_here_or_in_the_kind_it_repeats(kind: Kind) -> None:
     for path, schema in schemas(kind):
+        if kind is LEARNING_AGENT and re.match(r"spec\.(training|deployment)\.template", path):
+            continue
         for name, field in schema.get("properties", {}).items():
             assert field.get("description", "").endswith("."), f"{path}.{name}"
 
