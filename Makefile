@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
+.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -22,11 +22,14 @@ demo-language: ## a language model learns to use tools, and bad adapters of it a
 
 test: lint unit rollouts service pages ranks learn api e2e ## every check there is, in an hour
 
-lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date, the documentation
+check: lint unit ## what needs no server: three minutes
+
+lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, budgets of size, generated files, the documentation
 	ruff check .
 	ruff format --check .
 	mypy
 	lint-imports
+	$(PYTHON) hack/house
 	$(PYTHON) -m learnloop_api.crd check crds
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
