@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from learnloop_api import process_end
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.loop import Learnloop
@@ -233,7 +234,7 @@ async def run(options: argparse.Namespace) -> int:
     left = await loop.close(FLUSH_SECONDS)
     _say(loop, tally, loop.counters.actions / max(time.monotonic() - start, 1e-9))
     if isinstance(failure, Exception):
-        log.error("actor stops: %s", failure)
+        process_end.end(failure, "the actor stops: ")
     return 1 if isinstance(failure, Exception) or left else 0
 
 

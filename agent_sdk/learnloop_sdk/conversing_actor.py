@@ -21,14 +21,13 @@ from typing import Any
 
 import httpx
 
-from learnloop_api import names
+from learnloop_api import names, process_end
 from learnloop_api.tls.contexts import client_context
 from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.transport.identity import Identity, namespace_of
 
-log = logging.getLogger(__name__)
 SECONDS = 120.0
 """An answer takes at most so long."""
 MOST_TURNS = 64
@@ -207,7 +206,7 @@ async def run(options: argparse.Namespace) -> int:
     await model.close()
     _say(tally, time.monotonic() - start)
     if isinstance(failure, Exception):
-        log.error("the actor stops: %s", failure)
+        process_end.end(failure, "the actor stops: ")
     return int(isinstance(failure, Exception))
 
 

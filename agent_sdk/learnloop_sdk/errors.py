@@ -52,3 +52,7 @@ class SinkDown(LearnloopError):
 
 class TrajectoryRejected(LearnloopError):
     """The data plane will never take this trajectory; sending it again is no use."""
+
+
+class EnvironmentBroken(RuntimeError):
+    """An environment raised; another episode would end the same way."""

@@ -6,10 +6,11 @@ both. Where that package is not installed, Gymnasium's registered environments a
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from learnloop_api.process_end import sentence
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.episode_in_environment import (
     Environment,
@@ -18,11 +19,12 @@ from learnloop_sdk.episode_in_environment import (
     execute_with_learning,
     make_gymnasium,
 )
-from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.recording.step_rows import Decision
 
+T = TypeVar("T")
 Ranges = Sequence[tuple[str, float, float]]
 
 
@@ -59,9 +61,10 @@ class World:
         """Raises LearnloopError, naming the field and the fix, when it cannot be played so."""
         from learnloop_environments import Conditions, make, own_code
         from learnloop_environments.base import agents
-        from learnloop_environments.errors import TrainerError
+        from learnloop_environments.errors import EnvironmentFailed, TrainerError
         from learnloop_environments.randomness import Split
 
+        self._name, self._failed = setting.name, EnvironmentFailed
         own_code.use(environ)
         conditions = Conditions(setting.level, tuple(setting.randomise), setting.credit or "team")
         try:
@@ -74,7 +77,7 @@ class World:
     def reset(self) -> list[Any]:
         """What each member sees at the beginning of another episode."""
         begun, self._begun = self._begun, None
-        return self._rows(self._inner.reset() if begun is None else begun)
+        return self._rows(self._call("reset", self._inner.reset) if begun is None else begun)
 
     def step(self, actions: list[Any]) -> TeamStep:
         """Take one action each."""
@@ -82,13 +85,22 @@ class World:
 
         numbers = self._inner.bounds is not None
         rows = np.asarray(actions, dtype=np.float32 if numbers else np.int64)
-        step = self._inner.step(rows[None] if self.agents > 1 else rows)
+        step = self._call("step", lambda: self._inner.step(rows[None] if self.agents > 1 else rows))
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         # An episode that ends is followed by the next one within the step, which reset then hands out.
         self._begun = step.observation if terminated or truncated else None
         success = None if step.success is None else bool(step.success[0])
         rewards = np.asarray(step.reward, dtype=np.float64).reshape(-1).tolist()
         return TeamStep(self._rows(step.successor), rewards, terminated, truncated, success)
+
+    def _call(self, what: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except self._failed as error:
+            cause = sentence(error.__cause__ or error)
+            raise EnvironmentBroken(
+                f"environment: {self._name!r} raised {cause} in {what}: correct the environment"
+            ) from error
 
     def _rows(self, observation: Any) -> list[Any]:
         return list(observation[0]) if self.agents > 1 else [observation[0]]

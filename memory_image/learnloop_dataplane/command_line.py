@@ -76,8 +76,8 @@ async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> in
         of_their_own = _listening(
             probes, config, config.probes_port, tls, limit_concurrency=CONNECTIONS, lifespan="off"
         )
-    await serve_both(ours, of_their_own)
-    return 0 if ours.started else STARTUP_FAILED
+    status = await serve_both(ours, of_their_own)
+    return status if ours.started else STARTUP_FAILED
 
 
 def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:

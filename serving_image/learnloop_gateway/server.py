@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import ssl
 import sys
 
@@ -10,7 +9,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from learnloop_api import names
+from learnloop_api import names, process_end
 from learnloop_api.http_server.draining_server import DrainingServer
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.contexts import with_scheme
@@ -36,8 +35,7 @@ from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.probes import probes_config
-from learnloop_serving.server import leave_sentence
-from learnloop_serving.settings import ConfigurationError, termination_log
+from learnloop_serving.settings import ConfigurationError
 from learnloop_serving.uvicorn_config import uvicorn_config
 
 log = logging.getLogger(__name__)
@@ -111,23 +109,24 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     sessions.restore()
     app = build_app(gateway)
     server = DrainingServer(_config(settings, app, tls), gateway)
-    follow = (
-        follow_file(own.routing_file, routing) if own.routing_file else ConfigMapWatch(own, routing, metrics).follow()
-    )
-    beside = [asyncio.create_task(work) for work in (follow, gateway.prepare(), sessions.sweep(), episodes.reach.run())]
+    endless = {
+        "routing table": follow_file(own.routing_file, routing)
+        if own.routing_file
+        else ConfigMapWatch(own, routing, metrics).follow(),
+        "conversations": sessions.sweep(),
+        "canary reachability": episodes.reach.run(),
+    }
     if own.episode_key_file is not None:
-        beside.append(asyncio.create_task(follow_key(own.episode_key_file, seal)))
+        endless["episode key"] = follow_key(own.episode_key_file, seal)
     try:
-        await serve_both(server, probes_config(app, own, tls))
+        return await serve_both(
+            server, probes_config(app, own, tls), endless=endless, passing={"model server": gateway.prepare()}
+        )
     finally:
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
         await gateway.close()
         if stand_in is not None:
             await stand_in.close()
         await recording.flush(FLUSH_SECONDS)
-    return 0
 
 
 def _config(settings: GatewaySettings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
@@ -148,5 +147,5 @@ def main() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings, tls))
     except ConfigurationError as error:
-        leave_sentence(termination_log(os.environ), str(error))
+        process_end.leave(str(error))
         return 1

@@ -24,12 +24,12 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from learnloop_api import process_end
 from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.acting.policy import ModelError
 from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
 from learnloop_serving.loader import fetch
-from learnloop_serving.server import leave_sentence
-from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+from learnloop_serving.settings import ConfigurationError, Settings, read_settings
 
 log = logging.getLogger(__name__)
 CHUNK = 1 << 20
@@ -170,7 +170,7 @@ def main() -> int:
     try:
         asyncio.run(prepare(read_settings(), os.environ))
     except (ModelError, ConfigurationError, OSError) as error:
-        leave_sentence(termination_log(os.environ), str(error))
+        process_end.leave(str(error))
         return 1
     return 0
 

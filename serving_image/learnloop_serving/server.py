@@ -2,18 +2,15 @@
 
 import asyncio
 import logging
-import os
 import ssl
 import sys
 import time
-from pathlib import Path
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from learnloop_api import names
-from learnloop_api.acting.policy import ModelError
+from learnloop_api import names, process_end
 from learnloop_api.http_server.draining_server import DrainingServer
 from learnloop_api.http_server.probes_port import serve_both
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
@@ -24,12 +21,11 @@ from learnloop_serving.episodes import Episodes
 from learnloop_serving.loader import load_policy
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.probes import probes_config
-from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+from learnloop_serving.settings import ConfigurationError, Settings, read_settings
 from learnloop_serving.uniform_policies import measure
 from learnloop_serving.uvicorn_config import uvicorn_config
 
 log = logging.getLogger(__name__)
-MAX_SENTENCE = 2048
 CONNECTIONS = 2048
 
 
@@ -49,39 +45,32 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     arm = Arm(settings, episodes, metrics)
     app = build_app(arm)
     server = DrainingServer(_config(settings, app, tls), arm)
-    if settings.routing_file is not None:
-        follower = asyncio.create_task(follow_file(settings.routing_file, routing))
-    else:
-        follower = asyncio.create_task(ConfigMapWatch(settings, routing, metrics).follow())
-    loading = asyncio.create_task(_load(settings, arm, server))
-    beside = [asyncio.create_task(episodes.mirror.run()), asyncio.create_task(episodes.reach.run())]
+    endless = {
+        "routing table": follow_file(settings.routing_file, routing)
+        if settings.routing_file is not None
+        else ConfigMapWatch(settings, routing, metrics).follow(),
+        "shadow copies": episodes.mirror.run(),
+        "canary reachability": episodes.reach.run(),
+    }
     if settings.episode_key_file is not None:
-        beside.append(asyncio.create_task(follow_key(settings.episode_key_file, seal)))
+        endless["episode key"] = follow_key(settings.episode_key_file, seal)
     try:
-        await serve_both(server, probes_config(app, settings, tls))
+        return await serve_both(
+            server, probes_config(app, settings, tls), endless=endless, passing={"model": _load(settings, arm)}
+        )
     finally:
-        for task in (follower, loading, *beside):
-            task.cancel()
-        outcomes = await asyncio.gather(follower, loading, *beside, return_exceptions=True)
         arm.pool.shutdown(wait=False, cancel_futures=True)
-    return 1 if isinstance(outcomes[1], Exception) else 0
 
 
 def _config(settings: Settings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn_config(app, settings.host, settings.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
 
 
-async def _load(settings: Settings, arm: Arm, server: uvicorn.Server) -> None:
-    """Load and install the policy; on failure leave the sentence and stop the server."""
+async def _load(settings: Settings, arm: Arm) -> None:
+    """Load and install the policy; raises ModelError."""
     start = time.monotonic()
-    try:
-        policy = await load_policy(settings)
-        arm.install(policy, await asyncio.to_thread(measure, policy))
-    except Exception as error:
-        sentence = str(error) if isinstance(error, ModelError) else f"the policy could not be loaded: {error!r}"
-        leave_sentence(settings.termination_log, sentence)
-        server.should_exit = True
-        raise
+    policy = await load_policy(settings)
+    arm.install(policy, await asyncio.to_thread(measure, policy))
     arm.metrics.model_load_seconds.set(time.monotonic() - start)
     log.info(
         "policy %s loaded in %.2f s: %s observations, %d actions",
@@ -90,15 +79,6 @@ async def _load(settings: Settings, arm: Arm, server: uvicorn.Server) -> None:
         policy.observations or "any number of",
         policy.actions,
     )
-
-
-def leave_sentence(target: Path, sentence: str) -> None:
-    """Tell the operator, through the pod's termination message, why there will be no server."""
-    log.error("%s", sentence)
-    try:
-        target.write_text(sentence[:MAX_SENTENCE] + "\n", encoding="utf-8")
-    except OSError as error:
-        log.warning("termination log: %s", error)
 
 
 def main() -> int:
@@ -114,5 +94,5 @@ def main() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings, tls))
     except ConfigurationError as error:
-        leave_sentence(termination_log(os.environ), str(error))
+        process_end.leave(str(error))
         return 1

@@ -35,7 +35,6 @@ class Settings:
     """What all servers of the ModelDeployment share (seal.py); None: a key that only this process has."""
     data_url: str
     token_file: Path
-    termination_log: Path
     kubernetes_url: str
     service_account: Path
     host: str = "0.0.0.0"
@@ -82,11 +81,6 @@ def _kubernetes_url(env: Mapping[str, str]) -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-def termination_log(env: Mapping[str, str]) -> Path:
-    """Where the one sentence about a failed start goes; the operator shows it."""
-    return Path(env.get("LEARNLOOP_TERMINATION_LOG") or "/dev/termination-log")
-
-
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
     """Read and check the environment; raises ConfigurationError."""
     deployment = _matching(
@@ -123,7 +117,6 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         episode_key_file=Path(key_file) if key_file else None,
         data_url=env.get(names.ENV_DATA_URL, "").rstrip("/"),
         token_file=Path(env.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE),
-        termination_log=termination_log(env),
         kubernetes_url=kubernetes_url,
         service_account=SERVICE_ACCOUNT,
         host=env.get("LEARNLOOP_HOST", "0.0.0.0"),

@@ -1,23 +1,13 @@
 """The last words of a rank: where the kubelet, and through the store everybody, finds why it ended."""
 
-import contextlib
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
+from learnloop_api import process_end
 from learnloop_environments.errors import TrainerError
 
-TERMINATION_LOG = "LEARNLOOP_TERMINATION_LOG"
 _listeners: list[Callable[[str], None]] = []
-
-
-def testify(sentence: str) -> None:
-    """Leave the reason where the kubelet finds it."""
-    with contextlib.suppress(OSError):
-        Path(os.environ.get(TERMINATION_LOG, "/dev/termination-log")).write_text(f"{sentence}\n", encoding="utf-8")
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def on_abandon(listener: Callable[[str], None]) -> None:
@@ -27,7 +17,7 @@ def on_abandon(listener: Callable[[str], None]) -> None:
 
 def abandon(error: TrainerError) -> NoReturn:
     """End this process from a thread: its main thread is stuck where no exception can reach it."""
-    testify(str(error))
+    process_end.leave(str(error))
     for listener in _listeners:
         listener(str(error))
     os._exit(error.exit_code)

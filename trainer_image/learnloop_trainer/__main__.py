@@ -8,11 +8,9 @@ again, without end and without counting; 70 ends the whole gang, so that the ope
 
 import os
 import sys
-import traceback
 
-from learnloop_api import names
+from learnloop_api import names, process_end
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
-from learnloop_environments.termination_message import testify
 from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated
 from learnloop_trainer.training_order import Place, read_order, read_place
@@ -39,11 +37,10 @@ def main() -> int:
         settle(count)
         run(order, place, count)
     except (TrainerError, Terminated) as error:
-        testify(str(error))
+        process_end.leave(str(error))
         return error.exit_code
     except Exception as error:
-        traceback.print_exc()
-        testify(f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:500]}; please report this")
+        process_end.end(error, "unexpected ", "; please report this")
         return EXIT_COUNTED
     return 0
 

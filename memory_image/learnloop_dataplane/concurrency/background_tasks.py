@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from learnloop_api.process_end import causes
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.metrics import Metrics
@@ -86,7 +87,7 @@ class Background:
                     raise
                 log.exception("%s: a pass failed, the next one follows in %.1f s", name, wait)
                 self._metrics.background_failures.labels(name).inc()
-                self.failing[name] = type(error).__name__
+                self.failing[name] = type(causes(error)[0]).__name__
                 await self._sleep(wait)
             else:
                 self.failing.pop(name, None)

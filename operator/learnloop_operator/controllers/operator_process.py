@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 
-from learnloop_api import names
+from learnloop_api import names, process_end
 from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
 from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
@@ -181,7 +181,7 @@ class Operator:
         code = 0 if self.stopping.is_set() else 1
         for task in done:
             if code:
-                log.error("%s ended: stopping", task.get_name(), exc_info=task.exception())
+                _report_end(task)
         await self._stop({task.get_name(): task for task in tasks})
         return code
 
@@ -281,6 +281,14 @@ class Operator:
 
     def _unready(self) -> str | None:
         return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
+
+
+def _report_end(part: "asyncio.Task[object]") -> None:
+    error = part.exception()
+    if error is None:
+        process_end.leave(f"{part.get_name()} ended: stopping")
+    else:
+        process_end.end(error, f"{part.get_name()} ended: ", "; stopping")
 
 
 def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | None:

@@ -1,8 +1,12 @@
 """What keeps a pod from doing its work, in one sentence, as its status tells it (core/v1 PodStatus)."""
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from learnloop_api.foreign_text import one_line
+from learnloop_api.process_end import plain
 from learnloop_operator.core.plan import Manifest
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
@@ -10,6 +14,9 @@ ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 LONGEST = 512
 TOLD_BY_EVENTS = "toldByEvents"
 """Key that adapters.event_log adds to a pod's status: what only its events say."""
+TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r"^ +(?:\| ?|\+.*)")
+"""The frame that Python draws round the exceptions of a group."""
 Status = Mapping[str, Any]
 
 
@@ -49,9 +56,29 @@ def last_words(status: Status) -> str:
             ended = (container.get(when) or {}).get("terminated") or {}
             if not ended.get("exitCode"):
                 continue
-            said = str(ended.get("message") or "").strip()
-            return said[-LONGEST:] or f"container {container.get('name')} {exit_of(ended)}, and left no message"
+            message = cause_in(str(ended.get("message") or ""))
+            return message[-LONGEST:] or f"container {container.get('name')} {exit_of(ended)}, and left no message"
     return ""
+
+
+def cause_in(message: str) -> str:
+    """The line of a termination message that names the cause. A container that wrote none leaves the end of its log:
+    there it is the exception of the last traceback, else the last line that is no progress in JSON."""
+    lines = [_FRAME.sub("", plain(line)).rstrip() for line in message.splitlines()]
+    starts = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
+    after = lines[starts[-1] + 1 :] if starts else []
+    raised = [line for line in after if line and not line.startswith(" ")]
+    spoken = [text for line in lines if (text := _spoken(line))]
+    return one_line(next(iter(raised), "") or next(reversed(spoken), ""))
+
+
+def _spoken(line: str) -> str:
+    """What a line of a log says to a reader; "" for an object of JSON without a message."""
+    try:
+        item = json.loads(line)
+    except ValueError:
+        return line.strip()
+    return str(item.get("message") or "") if isinstance(item, dict) else line.strip()
 
 
 def held_up(status: Status) -> str:

@@ -72,8 +72,8 @@ class Reach:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 answer = await client.get(f"{arm.url}{PATH}")
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            log.debug("canary %s at %s: %s", arm.revision, arm.url, str(error) or type(error).__name__)
+        except Exception as error:  # neither a URL nor a connection in any state may end the checks
+            log.debug("canary %s at %s: %r", arm.revision, arm.url, error)
             return False
         if answer.status_code == 200:
             log.info("canary %s answers at %s", arm.revision, arm.url)

@@ -126,11 +126,9 @@ class ConfigMapWatch:
                     while version:
                         version = await self._watch(client, version)
                 continue
-            except (httpx.HTTPError, OSError, ValueError) as error:
+            except Exception as error:  # a watch that ends leaves an old table in force
                 self._metrics.routing_watch_failed.inc()
-                log.warning(
-                    "routing watch of %s: %s", self._settings.routing_configmap, str(error) or type(error).__name__
-                )
+                log.warning("routing watch of %s: %r", self._settings.routing_configmap, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 

@@ -152,7 +152,7 @@ class MirrorQueue:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 answer = await client.post(f"{target.url}{PATH}", content=body, headers=headers)
-        except (httpx.HTTPError, TimeoutError, OSError) as error:
-            log.debug("shadow %s: %s", target.revision, str(error) or type(error).__name__)
+        except Exception as error:  # neither a URL nor a connection in any state may end the copies
+            log.debug("shadow %s: %r", target.revision, error)
             return "unreachable"
         return "" if answer.status_code == 202 else "refused"

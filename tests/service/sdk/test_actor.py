@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,10 +46,45 @@ def test_the_actor_delivers_what_it_has_on_sigterm(server: LiveServer, data_plan
     assert line["pending_trajectories"] == 0
 
 
-def _actor(server: LiveServer, data_plane: DataPlane, *options: str) -> "subprocess.Popen[str]":
+BROKEN = """
+import gymnasium
+
+class Rooms(gymnasium.Env):
+    metadata = {}
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return {}["thermometer"]
+"""
+
+
+def test_an_actor_says_which_exception_stopped_it(server: LiveServer, data_plane: DataPlane, tmp_path: Path) -> None:
+    (tmp_path / "rooms.py").write_text(BROKEN)
+    actor = _actor(
+        server,
+        data_plane,
+        environment="rooms:Rooms",
+        LEARNLOOP_ENVIRONMENT_DIRECTORY=str(tmp_path),
+        LEARNLOOP_TERMINATION_LOG=str(tmp_path / "message"),
+    )
+    _, log = actor.communicate(timeout=120)
+    line = "environment: 'rooms:Rooms' raised KeyError: 'thermometer' in step: correct the environment"
+    assert actor.returncode == 1
+    assert log.splitlines()[-1].endswith(line)
+    assert (tmp_path / "message").read_text() == f"the actor stops: {line}\n"
+
+
+def _actor(
+    server: LiveServer, data_plane: DataPlane, *options: str, environment: str = "CartPole-v1", **variables: str
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", "CartPole-v1", "--agent", "cart", *options],
-        env=clean_environment(LEARNLOOP_ENDPOINT=server.url, LEARNLOOP_DATA_URL=data_plane.url),
+        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", environment, "--agent", "cart", *options],
+        env=clean_environment(LEARNLOOP_ENDPOINT=server.url, LEARNLOOP_DATA_URL=data_plane.url, **variables),
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS
@@ -174,13 +175,48 @@ async def test_an_expired_version_and_a_deleted_map_are_survived(watching: ApiSe
     await until(lambda: state.lists(CANARY))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b"null",
+        b"7",
+        b'"text"',
+        b"[]",
+        b"{}",
+        b'{"type":"BOOKMARK"}',
+        b'{"type":"BOOKMARK","object":{"metadata":null}}',
+        b'{"type":"DELETED","object":[]}',
+        b'{"type":"MODIFIED","object":{"data":[],"metadata":{}}}',
+        b'{"type":"ERROR","object":"gone"}',
+    ],
+)
 async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
-    watching: ApiServer, state: RoutingState, metrics: Metrics
+    watching: ApiServer, state: RoutingState, metrics: Metrics, line: bytes
 ) -> None:
     watching.text = WITH_CANARY
-    watching.send(b"not json\n")
+    watching.send(line + b"\n")
     await until(lambda: state.lists(CANARY))
     assert broken(metrics, "watch") >= 1
+
+
+async def test_a_connection_that_breaks_inside_the_event_loop_is_opened_again(
+    api: tuple[ApiServer, str], tmp_path: Path, state: RoutingState, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(settings(), kubernetes_url=api[1], service_account=tmp_path)
+    watch = ConfigMapWatch(config, state, metrics)
+    client, broken_connections = watch._client, [True]
+
+    def connect() -> httpx.AsyncClient:
+        if broken_connections:
+            broken_connections.pop()
+            raise RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")  # uvloop's
+        return client()
+
+    monkeypatch.setattr(watch, "_client", connect)
+    task = asyncio.create_task(watch.follow())
+    await until(lambda: state.lists(STABLE))
+    task.cancel()
 
 
 async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(

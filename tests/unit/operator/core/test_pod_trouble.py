@@ -34,6 +34,34 @@ def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]
     return {"exitCode": code, "message": message, "reason": reason}
 
 
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "taskgroups.py", line 145, in __aexit__
+  |     raise me from None
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "rooms.py", line 7, in step
+    | KeyError: 'thermometer'
+    +------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("the actor stops: KeyError: 'thermometer'\n", "the actor stops: KeyError: 'thermometer'"),
+        ('{"episodes": 0}\nno such host\n{"episodes": 0}\n', "no such host"),
+        ('{"at": "now", "level": "error", "message": "fast lane: KeyError: 1"}\n', "fast lane: KeyError: 1"),
+        ("Traceback (most recent call last):\n  File x\nOSError: gone\nbye\n", "OSError: gone"),
+        (GROUP, "KeyError: 'thermometer'"),
+        ("\x1b[33mDeprecated\x1b[0m\nValueError: \x1b[1mbad\x1b[0m \x1b]0;title\x07value", "ValueError: bad value"),
+        ("42\n", "42"),
+    ],
+)
+def test_the_cause_is_told_and_not_the_line_that_came_last(log: str, cause: str) -> None:
+    assert trouble(pod(containerStatuses=[{"state": {"terminated": ended(1, log)}}])) == cause
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
