@@ -139,8 +139,8 @@ def _distiller(config: Config) -> Distiller:
         return CountingDistiller()
     # What talks by HTTP is imported where a setting has it talk.
     from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, ModelDistiller
-    from learnloop_dataplane.model_servers.openai_api import ModelServer
+    from learnloop_dataplane.model_servers.openai_api import ModelServer, chat_probe
 
     key = config.distiller_key.get_secret_value() if config.distiller_key else None
-    server = ModelServer(url, key, seconds=config.distiller_seconds, most_bytes=MOST_ANSWER_BYTES)
+    server = ModelServer(url, chat_probe(model), key, seconds=config.distiller_seconds, most_bytes=MOST_ANSWER_BYTES)
     return ModelDistiller(server, model, seconds=2 * config.distiller_seconds)

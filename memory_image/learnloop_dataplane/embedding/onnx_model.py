@@ -72,7 +72,7 @@ class OnnxEmbedder:
         states = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
         pooled = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
         pooled /= np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
-        return list(pooled.astype(np.float32))
+        return list(np.nan_to_num(pooled, posinf=0.0, neginf=0.0).astype(np.float32))
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

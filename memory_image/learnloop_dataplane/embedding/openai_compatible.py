@@ -10,18 +10,19 @@ import numpy as np
 
 from learnloop_dataplane.embedding.embedder import TRUST, Vector
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
+from learnloop_dataplane.model_servers.openai_api import SLOW_SECONDS, ModelServer, NotTaken
 
 log = logging.getLogger(__name__)
 SECONDS = 10.0  # for the vectors of one request
 PROBE = "ok"  # a text that every model takes
-BATCH = 64
+BATCH, SMALL = 64, 8  # texts of a request, and of one after a request that failed
+SHORTER = (2000, 500)  # characters of a text that failed alone; servers refuse what is longer than their batch
 MOST_CHARACTERS = 16_384  # of a text: no model reads further
 MOST_BYTES_EACH = 32  # of a number in JSON
 
 
 class HttpEmbedder:
-    """Sends texts 64 at a time and normalises what comes back.
+    """Sends texts 64 at a time and normalises the vectors.
 
     Args:
         url: base of the API, e.g. https://host/v1.
@@ -48,58 +49,60 @@ class HttpEmbedder:
         self.trust = TRUST
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
-        self._server = ModelServer(url, key, seconds=seconds, most_bytes=most, transport=transport)
+        probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
+        self._server = ModelServer(
+            url, probe, key, seconds=seconds, most_bytes=most, transport=transport, patience=SLOW_SECONDS
+        )
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """See Embedder. A text without anything in it is not sent: its vector is zero.
+        """See Embedder. A text without anything in it is not sent: its vector is zero. So is that of a text which the
+        server does not take even when it is cut short: words find it, and it is not sent again.
 
         Raises:
-            Unavailable: no answer, an error, or an answer that is not as many vectors of the right length.
+            Unavailable: the server embeds nothing; a wrong model name looks like this.
         """
         vectors = [np.zeros(self.dimensions, dtype=np.float32) for _ in texts]
-        asked = [place for place, text in enumerate(texts) if text.strip()]
-        for start in range(0, len(asked), BATCH):
-            places = asked[start : start + BATCH]
-            for place, vector in zip(places, await self._ask([texts[place] for place in places]), strict=True):
-                vectors[place] = vector
+        places = [place for place, text in enumerate(texts) if text.strip()]
+        for place, vector in zip(places, await self._ask([texts[place] for place in places], BATCH), strict=True):
+            vectors[place] = vector
         return vectors
 
     async def close(self) -> None:
         """Closes its connections."""
         await self._server.close()
 
-    async def _ask(self, texts: list[str]) -> list[Vector]:
-        try:
-            return await self._post(texts)
-        except NotTaken as refusal:
-            return await self._ask_apart(texts, refusal.status)
+    async def _ask(self, texts: list[str], most: int) -> list[Vector]:
+        vectors: list[Vector] = []
+        for start in range(0, len(texts), most):
+            batch = texts[start : start + most]
+            try:
+                vectors += await self._post(batch)
+            except NotTaken as problem:
+                if len(batch) == 1:
+                    vectors.append(await self._insist(batch[0], problem))
+                else:  # one text must not keep the others from theirs
+                    vectors += await self._ask(batch, SMALL if most > SMALL else 1)
+        return vectors
+
+    async def _insist(self, text: str, problem: NotTaken) -> Vector:
+        """The vector of a text that failed alone: of its beginning, or zero when that fails, too."""
+        for most in SHORTER:
+            try:
+                return (await self._post([text[:most]]))[0]
+            except NotTaken as again:
+                problem = again
+        if problem.refused and not await self._server.works():
+            raise Unavailable(f"the embedder {self._server.url} ({problem}, whatever the text)") from problem
+        log.warning("the embedder %s has no vector for a text of %d characters: %s", self.name, len(text), problem)
+        return np.zeros(self.dimensions, dtype=np.float32)
 
     async def _post(self, texts: list[str]) -> list[Vector]:
+        return await self._server.post("embeddings", self._body(texts), lambda answer: self._read(answer, len(texts)))
+
+    def _body(self, texts: Sequence[str]) -> dict[str, Any]:
         # A lone surrogate, which JSON can escape and UTF-8 cannot hold, becomes a question mark.
         sent = [text[:MOST_CHARACTERS].encode(errors="replace").decode() for text in texts]
-        return await self._server.post(
-            "embeddings", {"model": self._model, "input": sent}, lambda answer: self._read(answer, len(texts))
-        )
-
-    async def _ask_apart(self, texts: list[str], status: int) -> list[Vector]:
-        """One text that the server does not take must not keep the others from theirs. Alone it gets no direction: it
-        is found by its words, and not asked again.
-
-        Raises:
-            Unavailable: the server takes no text at all; a wrong model name looks like this.
-        """
-        if len(texts) == 1:
-            try:
-                await self._post([PROBE])
-            except NotTaken as refusal:
-                self._server.distrust()
-                raise Unavailable(f"the embedder {self._server.url} ({refusal}, whatever the text)") from refusal
-            log.warning(
-                "the embedder %s refuses a text of %d characters with %d", self._server.url, len(texts[0]), status
-            )
-            return [np.zeros(self.dimensions, dtype=np.float32)]
-        middle = len(texts) // 2
-        return [*await self._ask(texts[:middle]), *await self._ask(texts[middle:])]
+        return {"model": self._model, "input": sent}
 
     def _read(self, body: Any, expected: int) -> list[Vector]:
         rows = sorted(body["data"], key=lambda row: int(row["index"]))

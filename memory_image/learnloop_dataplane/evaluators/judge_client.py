@@ -4,18 +4,15 @@ The server is not trusted: it may hang, send bytes for ever, or say anything. Bo
 to the judge; so each stands between marks that nobody can know before.
 """
 
-import asyncio
 import re
 import secrets
 from typing import Any, Literal
-
-import httpx
-import orjson
 
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict
 from learnloop_dataplane.model_servers.circuit_breaker import Breaker
+from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 SECONDS = 60.0
 MAX_ANSWER = 2**20
@@ -25,9 +22,6 @@ AT_ONCE = 4
 FAILURES = 3
 FIRST_REST, LONGEST_REST = 5.0, 300.0
 TOKENS = 1024
-REFUSED = (400, 413, 422)
-"""What says that this question is none for it, and nothing about the server: longer than the model's context, for one.
-"""
 Verdict = Literal["A", "B", "tie"]
 _VERDICT = re.compile(r'\{\s*"winner"\s*:\s*"(A|B|tie)"\s*\}')
 _RULES = (
@@ -38,7 +32,8 @@ _RULES = (
 
 
 class JudgeClient:
-    """One judge; after three failures in a row it is left alone for a while.
+    """One judge; after three failures in a row it is left alone for a while. A question that it fails on counts only
+    when it fails on a harmless one, too.
 
     Args:
         url: base of the API, e.g. https://host/v1.
@@ -48,17 +43,21 @@ class JudgeClient:
     """
 
     def __init__(self, url: str, model: str, key: str | None = None, *, seconds: float = SECONDS) -> None:
-        self._url = url.rstrip("/") + "/chat/completions"
         self._model = model
-        self._seconds = seconds
-        self.breaker = Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST)
         self._places = FairPlaces(AT_ONCE)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.AsyncClient(headers=headers, timeout=seconds, trust_env=False, follow_redirects=False)
+        self._server = ModelServer(
+            url,
+            chat_probe(model),
+            key,
+            name="the judge",
+            seconds=seconds,
+            most_bytes=MAX_ANSWER,
+            breaker=Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST),
+        )
 
     async def close(self) -> None:
-        """Hangs up."""
-        await self._client.aclose()
+        """Closes its connections."""
+        await self._server.close()
 
     async def better(self, question: str, task: str, first: str, second: str, *, namespace: str = "") -> Verdict:
         """Which of the two answers is better, the first being A.
@@ -67,9 +66,6 @@ class JudgeClient:
             Unavailable: it does not answer in time, or answers with an error.
             NoVerdict: what it says names no winner, or two, or it refuses this question.
         """
-        if not self.breaker.allows():
-            rest = max(1, round(self.breaker.rest))
-            raise Unavailable(f"the judge {self._url}", retry_after=rest)
         body = {
             "model": self._model,
             "messages": [{"role": "system", "content": _RULES}, _asked(question, task, first, second)],
@@ -77,39 +73,13 @@ class JudgeClient:
             "max_tokens": TOKENS,
         }
         try:
-            async with self._places.of(namespace), asyncio.timeout(self._seconds):
-                content = await self._post(body)
-        except asyncio.CancelledError:
-            self.breaker.gave_up()
-            raise
-        except httpx.HTTPStatusError as error:
-            status = error.response.status_code
-            if status not in REFUSED:
-                self.breaker.failed()
-                raise Unavailable(f"the judge {self._url} ({str(error)[:200]})", retry_after=5) from error
-            self.breaker.worked()
-            raise NoVerdict(f"the judge refuses to compare these answers (HTTP {status})") from error
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
-            self.breaker.failed()
-            why = str(error)[:200] or type(error).__name__
-            raise Unavailable(f"the judge {self._url} ({why})", retry_after=5) from error
-        self.breaker.worked()
-        return _read(content)
-
-    async def _post(self, body: dict[str, Any]) -> bytes:
-        """The answer's body.
-
-        Raises:
-            ValueError: it is larger than an answer may be.
-        """
-        async with self._client.stream("POST", self._url, json=body) as answer:
-            answer.raise_for_status()
-            content = bytearray()
-            async for part in answer.aiter_bytes():
-                content += part
-                if len(content) > MAX_ANSWER:
-                    raise ValueError(f"an answer of more than {MAX_ANSWER} bytes")
-            return bytes(content)
+            async with self._places.of(namespace):
+                answer = await self._server.post("chat/completions", body, lambda answer: answer)
+        except NotTaken as problem:
+            if problem.refused:
+                raise NoVerdict(f"the judge refuses to compare these answers ({problem})") from problem
+            raise Unavailable(f"the judge {self._server.url} ({problem})", retry_after=5) from problem
+        return _read(answer)
 
 
 def _asked(question: str, task: str, first: str, second: str) -> dict[str, str]:
@@ -121,11 +91,11 @@ def _asked(question: str, task: str, first: str, second: str) -> dict[str, str]:
     return {"role": "user", "content": f"{shown}\n\n{question}"}
 
 
-def _read(content: bytes) -> Verdict:
+def _read(answer: Any) -> Verdict:
     try:
-        choice = orjson.loads(content)["choices"][0]
+        choice = answer["choices"][0]
         said = choice["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (LookupError, TypeError) as error:
         raise NoVerdict("the judge's answer has no choices[0].message.content") from error
     if choice.get("finish_reason") == "length":
         raise NoVerdict("the judge came to no end")

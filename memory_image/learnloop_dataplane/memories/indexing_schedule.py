@@ -9,6 +9,7 @@ from learnloop_dataplane.concurrency import namespace_rounds
 BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
 BULK_PAUSES = 40  # and after so many in any case; recall reads what waits from its queue meanwhile
 BETWEEN_SECONDS = 0.02  # between two batches: stores that come together are indexed together
+AT_ONCE = 4  # namespaces: one whose texts an embedder is slow with delays no other
 
 
 class IndexPace:
@@ -21,6 +22,8 @@ class IndexPace:
     def __init__(self, index: Callable[[str], Awaitable[int]]) -> None:
         self._index = index
         self._waiting: set[str] = set()
+        self._under_way: set[str] = set()
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._nudge = asyncio.Event()
         self._bulk = 0.0
 
@@ -34,16 +37,27 @@ class IndexPace:
         self._nudge.set()
 
     async def run(self) -> None:
-        """Indexes until cancelled; what another replica left behind is found by the sweep."""
-        while True:
-            await self._nudge.wait()
-            self._nudge.clear()
-            for _ in range(BULK_PAUSES):
-                if time.monotonic() - self._bulk > BULK_PAUSE_SECONDS:
-                    break
-                await asyncio.sleep(BULK_PAUSE_SECONDS)
-            todo, self._waiting = self._waiting, set()
-            for namespace in sorted(todo):
-                if await self._index(namespace) >= namespace_rounds.TURN:
-                    self.stored(namespace)  # there may be more; the others come first
-            await asyncio.sleep(BETWEEN_SECONDS)
+        """Indexes until cancelled; the sweep finds what another replica left behind."""
+        async with asyncio.TaskGroup() as turns:
+            while True:
+                await self._nudge.wait()
+                self._nudge.clear()
+                for _ in range(BULK_PAUSES):
+                    if time.monotonic() - self._bulk > BULK_PAUSE_SECONDS:
+                        break
+                    await asyncio.sleep(BULK_PAUSE_SECONDS)
+                due = self._waiting - self._under_way
+                self._waiting -= due
+                self._under_way |= due
+                for namespace in sorted(due):
+                    turns.create_task(self._turn(namespace))
+                await asyncio.sleep(BETWEEN_SECONDS)
+
+    async def _turn(self, namespace: str) -> None:
+        try:
+            async with self._places:
+                done = await self._index(namespace)
+        finally:
+            self._under_way.discard(namespace)
+        if done >= namespace_rounds.TURN or namespace in self._waiting:
+            self.stored(namespace)  # there may be more; the others come first

@@ -1,7 +1,8 @@
 """Requests to a server that speaks OpenAI's wire format: vLLM, TEI, Ollama, LiteLLM or a provider.
 
-Nothing it does is trusted: an answer has a time and a size, redirects are not followed, and one that failed is left
-alone for a while.
+The server is not trusted: an answer has a time and a size limit, and redirects are not followed. A request that fails
+says little by itself, for its content may be the cause. So a probe of known content follows: only when that fails, too,
+is the server left alone for a while.
 """
 
 import asyncio
@@ -16,17 +17,29 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 
 T = TypeVar("T")
+Probe = tuple[str, Any, Callable[[Any], Any]]
+OK, BUSY = 200, 429
 REFUSED = frozenset({400, 413, 422})  # how servers answer what their model does not take
 SLOW_SECONDS = 0.25  # a caller that waited so long and left says something about the server
-SAID = 200  # characters of what went wrong that are told
+MOST_SAID = 200  # characters of an error
+MOST_ERROR = 4096  # bytes of an error's text
+FAULTS = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError)
 
 
 class NotTaken(Exception):
-    """The server answers, but not to this: 400, 413 or 422."""
+    """The server works, but refuses this request (`refused`) or fails on it."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"refused with {status}")
-        self.status = status
+    def __init__(self, why: str, *, refused: bool) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+class ErrorStatus(ValueError):
+    """An answer of another status than 200. `rest`: seconds that the server asks to be left alone; None: none."""
+
+    def __init__(self, why: str, rest: float | None) -> None:
+        super().__init__(why)
+        self.rest = rest
 
 
 class ModelServer:
@@ -34,24 +47,37 @@ class ModelServer:
 
     Args:
         url: base of the API, e.g. https://host/v1.
+        probe: path, body and reader of a request that the server answers as long as it works.
         key: bearer token, if the server wants one.
         seconds: for a whole answer.
         most_bytes: of an answer.
+        name: of what it is, for error messages.
+        breaker: shared by all callers.
+        patience: seconds that a probe may last until other callers are refused; None: they wait.
     """
 
     def __init__(
         self,
         url: str,
+        probe: Probe,
         key: str | None = None,
         *,
         seconds: float,
         most_bytes: int,
         transport: httpx.AsyncBaseTransport | None = None,
+        name: str = "the model server",
+        breaker: Breaker | None = None,
+        patience: float | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._name = f"{name} {self.url}"
+        self._probe = probe
         self._seconds = seconds
         self._most = most_bytes
-        self._breaker = Breaker()
+        self._breaker = breaker or Breaker()
+        self._patience = seconds if patience is None else patience
+        self._probing: asyncio.Task[bool] | None = None
+        self._probed = 0.0
         # A compressed answer is refused: unpacked, a small one could fill the memory before it is measured.
         plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers = plain | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -66,38 +92,67 @@ class ModelServer:
             read: raises ValueError, LookupError or TypeError for what cannot be used.
 
         Raises:
-            NotTaken: this request is not what the server takes.
-            Unavailable: no whole answer in time, one that cannot be used, an error, or it is left alone for now.
+            NotTaken: the server works, but refuses this request or fails on it.
+            Unavailable: the server does not work, or is left alone for now.
         """
-        if not self._breaker.allows():
-            raise Unavailable(f"the model server {self.url} (it failed a moment ago and is left alone)")
+        slow = self._probing is not None and time.monotonic() - self._probed > self._patience
+        if slow or not self._breaker.allows():
+            why = "it failed a moment ago and is left alone"
+            raise Unavailable(f"{self._name} ({why})", retry_after=max(1, round(self._breaker.rest)))
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._seconds):
-                found = read(await self._ask(path, body))
+            answer = await self._answered(path, body, read)
         except NotTaken:
             self._breaker.worked()
             raise
         except asyncio.CancelledError:
             if time.monotonic() - started >= SLOW_SECONDS:
-                self._breaker.failed()
+                self._begin_probe()
             else:
                 self._breaker.gave_up()
             raise
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError) as error:
-            self._breaker.failed(_rest(error))
-            raise Unavailable(f"the model server {self.url} ({_said(error)})") from error
+        except FAULTS as error:
+            why, rest = str(error)[:MOST_SAID] or type(error).__name__, getattr(error, "rest", None)
+            if rest is not None:
+                self._breaker.failed(rest)
+            elif await self.works():
+                raise NotTaken(f"the server fails on this request, and on no other: {why}", refused=False) from error
+            raise Unavailable(f"{self._name} ({why})") from error
         except BaseException:
             self._breaker.gave_up()
             raise
         self._breaker.worked()
-        return found
+        return answer
 
-    async def _ask(self, path: str, body: Any) -> Any:
-        async with self._client.stream("POST", f"{self.url}/{path}", content=orjson.dumps(body)) as answer:
-            if answer.status_code in REFUSED:
-                raise NotTaken(answer.status_code)
-            answer.raise_for_status()
+    async def works(self) -> bool:
+        """Whether the probe is answered; concurrent callers share one. If not, the server is left alone for a while."""
+        return await asyncio.shield(self._begin_probe())
+
+    def _begin_probe(self) -> "asyncio.Task[bool]":
+        if self._probing is None:
+            self._probed = time.monotonic()
+            self._probing = asyncio.create_task(self._answers_probe())
+        return self._probing
+
+    async def _answers_probe(self) -> bool:
+        try:
+            await self._answered(*self._probe)
+        except (NotTaken, *FAULTS) as error:
+            self._breaker.failed(getattr(error, "rest", None) or 0.0)
+            return False
+        except BaseException:
+            self._breaker.gave_up()
+            raise
+        finally:
+            self._probing = None
+        self._breaker.worked()
+        return True
+
+    async def _answered(self, path: str, body: Any, read: Callable[[Any], T]) -> T:
+        async with (
+            asyncio.timeout(self._seconds),
+            self._client.stream("POST", f"{self.url}/{path}", content=orjson.dumps(body)) as answer,
+        ):
             if (encoding := answer.headers.get("content-encoding", "identity")) != "identity":
                 raise ValueError(f"an answer with Content-Encoding {encoding[:20]}, though identity was asked for")
             content = bytearray()
@@ -105,24 +160,40 @@ class ModelServer:
                 content += part
                 if len(content) > self._most:
                     raise ValueError(f"an answer of more than {self._most} bytes")
-        return orjson.loads(content)
-
-    def distrust(self) -> None:
-        """It answers, but to nothing."""
-        self._breaker.failed()
+            if answer.status_code == OK:
+                return read(orjson.loads(content))
+        why = f"HTTP {answer.status_code}: {_sentence(content)}".removesuffix(": ")
+        if answer.status_code in REFUSED:
+            raise NotTaken(f"refused with {why}", refused=True)
+        raise ErrorStatus(why, _rest(answer))
 
     async def close(self) -> None:
         """Closes its connections."""
+        if self._probing is not None:
+            self._probing.cancel()
         await self._client.aclose()
 
 
-def _rest(error: BaseException) -> float:
-    """How long the server asks to be left alone; 0: it does not say."""
-    if not isinstance(error, httpx.HTTPStatusError):
-        return 0.0
-    said = error.response.headers.get("retry-after", "")
-    return float(said) if said.isascii() and said.isdigit() and len(said) < 7 else 0.0
+def chat_probe(model: str) -> Probe:
+    """A request that a chat model answers as long as it works."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Say ok."}], "temperature": 0}
+    return "chat/completions", body, lambda answer: answer["choices"][0]["message"]
 
 
-def _said(error: BaseException) -> str:
-    return str(error)[:SAID] or type(error).__name__
+def _rest(answer: httpx.Response) -> float | None:
+    after = answer.headers.get("retry-after", "")
+    if after.isascii() and after.isdigit() and len(after) < 7:
+        return float(after)
+    return 0.0 if answer.status_code == BUSY else None
+
+
+def _sentence(content: bytes) -> str:
+    """The server's own explanation of an error: `error.message`, `error` or `message` of its JSON, else its text."""
+    text = bytes(content[:MOST_ERROR]).decode(errors="replace")
+    try:
+        problem = orjson.loads(content)
+        problem = problem.get("error") or problem.get("message") or problem.get("detail") or text
+        text = problem.get("message") or text if isinstance(problem, dict) else problem
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(str(text).split())[:MOST_SAID]

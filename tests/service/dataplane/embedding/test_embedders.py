@@ -5,7 +5,7 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,83 @@ async def test_a_text_that_the_server_refuses_costs_the_others_nothing() -> None
             await embedder.embed(["text 1", "text 2"])
         Server.status = 200
         await embedder.close()
+
+
+def _status(status: int) -> Callable[[str], httpx.Response]:
+    return lambda text: httpx.Response(status, json={"error": {"message": "input is larger than the batch"}})
+
+
+def _broken(text: str) -> httpx.Response:
+    raise httpx.ReadError("connection reset")
+
+
+def _hangs(text: str) -> httpx.Response:
+    raise httpx.ReadTimeout("no answer")
+
+
+POISON: dict[str, Callable[[str], httpx.Response]] = {
+    "500": _status(500),
+    "503": _status(503),
+    "404": _status(404),
+    "400": _status(400),
+    "connection": _broken,
+    "time-out": _hangs,
+    "no vector": lambda text: httpx.Response(200, json={"data": [{"index": 0, "embedding": None}]}),
+    "NaN": lambda text: httpx.Response(200, content=b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}'),
+}
+
+
+def embedder_that_fails_on(bad: Callable[[str], bool], how: str, sent: list[list[str]]) -> HttpEmbedder:
+    def answer(request: httpx.Request) -> httpx.Response:
+        texts = json.loads(request.content)["input"]
+        sent.append(texts)
+        for text in texts:
+            if bad(text):
+                return POISON[how](text)
+        return httpx.Response(200, json={"data": [{"index": n, "embedding": [1, 2]} for n, _ in enumerate(texts)]})
+
+    return HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize("how", POISON)
+async def test_a_text_that_the_server_fails_on_is_given_up_alone(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the server does with one text, it is the text's fault as long as it embeds another one."""
+    sent: list[list[str]] = []
+    embedder = embedder_that_fails_on(lambda text: "poison" in text, how, sent)
+    texts = [f"text {number}" for number in range(100)]
+    texts[70] = "poison"
+    vectors = await embedder.embed(texts)
+    assert [bool(vector.any()) for vector in vectors] == [text != "poison" for text in texts]
+    assert "no vector for a text of 6 characters" in caplog.text
+    assert len(sent) < 40
+    for _ in range(5):  # a question that fails opens nothing for the next one
+        assert not (await embedder.embed(["poison"]))[0].any()
+        assert (await embedder.embed(["a question of another namespace"]))[0].any()
+    await embedder.close()
+
+
+@pytest.mark.parametrize("how", ["500", "400"])
+async def test_a_text_that_is_too_long_for_the_server_has_the_vector_of_its_beginning(how: str) -> None:
+    embedder = embedder_that_fails_on(lambda text: len(text) > 1500, how, [])
+    short, long = await embedder.embed(["short", "long " * 1000])
+    assert short.any()
+    assert long.any()
+    await embedder.close()
+
+
+async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        texts = json.loads(request.content)["input"]
+        await asyncio.sleep(5.0 if "slow" in texts else 0.0)
+        return httpx.Response(200, json={"data": [{"index": 0, "embedding": [1, 2]}]})
+
+    embedder = HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await embedder.embed(["slow"])
+        assert (await embedder.embed(["quick"]))[0].any()
+    await embedder.close()
 
 
 async def test_another_embedder_embeds_again_what_the_first_one_made(dsn: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, TASKS, ModelDistiller
 from learnloop_dataplane.model_servers.circuit_breaker import Breaker
-from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
+from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 from ..conftest import running, settings
 from ..recall.test_recall import ask
@@ -198,7 +198,7 @@ def told(
 
 
 def distiller(served: Served, seconds: float = 2.0) -> ModelDistiller:
-    server = ModelServer(served.url, "key", seconds=seconds, most_bytes=MOST_ANSWER_BYTES)
+    server = ModelServer(served.url, chat_probe("small"), "key", seconds=seconds, most_bytes=MOST_ANSWER_BYTES)
     return ModelDistiller(server, "small", seconds=2 * seconds)
 
 
@@ -274,22 +274,29 @@ async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_e
         await mine.close()
 
 
-async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody() -> None:
+@pytest.mark.parametrize("status", [413, 500])
+async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody(
+    status: int,
+) -> None:
     def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+        if len(body["messages"]) == 1:
+            return chats("ok")(handler, body)
         task = json.loads(body["messages"][1]["content"])["task"]
         if task.startswith("a-huge"):
-            says(b"", 413)(handler, body)
-        elif task == "a00":
-            says(json.dumps({"choices": [{"message": {"refusal": "no", "content": None}}]}).encode())(handler, body)
-        else:
-            chats("I say nothing." if task.startswith("a") else LESSONS)(handler, body)
+            return says(b"", status)(handler, body)
+        if task == "a00":
+            return says(json.dumps({"choices": [{"message": {"refusal": "no", "content": None}}]}).encode())(
+                handler, body
+            )
+        return chats("I say nothing." if task.startswith("a") else LESSONS)(handler, body)
 
     with serving(answer) as served:
         mine = distiller(served, seconds=20)
         vain = [one for number in range(TASKS) for one in told(f"a{'-huge' * (number % 2)}{number:02}")]
         episodes = [*vain, *told("refund")]
         assert not [memory for memory in await mine.distil("clerk", episodes) if "lesson/" in memory.origin]
-        assert len(served.seen) == TASKS, "one that says nothing does not end the pass"
+        questions = [body for _, _, body in served.seen if len(body["messages"]) > 1]
+        assert len(questions) == TASKS, "one that says nothing does not end the pass"
         others = await mine.distil("other", told("invoice"))
         assert [memory for memory in others if "lesson/" in memory.origin], "another agent's pass has the server"
         found = await mine.distil("clerk", episodes)
@@ -341,7 +348,7 @@ def test_a_distiller_that_cannot_be_is_a_configuration_error(bad: str) -> None:
 
 async def test_a_request_that_the_server_does_not_take_says_nothing_about_the_server() -> None:
     with serving(says(b"", 422)) as served:
-        server = ModelServer(served.url, seconds=1, most_bytes=1000)
+        server = ModelServer(served.url, chat_probe("small"), seconds=1, most_bytes=1000)
         for _ in range(3):
             with pytest.raises(NotTaken, match="422"):
                 await server.post("x", {}, lambda answer: answer)

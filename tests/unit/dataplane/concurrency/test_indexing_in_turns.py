@@ -30,3 +30,19 @@ async def test_who_has_more_than_a_turn_comes_again_after_the_others(monkeypatch
     await asyncio.wait_for(ended.wait(), 10)
     task.cancel()
     assert order == ["flood", "quiet", "flood", "flood"]
+
+
+async def test_a_namespace_that_an_embedder_is_slow_with_delays_no_other() -> None:
+    stuck, indexed = asyncio.Event(), asyncio.Event()
+
+    async def index(namespace: str) -> int:
+        await stuck.wait() if namespace == "a-slow" else indexed.set()
+        return 1
+
+    pace = IndexPace(index)
+    task = asyncio.create_task(pace.run())
+    pace.stored("a-slow")
+    await asyncio.sleep(0.1)
+    pace.stored("quick")
+    await asyncio.wait_for(indexed.wait(), 10)
+    task.cancel()

@@ -165,7 +165,7 @@ async def test_a_judge_that_does_not_answer_is_left_alone_after_three_failures(w
                 await client.better("q", "t", "a", "b")
         before = len(asked)
         found = await judged(client)
-        assert len(asked) == before == FAILURES
+        assert len(asked) == before == 2 * FAILURES, "each failure is followed by a probe"
     assert found.value is None
     assert "the judge http" in found.note
 
@@ -224,6 +224,20 @@ async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(s
         fine = await score_or_say(JUDGED, Case(task="t", output="short", expected="x"), Tools(judge=client))
     assert fine.value == 1.0
     assert len(asked) == 2 * (2 * FAILURES + 1)
+
+
+async def test_answers_that_the_judge_fails_on_keep_nobody_else_from_asking() -> None:
+    """One namespace's answers crash the model: it is asked about them again later, and about others meanwhile."""
+
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        crash = "poison" in body["messages"][-1]["content"]
+        said(writer, '{"winner": "tie"}', "500 Internal Server Error" if crash else "200 OK")
+
+    async with served(answer) as (client, _):
+        for _ in range(2 * FAILURES):
+            with pytest.raises(Unavailable, match="fails on this request, and on no other: HTTP 500"):
+                await client.better("q", "t", "poison", "b")
+            assert await client.better("q", "t", "a", "b") == "tie"
 
 
 async def test_a_namespace_that_asks_much_keeps_no_neighbour_from_the_judge() -> None:
