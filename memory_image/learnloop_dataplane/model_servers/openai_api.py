@@ -187,7 +187,7 @@ def _rest(answer: httpx.Response) -> float | None:
     return 0.0 if answer.status_code == BUSY else None
 
 
-def _sentence(content: bytes) -> str:
+def _sentence(content: bytes | bytearray) -> str:
     """The server's own explanation of an error: `error.message`, `error` or `message` of its JSON, else its text."""
     text = bytes(content[:MOST_ERROR]).decode(errors="replace")
     try:
