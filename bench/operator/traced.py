@@ -64,10 +64,9 @@ def traced_client(file: TextIO) -> type[KubeClient]:
             manager: str,
             *,
             live: Manifest,
-            exact: bool = False,
         ) -> dict[str, Any]:
             sent = time.monotonic()
-            after = await super().apply_status(kind, namespace, name, status, manager, live=live, exact=exact)
+            after = await super().apply_status(kind, namespace, name, status, manager, live=live)
             if after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
                 moments = (*_passes[ObjectKey(kind.kind, namespace, name)], sent, time.monotonic())
                 file.write(orjson.dumps([kind.kind, namespace, name, *moments]).decode() + "\n")

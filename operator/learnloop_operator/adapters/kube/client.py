@@ -131,11 +131,14 @@ class KubeClient:
         says the same.
 
         Returns the object as it is afterwards.
+
+        Raises:
+            Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
         kind, metadata = kind_of(manifest), manifest["metadata"]
         if live is not None and self.same(manifest, live, manager):
             return dict(live)
-        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager)
+        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager, live)
 
     async def apply_status(
         self,
@@ -146,25 +149,22 @@ class KubeClient:
         manager: str,
         *,
         live: Manifest,
-        exact: bool = False,
     ) -> Object:
         """Server-side apply on /status of an object read as `live`; None values are left out.
 
         Raises:
-            Conflict: the object is another one by now (its uid differs); with `exact`, anyone changed it since.
+            Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
         body: Object = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "namespace": namespace, "uid": live["metadata"]["uid"]},
+            "metadata": {"name": name, "namespace": namespace},
             "status": without_none(status),
         }
-        if exact:
-            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
         subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
         if live.get("status") is not None and self.same({"status": body["status"]}, subset, manager, "status"):
             return dict(live)
-        return await self._write_apply(kind, namespace, name, "status", body, manager)
+        return await self._write_apply(kind, namespace, name, "status", body, manager, live)
 
     async def create(self, manifest: Manifest) -> Object:
         """Create.
@@ -199,12 +199,16 @@ class KubeClient:
         self._set_out("patch", kind.kind)
         return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
 
-    async def delete(self, ref: ObjectRef, *, uid: str | None = None, propagation: str = "Background") -> bool:
-        """Delete; False when it was not there. With `uid`, only that incarnation (else Conflict)."""
+    async def delete(self, ref: ObjectRef, *, live: Manifest | None = None, propagation: str = "Background") -> bool:
+        """Delete; False when it was not there. With `live`, only if it has not changed since it was read as such.
+
+        Raises:
+            Conflict: it has.
+        """
         kind = kind_of(ref)
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        if live is not None:
+            options["preconditions"] = _precondition(live)
         self._set_out("delete", kind.kind)
         if self._cache is not None:
             self._cache.doubt(kind, ref.namespace, ref.name)
@@ -263,13 +267,23 @@ class KubeClient:
         self._written(verb, kind)
 
     async def _write_apply(
-        self, kind: ResourceKind, namespace: str, name: str, subresource: str, manifest: Manifest, manager: str
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        subresource: str,
+        manifest: Manifest,
+        manager: str,
+        live: Manifest | None,
     ) -> Object:
         self._set_out("apply_status" if subresource else "apply", kind.kind)
         # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         path = kind.path(namespace, name, subresource or None)
-        result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
+        body = manifest
+        if live is not None:
+            body = {**manifest, "metadata": {**manifest["metadata"], **_precondition(live)}}
+        result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
         if self._cache is not None:
             self._cache.put(kind, result)
         digest = _digest({"status": manifest["status"]} if subresource else manifest)
@@ -284,6 +298,11 @@ def without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _precondition(live: Manifest) -> dict[str, str]:
+    """The uid alone does not do: server-side apply to a status answers 200 where it differs."""
+    return {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
 
 
 def _slot(live: Manifest, manager: str, subresource: str) -> bytes:

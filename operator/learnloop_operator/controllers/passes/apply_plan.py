@@ -93,7 +93,7 @@ class Applier:
             return
         self.drafts.drop(snapshot.object)
         if not plan.status_first:
-            await self._status(kind, snapshot, plan.status, manager, exact=cached)
+            await self._status(kind, snapshot, plan.status, manager)
             self._tell(kind, snapshot, plan, news)
             self._trace(kind, before, snapshot, plan)
         await self._outside(snapshot, plan, manager, cached)
@@ -133,8 +133,9 @@ class Applier:
             elif present is None or not cached:  # a cached look has already found the present ones as they should be
                 await self.kube.apply(manifest, manager, live=present)
         for ref in plan.delete:
-            known = live.get(ref)
-            await self.kube.delete(ref, uid=known["metadata"]["uid"] if known else None)
+            present = live.get(ref) or await self.kube.find(kind_of(ref), ref.namespace, ref.name)
+            if present is not None:
+                await self.kube.delete(ref, live=present)
 
     async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
         """Tells routers of others. A router that cannot be told holds no rollout up: it is said in an event.
@@ -186,13 +187,9 @@ class Applier:
             await self.kube.create(manifest)
         self.secrets.note(manifest)
 
-    async def _status(
-        self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str, *, exact: bool = False
-    ) -> Manifest:
+    async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
         live = snapshot.object
-        after = await self.kube.apply_status(
-            kind, snapshot.namespace, snapshot.name, status, manager, live=live, exact=exact
-        )
+        after = await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
         version = after["metadata"]["resourceVersion"]
         if version != live["metadata"]["resourceVersion"]:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
