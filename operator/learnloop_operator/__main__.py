@@ -11,7 +11,6 @@ from learnloop_operator.adapters.audit_log import to_standard_output
 from learnloop_operator.adapters.kube.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.operator_process import operate
-from learnloop_operator.tuning.garbage_collection import settle
 
 
 def main() -> int:
@@ -24,7 +23,6 @@ def main() -> int:
     set_up(settings.log_level, style, "%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     to_standard_output()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    settle()
     try:
         return uvloop.run(operate(settings))
     except NoCluster as error:

@@ -7,7 +7,6 @@ from typing import Any, Literal, cast
 
 from learnloop_api import names
 from learnloop_api.telemetry.otlp_exporter import headers_of
-from learnloop_api.tuning_switches import VARIABLE
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas
@@ -15,7 +14,6 @@ from learnloop_operator.core.coordination.shards import WHOLE, Shard
 from learnloop_operator.core.coordination.shards import read as read_shard
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.tuning.switches import SWITCHES
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
@@ -97,10 +95,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     policy = text("image_pull_policy")
     if policy not in PULL_POLICIES:
         raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
-    try:
-        SWITCHES.off(environment.get(VARIABLE, ""))
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
     callers = environment.get("LEARNLOOP_SERVING_CALLERS", "") or "anybody"
     if callers not in ("token", "anybody"):
         raise SettingsError(f"LEARNLOOP_SERVING_CALLERS is {callers!r}: set token or anybody")

@@ -5,7 +5,6 @@ import logging
 import signal
 import threading
 import time
-from typing import Any
 
 import kopf
 
@@ -50,7 +49,6 @@ from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
 from learnloop_operator.controllers.watching import kopf_handlers
-from learnloop_operator.tuning.switches import SWITCHES
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +230,6 @@ class Operator:
                 cut=self.metrics.cut,
             ),
             standalone=True,
-            memories=_memories(),
             # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
             identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
             clusterwide=not namespaces,
@@ -301,15 +298,6 @@ def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | No
         headers=settings.traces_headers,
         counted=lambda result, count: metrics.traced.labels(result=result).inc(count),
     )
-
-
-def _memories() -> Any:
-    """None: Kopf's own."""
-    if not SWITCHES.is_on("stateless-kopf"):
-        return None
-    from learnloop_operator.tuning.kopf_memories import NoMemories  # from Kopf's inside: only where it is wanted
-
-    return NoMemories()
 
 
 async def operate(settings: Settings) -> int:

@@ -5,17 +5,17 @@ and objects that were there before it are not asked about; this holds without it
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.memory_service import ModelVolume
-from learnloop_operator.tuning.value_objects import value
 
 VOLUME_KINDS = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "secret")
 ENV_SOURCES = ("configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef")
 REASON = "PodNotAllowed"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PodRules:
     """The platform's lists, `authors` of the chart. An empty list of images or accounts allows any; of kinds, none."""
 

@@ -5,12 +5,12 @@ is never counted: metrics count what one process did, the status and the audit c
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
-from learnloop_operator.tuning.value_objects import value
 
 NOBODY = "_none"
 """The agent of an object that belongs to none."""
@@ -26,7 +26,7 @@ _ROLLOUTS: Mapping[str, str] = {
 _DEPLOYMENTS = ("FirstModelServed", "Promoted", "PromotedByHand")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Happening:
     """One thing to count: `result` is how it ended, or why it was."""
 

@@ -1,15 +1,13 @@
 """What a decision is: the whole effect of one pass over one object, as data."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from learnloop_operator.tuning.value_objects import value
 
 Manifest = Mapping[str, Any]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ObjectRef:
     """Address of a namespaced object."""
 
@@ -19,7 +17,7 @@ class ObjectRef:
     name: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Notice:
     """One Kubernetes event: a reason constant and a sentence with numbers."""
 
@@ -28,7 +26,7 @@ class Notice:
     message: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything one pass wants done, applied in this order: apply, delete, calls, status, events, outside.
 
@@ -57,7 +55,7 @@ class Plan:
     status_can_wait: bool = False
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Call:
     """A write to the data plane, named and idempotent: `method` and `path` as in its REST contract."""
 
@@ -66,7 +64,7 @@ class Call:
     body: Manifest | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Announcement:
     """News for the data plane: told again until it is there, and once for each `identity` of a path."""
 

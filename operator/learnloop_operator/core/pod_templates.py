@@ -1,12 +1,11 @@
 """Pod templates under the *restricted* Pod Security Standard, with what a user may set on them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_operator.tuning.value_objects import named_value
 
 USER_ID = 65532
 TOKEN_VOLUME = "learnloop-token"
@@ -23,7 +22,7 @@ CONTAINER_SECURITY: dict[str, Any] = {
 }
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Main:
     """The one container learnloop puts into a pod."""
 

@@ -1,6 +1,7 @@
 """RewardPolicy: publish each content of the spec once, under the hash of that content."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -9,7 +10,6 @@ from learnloop_operator.core import conditions, times
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"
@@ -20,7 +20,7 @@ REPEAT_SECONDS = 300.0
 """Published again this often, so that a data plane that lost its database learns the policy anew. Idempotent."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewardPolicySnapshot(BaseSnapshot):
     """A RewardPolicy, how many agents use it, and what the data plane says of its rewards (None: nothing new)."""
 

@@ -1,15 +1,15 @@
 """What a decision may look at: the world as one pass read it, frozen, with the time it was read."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.tuning.value_objects import named_value
 
 LONGEST_NOTE = 1024
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaseSnapshot:
     """Base of every kind's snapshot. `now` is the only clock a decision knows."""
 

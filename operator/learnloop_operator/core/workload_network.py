@@ -4,13 +4,13 @@ Policies add up: who owns a namespace lets more through by a policy of their own
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from learnloop_api import names
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.tuning.value_objects import value
 
 Rule = Mapping[str, Any]
 _NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
@@ -19,7 +19,7 @@ DNS: Rule = {"ports": [{"port": port, "protocol": kind} for port in (53, 5353) f
 """Names are looked up wherever the cluster has its DNS: on port 53, or on 5353 behind its Service."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class WorkloadNetwork:
     """What the installation says of training, actors and MemoryServices."""
 

@@ -18,7 +18,6 @@ from learnloop_operator.core.coordination.shards import MOST
 from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
 from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
 from learnloop_operator.core.training.backends.trainjob import NODE
-from learnloop_operator.tuning.switches import SWITCHES as operator_tuning
 from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render
@@ -36,7 +35,6 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("operator.image.tag", 1.0, "/operator/image/tag"),
     ("operator.image.digest", "sha256:short", "/operator/image/digest"),
     ("operator.logLevel", "chatty", "/operator/logLevel"),
-    ("operator.tuningOff", ["memory-allocator"], "/operator/tuningOff/0"),
     ("dataPlane.tuningOff", ["text-packing"], "/dataPlane/tuningOff/0"),
     ("watchNamespaces", ["Not_A_Name"], "/watchNamespaces/0"),
     ("watchNamespaces", ["a", "a"], "/watchNamespaces"),
@@ -115,10 +113,7 @@ def test_every_value_of_the_schema_has_a_default_in_values_yaml() -> None:
 
 
 def test_each_part_of_the_tuning_can_be_switched_off_by_a_value(render: Render) -> None:
-    for value, switches, deployment in (
-        ("operator", operator_tuning, "learnloop-operator"),
-        ("dataPlane", data_plane_tuning, "learnloop-data"),
-    ):
+    for value, switches, deployment in (("dataPlane", data_plane_tuning, "learnloop-data"),):
         allowed = SCHEMA["properties"][value]["properties"]["tuningOff"]["items"]["enum"]
         assert set(allowed) == switches.parts | {"all"}
         parts = sorted(switches.parts)

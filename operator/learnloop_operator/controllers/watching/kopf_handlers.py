@@ -27,7 +27,6 @@ from learnloop_operator.controllers.passes.at_rest import behind
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching.related_objects import GATHERED, RelatedObjects, owners
-from learnloop_operator.tuning.stateless_kopf import without_storages
 
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
@@ -82,7 +81,6 @@ def registry(
 def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     """Kopf's settings as production operators run it; every wait is bounded."""
     settings.posting.enabled = False
-    without_storages(settings)
     settings.scanning.disabled = namespaced
     settings.execution.default_backoff = 5
     settings.networking.request_timeout = 10

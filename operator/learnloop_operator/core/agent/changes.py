@@ -6,6 +6,7 @@ and on each TrainingJob, so that an operator that dies between the two starts no
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import Change, ChangeSeen
@@ -13,7 +14,6 @@ from learnloop_operator.core.agent.first_policy import spaces, world_of
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.times import seconds_since
-from learnloop_operator.tuning.value_objects import value
 
 DRIFT = "SlowDecline"
 """Reason of the condition Anomalous that is drift; every other one is an anomaly."""
@@ -27,7 +27,7 @@ _SENTENCES: Mapping[Change, str] = {
 _NOTHING = "nothing"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ChangeVerdict:
     """What has changed: `kind` and the sentence; `rest`: seconds until it may start a run."""
 

@@ -1,6 +1,6 @@
 """The whole decision about one LearningAgent: a world in, a plan out."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
@@ -20,7 +20,6 @@ from learnloop_operator.core.anomalies.condition import news
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.poll_interval import ever_later
 from learnloop_operator.core.times import parse
-from learnloop_operator.tuning.value_objects import value
 
 BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -29,7 +28,7 @@ SELDOM = 90.0
 nothing came of."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Registration:
     """What the data plane is to know of the agent."""
 

@@ -1,6 +1,7 @@
 """What a training request makes of the agent's template: never more than the template allows, or a refusal by name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +15,6 @@ from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
 from learnloop_operator.core.quantities import quantity
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.tuning.value_objects import value
 
 WORDS: Mapping[bool, str] = {True: "true", False: "false"}
 GPU = "/gpu"
@@ -22,7 +22,7 @@ GPU = "/gpu"
 AT_MOST, AT_LEAST = "ask for at most that", "ask for at least that"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Narrowed:
     """The training with the request in force; with refusals it is the template unchanged."""
 

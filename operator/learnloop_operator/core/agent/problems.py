@@ -1,6 +1,7 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
 import json
+from dataclasses import dataclass
 
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG
@@ -11,10 +12,9 @@ from learnloop_operator.core.allowed_pods import REASON, forbidden
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
 from learnloop_operator.core.training.learnable_actions import unlearnable
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Problem:
     """`waits`: it mends itself when another object gets ready."""
 

@@ -1,6 +1,7 @@
 """What one decision about a LearningAgent may look at."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api import names
@@ -11,10 +12,9 @@ from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.tuning.value_objects import named_value, value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The RewardPolicy the agent names."""
 
@@ -23,7 +23,7 @@ class Policy:
     """The published revision."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class MemoryHome:
     """The MemoryService the agent names."""
 
@@ -35,7 +35,7 @@ class MemoryHome:
     """There was no room for the budgets of this agent and of those after it, by name."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TrainingRun:
     """A TrainingJob of this agent."""
 
@@ -52,7 +52,7 @@ class TrainingRun:
     """Annotations: what triggered it, and what had been seen then."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class AgentDefaults:
     """What the installation decides for every actor."""
 
@@ -60,7 +60,7 @@ class AgentDefaults:
     data_url: str
     image_pull_policy: str = "IfNotPresent"
     tls: bool = False
-    pods: PodRules = PodRules()
+    pods: PodRules = field(default_factory=PodRules)
     """What actors' pods, and those of jobs and servers, may have."""
     network: WorkloadNetwork | None = None
     """What actors may call; None: the installation wants no NetworkPolicy."""
@@ -68,7 +68,7 @@ class AgentDefaults:
     """The API server checks the names in annotations."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot(BaseSnapshot):
     """Everything `decide` knows. Equal worlds give equal plans."""
 

@@ -1,5 +1,6 @@
 """The status of a LearningAgent: the loop at a glance."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.base import Condition
@@ -11,10 +12,9 @@ from learnloop_operator.core.agent.triggers import TriggerVerdict, rewarded_sinc
 from learnloop_operator.core.anomalies import condition as anomaly_condition
 from learnloop_operator.core.anomalies.scale_free_rules import ReturnAnomalies, watch
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class StatusFacts:
     """What was decided."""
 

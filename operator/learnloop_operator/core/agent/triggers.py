@@ -1,6 +1,7 @@
 """Whether it is time to train, and why not."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from croniter import croniter
@@ -10,13 +11,12 @@ from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_operator.core.agent import changes
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.tuning.value_objects import value
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
 """croniter's own additions: no two looks would agree on the next time."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Trigger:
     """`kind` is the constant for the status, `sentence` the numbers."""
 
@@ -24,7 +24,7 @@ class Trigger:
     sentence: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TriggerVerdict:
     """A trigger to fire now, or what is waited for, and when to look again by the clock alone."""
 

@@ -5,11 +5,11 @@ The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are l
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from learnloop_operator.core.anomalies.literal_rules import literal_anomalies
 from learnloop_operator.core.anomalies.rank_tests import rank_sum, trend
-from learnloop_operator.tuning.value_objects import value
 
 Anomaly = Literal["SuddenDrop", "Instability", "SlowDecline"]
 TAIL = 200
@@ -25,7 +25,7 @@ LEARNING_BAR = 2.0
 GROUP = 10
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One anomaly, and a sentence with its figures."""
 
@@ -33,7 +33,7 @@ class Finding:
     sentence: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ReturnAnomalies:
     """What was found in the returns of one run or arm; empty where nothing was."""
 

@@ -1,12 +1,12 @@
 """When a part's certificate is made anew, and why."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from learnloop_operator.core.certificates.rollover import due
-from learnloop_operator.tuning.value_objects import named_value
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
     """A part's certificate as it is in its Secret."""
 

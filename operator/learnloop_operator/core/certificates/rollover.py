@@ -6,15 +6,14 @@ server show a certificate that a client with a bundle up to `announcement` old r
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-
-from learnloop_operator.tuning.value_objects import named_value
 
 RENEW_AT = 2 / 3
 """Of its life. The last third is for whoever could not renew in time."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
     """One that can sign, as its certificate says."""
 
@@ -25,7 +24,7 @@ class Authority:
     """Since when it is in the bundles."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How long things take."""
 
@@ -35,7 +34,7 @@ class Pace:
     """The longest life of what authorities sign."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollover:
     """What is to be done about the authorities now."""
 

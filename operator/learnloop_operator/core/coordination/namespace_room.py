@@ -7,13 +7,13 @@ server can say: `RoomReader.admitted` asks it.
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from learnloop_operator.core.coordination.pod_needs import DEMANDED, asks_nothing, needs_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.quantities import quantity, text
-from learnloop_operator.tuning.value_objects import value
 
 _SHORT = {
     "cpu": "requests.cpu",
@@ -23,7 +23,7 @@ _SHORT = {
 }
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PodGroup:
     """Pods that are all the same.
 
@@ -38,7 +38,7 @@ class PodGroup:
     objects: tuple[str, ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class NamespaceRoom:
     """What bounds the pods of a namespace."""
 

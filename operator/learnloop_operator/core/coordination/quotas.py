@@ -1,15 +1,14 @@
 """How much may train at once and in a day, of a namespace and of all of them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from learnloop_operator.tuning.value_objects import value
 
 LARGEST = 1_000_000
 FIELDS = {"runs": "runs", "gpus": "gpus", "runsPerDay": "runs_per_day"}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Quota:
     """None: as many as anybody wants."""
 
@@ -26,7 +25,7 @@ class Quota:
         return (self.runs, self.gpus, self.runs_per_day) != (None, None, None)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Quotas:
     """Of the cluster, of every namespace, and of some namespaces instead."""
 

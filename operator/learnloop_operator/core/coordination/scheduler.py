@@ -9,9 +9,9 @@ gets free is kept for it.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from learnloop_operator.core.coordination.quotas import Quota, Quotas
-from learnloop_operator.tuning.value_objects import named_value, value
 
 Key = tuple[str, str]
 """Namespace and name of a TrainingJob."""
@@ -24,7 +24,7 @@ SETTLED = 120.0
 """Seconds that a run has to itself before another may take its place: no two runs chase each other."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRun:
     """A run that waits or runs."""
 
@@ -54,7 +54,7 @@ class WantedRun:
         return self.priority + self.waited / AGING_SECONDS
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """What follows from a look at all of them."""
 

@@ -4,14 +4,13 @@ Where there is one shard more, only its own namespaces move, a share of 1/count;
 """
 
 import hashlib
+from dataclasses import dataclass
 from functools import lru_cache
-
-from learnloop_operator.tuning.value_objects import value
 
 MOST = 16
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Shard:
     """One of `count`, by its number from 0."""
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,6 @@ from learnloop_operator.core.coordination.scheduler import Key, Schedule, Wanted
 from learnloop_operator.core.coordination.waiting_times import waiting_times
 from learnloop_operator.core.quantities import quantity
 from learnloop_operator.core.times import parse, seconds_since
-from learnloop_operator.tuning.value_objects import named_value
 
 Body = Mapping[str, Any]
 NOTHING_SEEN: Mapping[str, int] = MappingProxyType({})
@@ -20,7 +20,7 @@ GPU = "/gpu"
 """How the extended resources of GPUs end: nvidia.com/gpu, amd.com/gpu."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """What one run is told."""
 

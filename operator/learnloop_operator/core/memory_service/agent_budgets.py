@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -9,10 +10,9 @@ from learnloop_api.kinds.learning_agent import Memory
 from learnloop_api.wire.memory import BUDGETS_ROOM, ToldAgent
 from learnloop_operator.core.content_digests import canonical
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class DeliveredBudgets:
     """`budgets.json`, and who is not in it."""
 

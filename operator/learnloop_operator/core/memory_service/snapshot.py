@@ -1,6 +1,7 @@
 """What a decision about a MemoryService may look at, and what its children are called."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
@@ -11,13 +12,12 @@ from learnloop_operator.core.ownership import standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.tuning.value_objects import named_value
 
 PASSWORD_KEY, AUDIT_KEY = "postgres-password", "audit-key"
 DATABASE = "learnloop"
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryServiceSnapshot(BaseSnapshot):
     """A MemoryService and its children. The operator reads no Secret: what of one cannot be used its pods say."""
 
@@ -31,7 +31,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     data_url: str = ""
     """The installation's data plane, which makes certificates of the pods of both."""
     tls: bool = False
-    pod_rules: PodRules = PodRules()
+    pod_rules: PodRules = field(default_factory=PodRules)
     """What its pods may have."""
     network: WorkloadNetwork | None = None
     """What its pods may call; None: the installation wants no NetworkPolicy."""

@@ -4,10 +4,10 @@ The operator may read no Secret, so that nobody gains by it what they may not re
 """
 
 import re
+from dataclasses import dataclass
 
 from learnloop_operator.core.memory_service import models
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
-from learnloop_operator.tuning.value_objects import value
 
 _GONE = re.compile(r'secret "(?P<name>[a-z0-9][-a-z0-9.]*)" not found', re.IGNORECASE)
 _NO_KEY = re.compile(
@@ -16,7 +16,7 @@ _NO_KEY = re.compile(
 _NO_ITEM = re.compile(r"references non-existent secret key: (?P<key>[-._A-Za-z0-9]+)")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class UnusableSecret:
     """A Secret, and what to do about it."""
 

@@ -6,6 +6,7 @@ to the series of others.
 """
 
 import re
+from dataclasses import dataclass
 
 from learnloop_operator.core.promql.keywords import (
     AGGREGATIONS,
@@ -18,7 +19,6 @@ from learnloop_operator.core.promql.keywords import (
     SET_OPERATORS,
 )
 from learnloop_operator.core.promql.tokenizer import Token, UnreadableQuery, excerpt, tokens
-from learnloop_operator.tuning.value_objects import value
 
 POD_LABEL = "pod"
 DEEPEST = 32
@@ -33,7 +33,7 @@ class OutOfScope(ValueError):
     """The query asks for more than it may, or cannot be kept to what it may; the message says what and why."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Scope:
     """Which series the queries of a ModelDeployment may read: those whose label `label` is its namespace, or, with
     `cluster`, all that the operator may."""

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator
-
-from learnloop_operator.tuning.value_objects import value
+from dataclasses import dataclass
 
 # Possessive throughout: what is refused is refused in linear time, for it is read between two looks at all rollouts.
 _NUMBER = r"0[xX][0-9a-fA-F]++|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
@@ -28,7 +27,7 @@ class UnreadableQuery(ValueError):
     """The text is no expression that is understood here; the message says where and why."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token: what it is (`string`, `span`, `number`, `range`, `word`, `sign`, or `end`), its text, where it begins
     and ends."""

@@ -7,7 +7,7 @@ replayed where the canary got copies then, and left out where it got none.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus, Routing
@@ -25,14 +25,13 @@ from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.revision import model_here
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
-from learnloop_operator.tuning.value_objects import value
 
 RACED = (reasons.EXPERIMENT_WON, reasons.EXPERIMENT_OVER, reasons.ARM_WITHDRAWN, reasons.SUPERSEDED)
 PASSES = 50
 """More than any look takes to come to rest: two for each of at most 20 steps."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Look:
     """What the operator would have said at one moment. `weight`: percent of new episodes for the canary."""
 

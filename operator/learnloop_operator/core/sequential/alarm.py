@@ -13,10 +13,9 @@ stakes that sum to 1: it bounds the chance of any false alarm, not the time betw
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, gain
-from learnloop_operator.tuning.value_objects import value
 
 BETS = (0.1, 0.25, 0.5, 0.95)
 """Shares bet on, as parts of the way from the bar to 1: nothing below the first is gross."""
@@ -25,7 +24,7 @@ LOWEST_BAR = 0.01
 NOTHING = (-math.inf,) * len(BETS)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """The logarithm of what each bet is worth, and the outcomes since it was last worth less than its stakes."""
 

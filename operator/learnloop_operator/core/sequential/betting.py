@@ -16,14 +16,13 @@ x log(p/q) + (1 - x) log((1-p)/(1-q)), which needs the sum of the outcomes only.
 """
 
 import math
-
-from learnloop_operator.tuning.value_objects import value
+from dataclasses import dataclass
 
 BISECTIONS = 48
 """Halvings of an interval no longer than 1: the projection is exact to the last bits of a float."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Counts:
     """`n` outcomes that add up to `total`; each lies in 0..1. Counters that are read at an angle give fractions."""
 

@@ -8,12 +8,11 @@ The two nulls exclude each other, so each may use the whole budget.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, divergence, log_e, nearest
-from learnloop_operator.tuning.value_objects import value
 
 SHRINK = 20.0
 """Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""
@@ -36,7 +35,7 @@ MOST = 1e7
 """More episodes than this are not worth announcing."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Counts of both arms."""
 
@@ -55,7 +54,7 @@ class Pair:
 NOTHING = Pair()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TestMemory:
     """All that has to survive a restart: ten numbers."""
 
@@ -69,7 +68,7 @@ class TestMemory:
     """Log e-value of "not worse than tolerated"."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Bars:
     """Log e-values at which each of the two claims counts as proven."""
 

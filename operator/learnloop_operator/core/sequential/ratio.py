@@ -14,9 +14,9 @@ small part of each stake. That part stays on it, so that one which turns bad at 
 """
 
 import math
+from dataclasses import dataclass
 
 from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, gain
-from learnloop_operator.tuning.value_objects import value
 
 FIRST = 2.0
 """Weight, in episodes, of an arm half way beyond the bar: what the first bets are on."""
@@ -32,7 +32,7 @@ Line = tuple[float, float]
 """rise and base: the subject's mean is `base + rise * reference's mean`."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Row:
     """One quantity of both arms over all batches of the same time, and the evidence of it."""
 
@@ -55,7 +55,7 @@ class Row:
         return all(map(math.isfinite, (self.n, self.total, self.beside, self.level, self.low, self.high)))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Bar:
     """`ratio` times the reference, in units of its size; outcomes 0..1 stand for values from `start` to `end`."""
 

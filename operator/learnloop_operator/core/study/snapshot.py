@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api.kinds.study import Study
 from learnloop_api.wire.study import RUNGS, StudyState
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.snapshot import TrainingSnapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 
 def trial_name(job: str, number: int) -> str:
@@ -17,7 +16,7 @@ def trial_name(job: str, number: int) -> str:
     return f"{job}-t{number}"
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialJob:
     """A trial's TrainingJob, as far as its study goes by it."""
 
@@ -59,7 +58,7 @@ def job_of(body: Manifest) -> TrialJob:
     )
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudySnapshot(TrainingSnapshot):
     """A TrainingJob with a study. `run` is the run of the best trial, once all of them have ended."""
 

@@ -1,7 +1,7 @@
 """What a decision about a TrainingJob may look at. No backend's vocabulary: see core.training.backends."""
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from learnloop_operator.core.coordination.namespace_room import NamespaceRoom
 from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import BaseSnapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
@@ -21,7 +20,7 @@ CLOCK_GRAIN = 1.0
 """Times in a status have whole seconds."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendJob:
     """The object that runs the gang of one attempt."""
 
@@ -45,7 +44,7 @@ class BackendJob:
     deleting: bool = False
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """One pod of the gang."""
 
@@ -66,7 +65,7 @@ class Rank:
     deleting: bool = False
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """Everything a backend needs to render one attempt."""
 
@@ -82,7 +81,7 @@ class RunRequest:
     """For the Secret of learner and samplers, where there is none yet."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSnapshot(BaseSnapshot):
     """A TrainingJob and all that was found about it."""
 
@@ -114,7 +113,7 @@ class TrainingSnapshot(BaseSnapshot):
     """A Deployment of its samplers stands."""
     fresh_key: str = field(default="", repr=False)
     """For the Secret of learner and samplers, where there is none yet."""
-    pod_rules: PodRules = PodRules()
+    pod_rules: PodRules = field(default_factory=PodRules)
     """What the ranks' pods may have."""
 
     @property

@@ -1,5 +1,6 @@
 """A TrainingJob's status: what is carried on, what is new, and the conditions that say why."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.wire.training import Manifest as Proof
@@ -10,7 +11,6 @@ from learnloop_operator.core.anomalies.scale_free_rules import watch
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training import evaluation_suite
 from learnloop_operator.core.training.snapshot import TrainingSnapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 PROGRESS_SECONDS = 2.0
 """Progress is written at most this often."""
@@ -19,7 +19,7 @@ DIGITS = 4
 PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluating", "exporting": "Exporting"}
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusVerdict:
     """Where the job stands, in the terms of its conditions."""
 

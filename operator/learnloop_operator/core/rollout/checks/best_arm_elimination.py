@@ -12,12 +12,11 @@ to be beaten: 2 (K-1) such claims.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import JITTER, Pair, expected
-from learnloop_operator.tuning.value_objects import value
 
 BATCH = 4.0
 GROWTH = 0.1
@@ -25,7 +24,7 @@ GROWTH = 0.1
 dozens of times an experiment and not at every look."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ArmRecord:
     """What is known of one arm; outcomes lie in 0..1, higher is better."""
 

@@ -1,7 +1,7 @@
 """Metrics that only report: what they would have done is told once, and nothing follows from it."""
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -10,13 +10,12 @@ from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, number
 from learnloop_operator.core.sequential.comparison import Claim
-from learnloop_operator.tuning.value_objects import value
 
 DryRunVerdict = Literal["fine", "worse", "undecided"]
 WORDS: dict[Verdict, DryRunVerdict] = {Verdict.PASS: "fine", Verdict.BREACH: "worse", Verdict.HOLD: "undecided"}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class DryRunReport:
     """The verdict of one dry run. The sentence has numbers that change at every look, so it is not persisted."""
 

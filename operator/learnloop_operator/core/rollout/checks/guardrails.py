@@ -10,17 +10,16 @@ alpha / (2 (K-1) G), by the union bound. Both hold however often one looks.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.rollouts.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.best_arm_elimination import Batch, new_batch
 from learnloop_operator.core.rollout.metrics.metric_type import Measure
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class GuardrailEvidence:
     """What is known of one arm and one guardrail; outcomes lie in 0..1, higher is better."""
 

@@ -7,7 +7,7 @@ change of the weight, and there is none while only one arm gets episodes.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text
@@ -16,7 +16,6 @@ from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import JITTER
 from learnloop_operator.core.sequential.ratio import Row, added, after
-from learnloop_operator.tuning.value_objects import value
 
 GROWTH = 0.04
 """A batch needs so many new outcomes of the canary for each that was compared, and one at least."""
@@ -25,7 +24,7 @@ Seen = tuple[tuple[Counts, Counts], ...]
 """What the source had counted of both arms, canary first, of each quantity."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PairedOutcomes:
     """One metric with ratios. `claim`: its bounds in words, so that a changed metric starts over."""
 

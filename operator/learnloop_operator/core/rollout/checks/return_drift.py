@@ -8,6 +8,7 @@ time: what stable seems to have lost is taken off. That is extra care and no par
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import (
@@ -22,10 +23,9 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import (
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.difference import difference_evidence
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Loss:
     """At one bound: the share of the arm's episodes that return at most that, earlier and now."""
 

@@ -1,7 +1,7 @@
 """Sequential tests of a rollout: what they remember, and how they take a look at the evidence."""
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
@@ -10,10 +10,9 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, E
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure, max_drop_share
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, bars, look, was_reset
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SequentialTest:
     """One sequential metric of this rollout. `claim`: what is tested, so that a changed metric starts over."""
 

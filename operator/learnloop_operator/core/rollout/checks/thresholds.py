@@ -11,7 +11,7 @@ against it.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
@@ -28,10 +28,9 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import (
 )
 from learnloop_operator.core.rollout.metrics.confidence import Confidence
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """What ratios are judged by."""
 

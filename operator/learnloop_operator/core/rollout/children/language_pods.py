@@ -7,7 +7,7 @@ so that the fetching container writes the last of the server's arguments.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from learnloop_api import names
@@ -19,7 +19,6 @@ from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main
 from learnloop_operator.core.rollout.model.arm_language_model import Spoken
 from learnloop_operator.core.rollout.model.rollout_state import ArmState
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 Manifest = dict[str, Any]
 BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"
@@ -38,7 +37,7 @@ LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'
 """What the fetching container wrote has no character that a shell reads."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a pod has besides, and its main container as it becomes."""
 

@@ -1,7 +1,7 @@
 """What is known of each arm, and what a check answers: missing data is a state of its own."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -9,10 +9,9 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import Histogram
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Missing:
     """Why there is no number: a reason constant and half a sentence."""
 
@@ -20,7 +19,7 @@ class Missing:
     text: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Drift:
     """Returns of one arm: in this step, or since its promotion, and in this rollout before that."""
 
@@ -28,7 +27,7 @@ class Drift:
     now: Histogram = field(default_factory=dict)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Openings:
     """Episodes of one arm by their openings in the window: what has not ended is evidence, too."""
 
@@ -54,7 +53,7 @@ class Openings:
         return max(0.0, self.closed - self.in_time) / self.closed
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ArmEvidence:
     """One arm over one window. Rates are shares in 0..1, latency is in seconds, returns are undiscounted sums."""
 
@@ -88,7 +87,7 @@ class ArmEvidence:
     """Why a check has no answer, by name; "" speaks for all checks of the arm."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Evidence by revision, or the reason why there is none at all."""
 
@@ -110,7 +109,7 @@ class Verdict(Enum):
     HOLD = "hold"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Check:
     """One threshold's verdict with the sentence that goes to status and events."""
 

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping
-
-from learnloop_operator.tuning.value_objects import value
+from dataclasses import dataclass
 
 Counters = Mapping[str, float]
 """Counters by name; the names below, `gain` and `loss` (sums of positive and of negative returns)."""
@@ -22,7 +21,7 @@ COPIES_WITHIN = "shadow/within/"
 _FINISHED = ("success", "failure", "error")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Everything one process has counted since it started, at one moment."""
 

@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
-
-from learnloop_operator.tuning.value_objects import value
 
 NORMAL_95 = 1.96
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ShadowEvidence:
     """Counters of one arm since its shadow step began, summed over its pods."""
 

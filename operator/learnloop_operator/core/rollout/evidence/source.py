@@ -4,12 +4,12 @@ Prometheus is one implementation (adapters/prometheus/evidence_source.py). The d
 (adapters/experience_evidence.py).
 """
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.tuning.value_objects import value
 
 
 class ExtraSeries(Enum):
@@ -22,7 +22,7 @@ class ExtraSeries(Enum):
     OPINIONS = "rated episodes and what people think of them"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Window:
     """Ask for `revision` over the last `seconds`."""
 
@@ -33,7 +33,7 @@ class Window:
     """Returns of the last `whole` seconds, the `recent` ones apart; 0: there is nothing earlier to compare with."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class EvidenceRequest:
     """Everything that one look at a ModelDeployment has to know of its arms."""
 

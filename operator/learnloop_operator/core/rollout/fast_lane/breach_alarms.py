@@ -5,14 +5,14 @@ rollback.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from learnloop_operator.core.rollout.evidence.pod_counters import Counters
 from learnloop_operator.core.rollout.metrics.hard_bound import HardBound
 from learnloop_operator.core.sequential.alarm import Alarm, heard
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Questions:
     """What is asked of one arm at present. `bar`: the log e-value at which a bound counts as broken beyond doubt."""
 

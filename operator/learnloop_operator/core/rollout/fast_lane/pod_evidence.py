@@ -5,14 +5,13 @@ heard once. A pod that gives no reading, a number that is none and a process tha
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from learnloop_operator.core.rollout.evidence.pod_counters import Reading, between, finished, total
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, listened
 from learnloop_operator.core.sequential.alarm import Alarm
-from learnloop_operator.tuning.value_objects import value
 
 FRESH = timedelta(seconds=10)
 """Older looks decide nothing: the arm may be another one by now."""
@@ -25,7 +24,7 @@ UNREACHABLE, UNUSABLE = "PodsUnreachable", "CountersUnusable"
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class FastLaneHealth:
     """Whether the lane works; slow to change its mind."""
 
@@ -57,7 +56,7 @@ class FastLaneHealth:
         return seen if now - self.doubted_since >= patience else self
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PodEvidence:
     """Evidence about the arm `revision` in the rollout that began at `rollout`. A retry is another rollout."""
 

@@ -1,7 +1,7 @@
 """What each verb does to a rollout, and what keeps it from being done."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.rollouts.decision import Hand, Verb
 from learnloop_operator.core.rollout import reasons
@@ -22,10 +22,9 @@ from learnloop_operator.core.rollout.steps.guard_after_promotion import ended, w
 from learnloop_operator.core.rollout.steps.pass_gates import untimely_word
 from learnloop_operator.core.rollout.steps.rollback import drop_canary, pinned, roll_back, swap_back
 from learnloop_operator.core.times import stamp
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What becomes of a value. `move` alone: it is being done and will be answered when it is."""
 

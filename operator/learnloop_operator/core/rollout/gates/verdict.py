@@ -1,5 +1,6 @@
 """What one suite has proven. It passes by a whole, timely report whose bound holds, and by nothing else."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -11,14 +12,13 @@ from learnloop_operator.core.rollout.gates.bounds import (
     paired_score_upper,
     rate_upper,
 )
-from learnloop_operator.tuning.value_objects import value
 
 GRACE = 30.0
 """Seconds between the end of a Job and the moment when its report must be readable."""
 JobPhase = Literal["absent", "active", "succeeded", "failed"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SuiteRun:
     """What is known of one suite's Job and of what it handed in."""
 
@@ -29,7 +29,7 @@ class SuiteRun:
     report: StoredReport | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SuiteFinding:
     """The verdict on one suite, in numbers and in a sentence; `pending` while neither can be said."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
@@ -26,12 +26,11 @@ from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import NONE
 from learnloop_operator.core.sequential.comparison import Pair
 from learnloop_operator.core.times import seconds_since
-from learnloop_operator.tuning.value_objects import value
 
 Tested = Callable[[MetricThreshold, Check], Check]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """`breach` speaks first; `hold` names the checks without enough data; neither: everything passed."""
 
@@ -46,7 +45,7 @@ class Judgement:
     """Whether a check holds until both arms have had more episodes."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pairing:
     """Whom the checks compare: revisions, and what to call them."""
 

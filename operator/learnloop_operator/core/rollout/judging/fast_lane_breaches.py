@@ -1,5 +1,6 @@
 """What the fast lane adds to a decision: whom it watches, the breaches it has found, the condition that tells of it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.names import PORT_PROBES
@@ -13,7 +14,6 @@ from learnloop_operator.core.rollout.judging.shadow_step import shadow_of
 from learnloop_operator.core.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.tuning.value_objects import value
 
 READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
 _ALONE = "Prometheus alone takes a bad canary back"
@@ -27,7 +27,7 @@ _SENTENCES = {
 _SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the counters of their revision"}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Subject:
     """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and what is asked of it."""
 

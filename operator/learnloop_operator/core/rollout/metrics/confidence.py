@@ -1,12 +1,12 @@
 """How sure it is that a bound is broken, and the numbers that say so."""
 
 import math
+from dataclasses import dataclass
 
 from learnloop_operator.core.sequential.comparison import chance
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Confidence:
     """Whether the bound is certainly broken, and the half sentence of a verdict about it."""
 

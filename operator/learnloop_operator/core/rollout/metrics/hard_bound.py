@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
@@ -10,13 +11,12 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import count, number
 from learnloop_operator.core.rollout.evidence.pod_counters import Counters
 from learnloop_operator.core.sequential.alarm import Alarm
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.tuning.value_objects import value
 
 ROUNDING = 1.0 + 1e-6
 """Sums of many returns may differ in their last bits."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class HardBound(ABC):
     """At most `share` of the outcomes may be bad. `low`: the bound is a minimum."""
 

@@ -11,6 +11,7 @@ max (sequential/interval). Bets on batches that both arms had at the same time a
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
@@ -22,10 +23,9 @@ from learnloop_operator.core.rollout.metrics.hard_bound import HardBound
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.interval import mean_interval
 from learnloop_operator.core.sequential.ratio import Bar, Row
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Measure:
     """What is fixed before the first outcome is compared, because it follows from stable's earlier ones."""
 

@@ -1,5 +1,6 @@
 """The language model that arms speak by, and how it is served: what an arm is made with, beside its pods."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
@@ -8,10 +9,9 @@ from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.memory_service import ModelVolume
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Spoken:
     """Both as the spec had them when the arm was made."""
 

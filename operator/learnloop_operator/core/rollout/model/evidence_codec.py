@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
@@ -15,7 +15,6 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, chance, claim, needed
 from learnloop_operator.core.sequential.ratio import Row
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.tuning.value_objects import value
 
 LONGEST = 366 * 86_400.0
 """Seconds: an estimate beyond a year tells nothing."""
@@ -24,7 +23,7 @@ GRAINS = (30.0, 300.0, 3600.0, 86_400.0)
 ROW = len(fields(Row))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class EpisodeRate:
     """How soon episodes come: what an estimate is made of."""
 

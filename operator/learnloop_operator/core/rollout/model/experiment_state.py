@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -23,14 +23,13 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import chance
 from learnloop_operator.core.sequential.interval import mean_interval
 from learnloop_operator.core.times import stamp
-from learnloop_operator.tuning.value_objects import value
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
 STABLE, CANARY = "stable", "canary"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Player:
     """One arm of the experiment; the first one is stable."""
 
@@ -55,7 +54,7 @@ class Player:
         return self if ready == self.ready else replace(self, ready=ready, since=stamp(now))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ExperimentState:
     """The experiment that runs or ran last."""
 

@@ -1,11 +1,12 @@
 """The result of one look at a rollout: the next state and the sentence why."""
 
+from dataclasses import dataclass
+
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout.model.rollout_state import State
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class NextState:
     """Where the rollout goes from here."""
 

@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Verb
 from learnloop_api.names import VERBS, verb_annotation
-from learnloop_operator.tuning.value_objects import value
 
 _REVISION = re.compile(r"[0-9a-f]{8}")
 _STEP = re.compile(r"[1-9][0-9]{0,2}")
 _ANNOTATIONS = tuple((verb, verb_annotation(verb)) for verb in VERBS)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OrderAnnotation:
     """One annotation's value. `revision` is None where it names none; `step` counts from 1."""
 

@@ -1,7 +1,7 @@
 """The rollout's memory: exactly what the status persists, in the form decisions work with."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
@@ -20,10 +20,9 @@ from learnloop_operator.core.rollout.model.experiment_state import ExperimentSta
 from learnloop_operator.core.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.core.times import stamp
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ArmState:
     """An arm the rollout knows of. `since`: when its readiness last changed."""
 
@@ -36,7 +35,7 @@ class ArmState:
         return self.model.revision
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that must survive a restart. `weight` is what the routing table was last allowed to give."""
 

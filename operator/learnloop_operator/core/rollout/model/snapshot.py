@@ -1,7 +1,7 @@
 """What one decision about a ModelDeployment may look at: the frozen snapshot and its parts."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,10 +20,9 @@ from learnloop_operator.core.rollout.gates.verdict import SuiteRun
 from learnloop_operator.core.rollout.model.arm_language_model import Spoken
 from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
-from learnloop_operator.tuning.value_objects import named_value, value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model and the revision it gets here: the digest of uri, sha256 and the pod options it runs with."""
 
@@ -32,7 +31,7 @@ class Model:
     sha256: str | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Desired:
     """The model the user wants served now, or the sentence why there is none yet."""
 
@@ -42,7 +41,7 @@ class Desired:
     """The revision that spec.model means, where the winner of an experiment serves in its place."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ArmWorld:
     """One arm as the cluster has it."""
 
@@ -63,7 +62,7 @@ class ArmWorld:
     """Since when it has had too few ready pods; None: it has enough, or nobody knows."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RouteWorld:
     """gateway mode: our HTTPRoute as it stands."""
 
@@ -75,7 +74,7 @@ class RouteWorld:
     """Who had left the experiment when it was written."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RoutingWorld:
     """The routing ConfigMap: the table in force and the verdict written with it; in gateway mode the route, too."""
 
@@ -97,7 +96,7 @@ class RoutingWorld:
         return tuple(found)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Callers:
     """Whom policy servers serve, as the installation decides."""
 
@@ -110,7 +109,7 @@ class Callers:
     gateway; None: no NetworkPolicy is made."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Defaults:
     """What the installation decides for every policy server."""
 
@@ -124,13 +123,13 @@ class Defaults:
     callers: Callers = Callers()
     four_eyes: bool = False
     """Who wrote the spec lets no canary of it on."""
-    pods: PodRules = PodRules()
+    pods: PodRules = field(default_factory=PodRules)
     """What pods made for others may have."""
     model_servers: Mapping[str, str] = field(default_factory=dict)
     """Images of the servers of language models, by kind."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(BaseSnapshot):
     """Everything `decide` knows. Equal snapshots give equal plans."""
 

@@ -4,7 +4,7 @@ A rollout without evidence holds: a healthy model is not taken back for lack of 
 when nothing has come for progressDeadlineSeconds, it is Stalled.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
@@ -22,10 +22,9 @@ from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.comparison import Claim, TestMemory, claim
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.tuning.value_objects import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Wait:
     """The state as it is waiting, why, and the seconds until it is worth another look (None: the usual)."""
 

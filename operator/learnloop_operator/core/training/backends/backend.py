@@ -1,15 +1,15 @@
 """The port: what the decisions about a TrainingJob ask of whatever runs its ranks."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.tuning.value_objects import named_value
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankDefaults:
     """What the installation sets for all ranks."""
 

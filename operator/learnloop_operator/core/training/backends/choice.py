@@ -1,5 +1,7 @@
 """Every backend, registered once, and which of them runs a TrainingJob."""
 
+from dataclasses import dataclass
+
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.backends.job import Job
@@ -9,7 +11,6 @@ from learnloop_operator.core.training.backends.network import rank_network
 from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
 from learnloop_operator.core.training.backends.trainjob import TrainJob
 from learnloop_operator.core.training.snapshot import RunRequest, TrainingSnapshot
-from learnloop_operator.tuning.value_objects import named_value
 
 AUTO = "auto"
 BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), JobSet(), Job())
@@ -23,7 +24,7 @@ def candidates(asked: str) -> tuple[Backend, ...]:
     return tuple(backend for backend in BACKENDS if asked in (AUTO, backend.name))
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
     """The backends with this installation's defaults."""
 

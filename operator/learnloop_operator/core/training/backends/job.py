@@ -1,18 +1,19 @@
 """Job (batch/v1): one rank, and nothing to install. The smallest installation trains by it."""
 
+from dataclasses import dataclass
+
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.rank_pods import gang, rank_template, ranks_of_jobs
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
-from learnloop_operator.tuning.value_objects import named_value
 
 DISRUPTED = "PodFailurePolicy"
 """The reason of a Job that our rule about disrupted pods has failed (batch/v1, JobReasonPodFailurePolicy)."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A rank alone needs no peers' addresses, and so no Service."""
 

@@ -3,6 +3,7 @@
 API reference: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
@@ -12,7 +13,6 @@ from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.job import DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.core.training.backends.rank_pods import gang, peers, rank_template, ranks_of_jobs
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
-from learnloop_operator.tuning.value_objects import named_value
 
 RANKS = "rank"
 DISRUPTED = "FailJobSetFailurePolicyAction"
@@ -28,7 +28,7 @@ FAILURE_POLICY = {
 """A JobSet never begins anew by itself. Its end says whether a node was taken away."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSet:
     """Ranks find the first one by the host name that the JobSet's headless Service gives it."""
 

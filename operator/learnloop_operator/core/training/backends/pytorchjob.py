@@ -4,6 +4,7 @@ What v1 does not do is done by the TrainingJob: gangs are restarted whole, attem
 nothing. See the traps in docs/decisions.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
@@ -12,10 +13,9 @@ from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.rank_pods import gang, rank_template
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
-from learnloop_operator.tuning.value_objects import named_value
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PyTorchJob:
     """The same pod for the master and the workers."""
 

@@ -4,6 +4,7 @@ Labels of a TrainJob reach neither its JobSet nor the pods: they go into `runtim
 API reference: https://www.kubeflow.org/docs/components/trainer/operator-guides/runtime-patches/
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api import names
@@ -15,7 +16,6 @@ from learnloop_operator.core.training.backends.gang_state import backend_job
 from learnloop_operator.core.training.backends.jobset import COUNTED, DISRUPTED, host_of_master
 from learnloop_operator.core.training.backends.rank_pods import gang, peers, rank_template
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
-from learnloop_operator.tuning.value_objects import named_value
 
 MANAGER = f"{names.GROUP}/operator"
 NODE = "node"
@@ -41,7 +41,7 @@ NOT_PATCHED = (
 """Pod options that no patch can carry."""
 
 
-@named_value
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
     """Trainer makes a JobSet of it, and the pods are that JobSet's."""
 
