@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.memory_service import ModelVolume
 
 VOLUME_KINDS = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "secret")
@@ -47,6 +48,15 @@ def forbidden_volume(volume: ModelVolume, field: str, rules: PodRules) -> str:
     if kind not in rules.volume_kinds:
         return _kind(field, kind, rules)
     return _image(volume.image, f"{field}.image", rules)
+
+
+def forbidden_base(model: LanguageModel | None, field: str, rules: PodRules) -> str:
+    """The same of a base model that is a volume: its address is one of a claim or of an image."""
+    scheme, _, rest = (model.base.uri if model else "").partition("://")
+    if scheme not in ("oci", "pvc"):
+        return ""
+    volume = ModelVolume(image=rest) if scheme == "oci" else ModelVolume(claim_name=rest.partition("/")[0])
+    return forbidden_volume(volume, f"{field}.base", rules)
 
 
 def _image(image: str | None, field: str, rules: PodRules) -> str:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def body(kind: str, pod: dict[str, Any], name: str) -> dict[str, Any]:
         "TrainingJob": training,
         "ModelDeployment": {"model": model, "serving": {"pod": pod}},
         "MemoryService": {"storage": {"size": "1Gi"}, "pod": pod},
+        "LearningAgent": {"task": {"external": {}}, "rewardPolicyRef": {"name": "r"}},
     }
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": specs[kind]}
 
@@ -111,6 +113,18 @@ class People:
         made["spec"] |= changes
         return self._posted(api, f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s", made)
 
+    def change(self, user: str, kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+        """The refusal of a merge patch of spec by `user`, of an object that an administrator made."""
+        made = body(kind, {}, f"made-{uuid.uuid4().hex[:8]}")
+        made["metadata"]["namespace"] = self._namespace
+        made["spec"] |= before
+        path = f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s"
+        admin = config.new_client_from_config(str(self._api_server))
+        assert not self._sent(admin, "POST", path, made)
+        api = config.new_client_from_config(str(self._api_server))
+        api.set_default_header("Impersonate-User", user)
+        return self._sent(api, "PATCH", f"{path}/{made['metadata']['name']}", {"spec": after}, dry=True)
+
     def verdict(self, user: str) -> str:
         """The refusal of a routing ConfigMap with a verdict that `user` writes."""
         api = config.new_client_from_config(str(self._api_server))
@@ -120,14 +134,18 @@ class People:
         return self._posted(api, f"/api/v1/namespaces/{self._namespace}/configmaps", made)
 
     def _posted(self, api: client.ApiClient, path: str, made: dict[str, Any]) -> str:
+        return self._sent(api, "POST", path, made, dry=True)
+
+    def _sent(self, api: client.ApiClient, method: str, path: str, made: dict[str, Any], *, dry: bool = False) -> str:
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
             api.call_api(
                 path,
-                "POST",
-                query_params=[("dryRun", "All")],
+                method,
+                query_params=[("dryRun", "All")] if dry else [],
                 body=made,
                 auth_settings=["BearerToken"],
-                header_params={"Content-Type": "application/json"},
+                header_params={"Content-Type": content},
                 response_type="object",
             )
         except client.ApiException as error:
@@ -137,12 +155,15 @@ class People:
 
 @pytest.fixture
 def people(kube: Any, api_server: Path, namespace: str, policy: None) -> People:
-    """`author` writes objects, `maker` may create pods as well."""
+    """`author` writes objects, `maker` may create pods as well, `keeper` also reads Secrets."""
     kube.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"authors": "asked"}}}
     )
     grant(kube, namespace, "author", EVERYTHING)
-    grant(kube, namespace, "maker", EVERYTHING, {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]})
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    grant(kube, namespace, "maker", EVERYTHING, pods)
+    reads = {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get"]}
+    grant(kube, namespace, "keeper", EVERYTHING, pods, reads)
     found = People(api_server, namespace)
     for _ in range(120):  # a policy is in force some seconds after it was written
         if "may be set by who may create pods" in found.refusal("author", "TrainingJob", {"image": "x"}):
@@ -194,6 +215,117 @@ def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people:
     assert "spec.embedder.volume: a kind of volume" in people.refusal("maker", "MemoryService", {}, **image)
     server = {"embedder": {"url": "https://models.example.org/v1", "model": "small"}}
     assert not people.refusal("author", "MemoryService", {}, **server)
+
+
+SHA = "0" * 64
+KEY = {"name": "payroll", "key": "password"}
+ELSEWHERE = {"kind": "openai", "url": "http://collector.evil.svc:8080", "model": "m"}
+
+
+def spoken(server: dict[str, Any], uri: str = "file:///models/small", **more: Any) -> dict[str, Any]:
+    """A ModelDeployment of a language model."""
+    return {
+        "model": {"uri": f"base://{SHA}", "sha256": SHA},
+        "languageModel": {"base": {"uri": uri, "sha256": SHA}},
+        "serving": {"language": {"server": server, **more}},
+    }
+
+
+def taught(server: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The same as a LearningAgent's template."""
+    return {"deployment": {"template": {"serving": {"language": {"server": server, **more}}}}}
+
+
+@pytest.mark.parametrize("user", ["author", "maker"])
+def test_a_bearer_token_is_named_by_who_may_get_its_secret(people: People, user: str) -> None:
+    fallback = {"url": "http://collector.evil.svc", "model": "m", "keyRef": KEY}
+    for made in (spoken, taught):
+        kind = "ModelDeployment" if made is spoken else "LearningAgent"
+        assert not people.refusal(user, kind, {}, **made(ELSEWHERE)), "an address without a Secret"
+        for spec in (made({**ELSEWHERE, "keyRef": KEY}), made(ELSEWHERE, fallback=fallback)):
+            assert "spec names Secret payroll" in people.refusal(user, kind, {}, **spec)
+            assert "spec names Secret payroll" in people.change(user, kind, made(ELSEWHERE), spec)
+            assert not people.refusal("keeper", kind, {}, **spec)
+
+
+def test_a_model_servers_image_and_arguments_take_what_a_pod_takes(people: People) -> None:
+    for server in ({"image": "registry.example.com/mine:1"}, {"arguments": ["--middleware=mine"]}):
+        for made, kind in ((spoken, "ModelDeployment"), (taught, "LearningAgent")):
+            said = people.refusal("author", kind, {}, **made(server))
+            assert f"pod.{next(iter(server))}: may be set by who may create pods" in said
+            assert not people.refusal("maker", kind, {}, **made(server))
+    assert not people.refusal("author", "ModelDeployment", {}, **spoken({"resources": {"limits": {"cpu": "1"}}}))
+
+
+def test_a_base_models_volume_takes_what_a_pods_volume_takes(people: People) -> None:
+    claim, image = "pvc://payroll/folder", f"oci://registry.example.com/mine@sha256:{SHA}"
+    for uri in (claim, image):
+        base = {"base": {"uri": uri, "sha256": SHA}}
+        data = {"data": {"environment": "CartPole-v1", "languageModel": base}}
+        for kind, spec in (
+            ("ModelDeployment", spoken({}, uri)),
+            ("TrainingJob", {"algorithm": "rloo", **data}),
+            ("LearningAgent", {"task": {"external": {}, "languageModel": base}}),
+        ):
+            said = people.refusal("author", kind, {}, **spec)
+            assert "languageModel.base.uri: may be set by who may create pods" in said, kind
+            allowed = people.refusal("maker", kind, {}, **spec)
+            assert ("a kind of volume" in allowed) is (uri == image), allowed
+    assert not people.refusal("author", "ModelDeployment", {}, **spoken({}))
+
+
+def test_a_secret_stays_with_the_address_that_its_owner_gave_it(people: People) -> None:
+    """F3: names alone were compared, and another address of the same Secret was accepted."""
+    embedder = {"url": "https://models.example.org/v1", "model": "m", "apiKeySecretRef": KEY}
+    weaviate = {"url": "https://vectors.example.org", "apiKeySecretRef": KEY}
+    judge = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "payroll"}}
+
+    def suites(url: str) -> dict[str, Any]:
+        return {"gates": {"suites": [{"name": "t", "builtin": "toxicity", "detector": {**judge, "url": url}}]}}
+
+    other = {"url": "https://collector.evil.example"}
+    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("MemoryService", {"embedder": embedder}, {"embedder": other}),
+        ("MemoryService", {"embedder": embedder}, {"embedder": {"apiKeySecretRef": {"key": "other"}}}),
+        ("MemoryService", {"distiller": embedder}, {"distiller": other}),
+        ("MemoryService", {"engine": "weaviate", "weaviate": weaviate}, {"weaviate": other}),
+        ("MemoryService", {"engine": "weaviate", "weaviate": weaviate}, {"weaviate": {"grpc": "evil.example:1"}}),
+        ("ModelDeployment", suites(judge["url"]), suites("http://collector.evil.svc/v1")),
+        ("ModelDeployment", spoken({**ELSEWHERE, "keyRef": KEY}), spoken({"url": "http://elsewhere.evil.svc"})),
+        ("LearningAgent", taught({**ELSEWHERE, "keyRef": KEY}), taught({"url": "http://elsewhere.evil.svc"})),
+    ]
+    for kind, before, after in cases:
+        for user in ("author", "maker"):
+            assert "spec names Secret payroll" in people.change(user, kind, before, after), after
+        assert not people.change("keeper", kind, before, after)
+        assert not people.change("author", kind, before, {"suspend": True})
+
+
+def test_a_pods_secrets_stay_with_the_server_and_the_code_that_they_were_given_to(people: People) -> None:
+    pod = {"env": [{"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": KEY}}]}
+    trained = {"algorithm": "ppo", "totalSteps": 1000, "pod": pod}
+    before = {"task": {"external": {"trainingEnvironment": "CartPole-v1"}}, "training": {"template": trained}}
+    code = {"environmentConfigMap": {"name": "mine"}, "trainingEnvironment": "mine:Env"}
+    tracked = {"tracking": {"wandb": {"baseUrl": "https://collector.evil.example"}}}
+    moved = {"training": None, "task": {"external": None, "environment": {"name": "X", "actors": {"pod": pod}}}}
+    for after in ({"training": {"template": tracked}}, {"task": {"external": code}}, moved):
+        assert "pod.env: may be set by who may create pods" in people.change("author", "LearningAgent", before, after)
+        assert not people.change("keeper", "LearningAgent", before, after)
+    assert not people.change("author", "LearningAgent", before, {"rewardPolicyRef": {"name": "other"}})
+
+
+def test_a_config_map_is_mounted_for_who_may_get_it(people: People) -> None:
+    mine = {"environmentConfigMap": {"name": "private"}}
+    suites = [{"name": "t", "builtin": "leak", "data": {"configMap": "private"}}]
+    for kind, spec in (
+        ("TrainingJob", {"data": {"environment": "mine:Env", **mine}}),
+        ("LearningAgent", {"task": {"environment": {"name": "mine:Env", **mine}}}),
+        ("LearningAgent", {"task": {"external": {"trainingEnvironment": "mine:Env", **mine}}}),
+        ("ModelDeployment", {"gates": {"suites": suites}}),
+        ("LearningAgent", {"deployment": {"template": {"gates": {"suites": suites}}}}),
+    ):
+        assert "spec names ConfigMap private" in people.refusal("author", kind, {}, **spec)
+        assert not people.refusal("keeper", kind, {}, **spec)
 
 
 def test_objects_without_pod_options_are_taken_from_whoever_may_write_them(people: People) -> None:

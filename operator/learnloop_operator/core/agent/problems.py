@@ -3,12 +3,13 @@
 import json
 from dataclasses import dataclass
 
+from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.core.agent.first_policy import KINDS, flaw, spaces, world_of
 from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
-from learnloop_operator.core.allowed_pods import REASON, forbidden
+from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
 from learnloop_operator.core.training.learnable_actions import unlearnable
@@ -49,7 +50,10 @@ def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
         pods["spec.training.template.pod"] = spec.training.template.pod
     if spec.task.environment is not None:
         pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
-    found = (forbidden(options, field, world.defaults.pods) for field, options in pods.items())
+    if (language := spec.deployment.template.serving.language) is not None:
+        pods["spec.deployment.template.serving.language.server"] = PodOptions(image=language.server.image)
+    found = [forbidden(options, field, world.defaults.pods) for field, options in pods.items()]
+    found.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", world.defaults.pods))
     return next((Problem(REASON, stray) for stray in found if stray), None)
 
 

@@ -149,7 +149,12 @@ def resize(world: TrainingSnapshot, _: Backends) -> Plan | None:
 
 def refuse_pods(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
-    stray = allowed_pods.forbidden(world.spec.pod, "spec.pod", world.pod_rules) if world.job is None else ""
+    if world.job is not None:
+        return None
+    spec, rules = world.spec, world.pod_rules
+    stray = allowed_pods.forbidden(spec.pod, "spec.pod", rules) or allowed_pods.forbidden_base(
+        spec.data.language_model, "spec.data.languageModel", rules
+    )
     return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
 
 

@@ -105,6 +105,41 @@ def test_an_agent_says_which_of_its_pods_is_forbidden_and_starts_none(at: str) -
     assert not [item for item in made.apply if item["kind"] == "Deployment" and at == "actors"]
 
 
+BASE = {"sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("oci://evil/base@sha256:1", "'image' is a kind of volume"),
+        ("pvc://claim/x", "'persistentVolumeClaim' is"),
+    ],
+)
+def test_a_base_model_is_a_volume_wherever_it_is_mounted(uri: str, message: str) -> None:
+    model = {"base": {**BASE, "uri": uri}}
+    rules = PodRules(volume_kinds=("emptyDir",))
+    data = {"environment": "CartPole-v1", "languageModel": model}
+    made = plan(world(spec=spec(algorithm="rloo", data=data), pod_rules=rules))
+    assert not made.apply
+    assert reason(made) == "PodNotAllowed"
+    assert f"spec.data.languageModel.base: {message}" in condition(made, "Ready")["message"]
+    body = agents.spec()
+    body["task"]["languageModel"] = model
+    agent = replace(agents.world(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=rules))
+    ready = next(item for item in decide_agent(agent).status["conditions"] if item["type"] == "Ready")
+    assert ready["reason"] == "PodNotAllowed"
+    assert f"spec.task.languageModel.base: {message}" in ready["message"]
+
+
+def test_an_agent_names_the_forbidden_image_of_its_model_server() -> None:
+    body = agents.spec()
+    language = {"server": {"image": "evil:1"}}
+    body.setdefault("deployment", {}).setdefault("template", {})["serving"] = {"language": language}
+    seen = replace(agents.world(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=RULES))
+    ready = next(item for item in decide_agent(seen).status["conditions"] if item["type"] == "Ready")
+    assert ready["message"].startswith("spec.deployment.template.serving.language.server.image: 'evil:1'")
+
+
 def test_actors_that_play_end_when_the_platform_takes_their_pod_back() -> None:
     body = agents.spec()
     body["task"]["environment"]["actors"] = {"replicas": 2, "pod": {"image": "evil:1"}}

@@ -6,9 +6,8 @@ from typing import Any
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.language_serving import LanguageServing
-from learnloop_api.kinds.memory_service import ModelVolume
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
+from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,9 @@ class Spoken:
 def stray_image(spoken: Spoken, rules: PodRules) -> str:
     """Which image or volume of it the platform does not allow; "" when it allows all."""
     pods = PodOptions(image=spoken.serving.server.image)
-    if stray := forbidden(pods, "spec.serving.language.server", rules):
-        return stray
-    scheme, _, rest = spoken.model.base.uri.partition("://")
-    if scheme not in ("oci", "pvc"):
-        return ""
-    volume = ModelVolume(image=rest) if scheme == "oci" else ModelVolume(claim_name=rest.partition("/")[0])
-    return forbidden_volume(volume, "spec.languageModel.base", rules)
+    return forbidden(pods, "spec.serving.language.server", rules) or forbidden_base(
+        spoken.model, "spec.languageModel", rules
+    )
 
 
 def spoken_by(spec: ModelDeploymentSpec) -> Spoken | None:
