@@ -1,7 +1,7 @@
 """Which memories say what another one says already. Pure; no model is asked.
 
-Three shapes make up almost all junk of agents left alone for a month: the same text again, the same text in slightly
-other words, and recalled text stored as if it were new.
+Two shapes make up almost all junk of agents left alone for a month: the same text again, and recalled text stored as
+if it were new.
 """
 
 import math
@@ -9,12 +9,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 from uuid import UUID
 
-from learnloop_dataplane.text.redundancy import ECHOED, NEAR, SHORTEST_ECHO, edited, reworded, stems, telling
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text.redundancy import Shown, print_of, said
 
 COMPARISONS = 5_000_000  # of one pass: some seconds
 Kind = Literal["duplicate", "echo"]
@@ -28,7 +26,7 @@ class Item:
     Attributes:
         begins, ends: seconds since 1970 between which it is recalled.
         about: the pseudonym of its person, empty for nobody.
-        details: what it says beside its text (see `sameness.details`).
+        details: what it says beside its text (see `redundancy.details`).
     """
 
     id: UUID
@@ -95,7 +93,7 @@ class Effort:
 
 
 def duplicates(items: Sequence[Item], effort: Effort | None = None) -> list[Superfluous]:
-    """Exact and near duplicates within a type: all but the one with the best standing (the oldest of equals) go.
+    """Texts of a type that say the same: all but the one with the best standing (the oldest of equals) go.
 
     Nothing ends in favour of a memory that begins later, ends sooner, is about somebody else or lacks a detail.
     """
@@ -113,142 +111,58 @@ def duplicates(items: Sequence[Item], effort: Effort | None = None) -> list[Supe
             item.id.bytes,
         ),
     )
-    said = [stems(item.text) for item in effort.over(ordered)]
-    kept = _Kept(Counter(chain.from_iterable(said)), Counter(chain.from_iterable(item.details for item in items)))
-    for place, (item, its) in enumerate(effort.over(zip(ordered, said, strict=True))):
-        if not its:
+    details = Counter(detail for item in items for detail in item.details)
+    staying: dict[Hashable, list[Item]] = defaultdict(list)  # by what is the same of both, and by each detail
+    for item in effort.over(ordered):
+        words = said(item.text)
+        if not words:
             continue
-        one = _Said(place, item, its, frozenset(its))
-        twin = None if item.pinned or item.distilled else kept.twin(one, effort)  # those never go
-        if twin is None:
-            kept.add(one)
-        else:
+        like = (item.memory_type, item.about, words)
+        rarest = min(item.details, key=lambda detail: (details[detail], detail), default=None)
+        alike, twin = staying[like, rarest], None
+        if not item.pinned and not item.distilled and effort.suffices(len(alike), item.id):  # those never go
+            twin = next((one for one in alike if one.begins <= item.begins and _covers(one, item)), None)
+        if twin is not None:
             found.append(Superfluous(item.id, twin.id, "duplicate"))
+            continue
+        for detail in (None, *item.details):
+            staying[like, detail].append(item)
     return found
 
 
 def echoes(
     items: Sequence[Item], recalled: Sequence[Told], within: float = 3600.0, effort: Effort | None = None
 ) -> list[Superfluous]:
-    """Memories that are mostly text recalled within `within` seconds before they were stored, and change none of it.
+    """Memories that consist of texts recalled within `within` seconds before they were stored.
 
     One that names nobody is about whom the recalled one is about: stored, it would outlive that person's erasure.
     """
     effort = effort or Effort()
-    shown = {told.id: told for told in recalled}
+    texts = {told.id: told for told in recalled}
     times: dict[UUID, list[float]] = defaultdict(list)
     for told in sorted(recalled, key=lambda told: told.at):
         times[told.id].append(told.at)
-    having: dict[tuple[str, str, str], list[UUID]] = defaultdict(list)
-    for told in effort.over(shown.values()):
-        for run in dict.fromkeys(_runs(told.text)):
-            having[run].append(told.id)
+    shown = Shown((told.id, print_of(said(told.text))) for told in effort.over(texts.values()))
     found = []
     for item in effort.over(items):
         if item.pinned or item.distilled:
             continue
-        tokens, runs = words(item.text), _runs(item.text)
-        tellers = [having.get(run, []) for run in runs]
-        if len(runs) + 2 < SHORTEST_ECHO or not _shown_at_all(tokens, tellers):
-            continue
-        if not effort.suffices(sum(map(len, tellers)), item.id):
-            continue
-        counts = Counter(identity for run in runs for identity in having.get(run, ()))
-        near = {
-            identity
-            for identity in counts
-            if identity != item.id
-            and bisect_right(times[identity], item.created) > bisect_left(times[identity], item.created - within)
-            and _covers(shown[identity], item if item.about else replace(item, about=shown[identity].about))
-        }
-        if not near:
-            continue
-        # A run is credited to the memory that has most of them, so that one is not taken apart into several.
-        sources = [
-            max((one for one in having.get(run, ()) if one in near), key=counts.__getitem__, default=None)
-            for run in runs
-        ]
-        covered = Counter(source for source in sources if source is not None)
-        if covered.total() >= ECHOED * len(runs) and not edited(tokens, sources):
-            found.append(Superfluous(item.id, covered.most_common(1)[0][0], "echo"))
+
+        def usable(keys: list[UUID], item: Item = item) -> UUID | None:
+            if not effort.suffices(len(keys), item.id):
+                return None
+            return next((key for key in keys if key != item.id and recently(key, item)), None)
+
+        def recently(key: UUID, item: Item) -> bool:
+            at = times[key]
+            lately = bisect_right(at, item.created) > bisect_left(at, item.created - within)
+            return lately and _covers(texts[key], item if item.about else replace(item, about=texts[key].about))
+
+        if sources := shown.sources(said(item.text), usable):
+            found.append(Superfluous(item.id, sources[0], "echo"))
     return found
-
-
-class _Said(NamedTuple):
-    place: int  # in the order in which they are kept
-    item: Item
-    stems: list[str]
-    bag: frozenset[str]
-
-
-class _Kept:
-    """Those that stay, to be found by what is rare about them.
-
-    Of two that say the same, one only adds words to the other, a quarter of its number at most: the rarest word of the
-    shorter is among the few rarest of the longer (prefix filtering, Chaudhuri et al., 2006). Words that a template puts
-    into every text are never the rarest, and numbers have to be the same to begin with.
-
-    Args:
-        words: how many of all memories have a word.
-        details: how many of all memories have a detail.
-    """
-
-    def __init__(self, words: Counter[str], details: Counter[str]) -> None:
-        self._words = words
-        self._details = details
-        self._shorter: dict[Hashable, list[_Said]] = defaultdict(list)  # by their rarest word
-        self._longer: dict[Hashable, list[_Said]] = defaultdict(list)  # by each of their few rarest
-        self._detailed: dict[Hashable, list[_Said]] = defaultdict(list)
-
-    def add(self, one: _Said) -> None:
-        """From now on it is found."""
-        like, rarest = _like(one), self._rarest(one.stems)
-        self._shorter[like, rarest[0]].append(one)
-        for word in rarest:
-            self._longer[like, word].append(one)
-        for detail in one.item.details:
-            self._detailed[like, detail].append(one)
-
-    def twin(self, one: _Said, effort: Effort) -> Item | None:
-        """The first of those kept that says all this one does."""
-        like, rarest = _like(one), self._rarest(one.stems)
-        near = [self._longer.get((like, rarest[0]), []), *(self._shorter.get((like, word), []) for word in rarest)]
-        if one.item.details:
-            detail = min(one.item.details, key=lambda detail: (self._details[detail], detail))
-            having = self._detailed.get((like, detail), [])
-            near = min(near, [having], key=lambda lists: sum(map(len, lists)))
-        if not effort.suffices(sum(map(len, near)), one.item.id):
-            return None
-        firsts = [next((other for other in others if _repeats(one, other)), None) for others in near]
-        return min((first for first in firsts if first), key=lambda first: first.place).item if any(firsts) else None
-
-    def _rarest(self, said: Sequence[str]) -> list[str]:
-        ordered = sorted(said, key=lambda word: (self._words[word], word))
-        return ordered[: len(said) - int(-(-NEAR * len(said) // 1)) + 1]
-
-
-def _like(one: _Said) -> Hashable:
-    """What two that say the same have in common for certain."""
-    return one.item.memory_type, one.item.about, tuple(filter(telling, one.stems))
-
-
-def _repeats(one: _Said, other: _Said) -> bool:
-    if not (one.bag <= other.bag or other.bag <= one.bag):  # all but a few end here
-        return False
-    return other.item.begins <= one.item.begins and _covers(other.item, one.item) and reworded(one.stems, other.stems)
 
 
 def _covers(one: Item | Told, item: Item) -> bool:
     """Is all that the item says also said there, for as long and about the same person?"""
     return one.ends >= item.ends and one.about == item.about and one.details >= item.details
-
-
-def _shown_at_all(tokens: Sequence[str], told: Sequence[Sequence[UUID]]) -> bool:
-    """Was enough of it shown, and every number in it, by whomever and whenever? Most texts of a template end here."""
-    known = {word for place, ids in enumerate(told) if ids for word in tokens[place : place + 3]}
-    return sum(map(bool, told)) >= ECHOED * len(told) and all(word in known for word in tokens if telling(word))
-
-
-def _runs(text: str) -> list[tuple[str, str, str]]:
-    tokens = words(text)
-    return list(zip(tokens, tokens[1:], tokens[2:], strict=False))

@@ -47,7 +47,7 @@ class Analyzer:
     def __init__(self, language: str = "english") -> None:
         if language not in LANGUAGES:
             raise ValueError(f"{language!r} is no language with a stemmer; the languages are {', '.join(LANGUAGES)}")
-        self.name = f"{language}-1"
+        self.name = f"{language}-2"
         self._terms = _Terms(language)
 
     def terms(self, text: str) -> list[str]:

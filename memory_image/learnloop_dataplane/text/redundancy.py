@@ -1,70 +1,90 @@
 """When a text says nothing that another one did not say: the rules of consolidation and of the gate for echoes. Pure.
 
-They err on the side of two memories: junk costs a little, a correction taken for a repetition costs the truth.
+They err on the side of two memories: junk costs a little, a correction taken for a repetition costs the truth. A word
+that two texts do not share may be a negation, in any language; so they say the same only word for word.
 """
 
 import re
-from collections.abc import Hashable, Sequence
-from itertools import pairwise
-from typing import Any
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import orjson
 
-from learnloop_dataplane.text.tokenizer import MAX_TEXT, words
+from learnloop_dataplane.text.tokenizer import MAX_TEXT
 
-NEAR = 0.8  # of their words, two memories share
-ECHOED = 0.8  # of its three-word runs, a memory took from what was recalled just before
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
-# What changes the meaning of all the rest. `words` splits at apostrophes: isn't is `isn` and `t`.
-_TELLING = re.compile(
-    r"\d|^(not|no|never|none|without|nor|neither|cannot|t|except|unless|only|until|if|hardly|rarely|seldom|almost"
-    r"|former|formerly|longer|anymore|(can|do|wo|is|did|does|was|are|were|has|have|had|could|would|should|must)nt?)$"
-)
-# Words whose absence changes nothing. Prepositions are none: "from here" is not "to here".
-_FILLERS = frozenset("a an and as be been i is it its our so that the there this we".split())  # noqa: SIM905
+MOST_SEGMENTS = 20  # of a text that is read as an echo: shown texts, and words between them
+_BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
+_ENDS = ".,;:!…。，、！"  # a question mark changes what is said, and so does a sign before a number or a word
+_ARTICLES = frozenset(("a", "an", "the"))
+# Words that may stand around what was shown: "as far as I know X", "I recall that X and Y".
+_FRAMES = frozenset("and as far i know noted recall remember remembered that what is".split())  # noqa: SIM905
+Key = TypeVar("Key")
+Print = tuple[int, int]  # hashes of a text's first six words, and of all of them
 
 
-def stems(text: str) -> list[str]:
-    """The words that count, in their order, each once; a plural is its singular."""
-    tokens = words(text)
-    kept = [word for word in tokens if word not in _FILLERS] or tokens
-    return list(dict.fromkeys(word[:-1] if len(word) > 3 and word.endswith("s") else word for word in kept))
+def said(text: str) -> tuple[str, ...]:
+    """The words and symbols of a text, in order, without articles, case, quotes and the ends of sentences."""
+    plain = unicodedata.normalize("NFC", text).casefold().replace("\u2019", "'")
+    found = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", plain).split())
+    return tuple(word for word in found if word and word not in _ARTICLES)
 
 
-def reworded(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Do these stems say the same: four fifths shared, in the same order, and one of them only adds words?
-
-    "gate 4" and "gate 5" are two memories, "is open" and "is not open", "approved" and "rejected", and also "alice
-    pays bob" and "bob pays alice".
-    """
-    mine, theirs = frozenset(one), frozenset(other)
-    shared = mine & theirs
-    if len(shared) < NEAR * len(mine | theirs) or (mine - shared and theirs - shared):
-        return False
-    if any(map(telling, mine ^ theirs)):
-        return False
-    return [word for word in one if word in shared] == [word for word in other if word in shared]
+def print_of(words: Sequence[str]) -> Print | None:
+    """The key of a shown text, in this process; None where the text is too short."""
+    hashes = list(_hashes(words))
+    return (hashes[SHORTEST_ECHO - 1], hashes[-1]) if len(hashes) >= SHORTEST_ECHO else None
 
 
-def telling(word: str) -> bool:
-    """A number, a negation or a limit."""
-    return _TELLING.search(word) is not None
+class Shown(Generic[Key]):
+    """Texts that were shown. Looking one up takes a time that does not depend on how many they are."""
+
+    def __init__(self, texts: Iterable[tuple[Key, Print | None]]) -> None:
+        self._beginnings: set[int] = set()
+        self._whole: dict[int, list[Key]] = {}
+        for key, found in texts:
+            if found is not None:
+                self._beginnings.add(found[0])
+                self._whole.setdefault(found[1], []).append(key)
+
+    def sources(self, words: Sequence[str], usable: Callable[[list[Key]], Key | None]) -> list[Key]:
+        """The shown texts that these words consist of; none when they say anything else, or leave a word out.
+
+        Args:
+            usable: chooses among texts that are alike.
+        """
+        found: list[Key] = []
+        place = 0
+        for _ in range(MOST_SEGMENTS):
+            if place == len(words):
+                return found
+            length, key = self._longest(words[place:], usable)
+            if key is not None:
+                found.append(key)
+                place += length
+            elif words[place] in _FRAMES:
+                place += 1
+            else:
+                return []
+        return found if place == len(words) else []
+
+    def _longest(self, words: Sequence[str], usable: Callable[[list[Key]], Key | None]) -> tuple[int, Key | None]:
+        best: tuple[int, Key | None] = 0, None
+        for length, value in enumerate(_hashes(words), 1):
+            if length == SHORTEST_ECHO and value not in self._beginnings:
+                break
+            if length >= SHORTEST_ECHO and (keys := self._whole.get(value)) and (key := usable(keys)) is not None:
+                best = length, key
+        return best
 
 
-def edited(tokens: Sequence[str], sources: Sequence[Hashable | None]) -> bool:
-    """Was what had been shown changed in the telling? A few words before it and after it are no change.
-
-    Args:
-        tokens: of the text that came back.
-        sources: for each run of three of them who had been shown with it; None for nobody.
-    """
-    known = {word for place, source in enumerate(sources) if source is not None for word in tokens[place : place + 3]}
-    if any(telling(word) for word in tokens if word not in known):
-        return True
-    covered = [place for place, source in enumerate(sources) if source is not None]
-    # Where a gap's two sides come from two memories, somebody strung them together; from one, words were replaced.
-    gaps = pairwise(covered)
-    return any(after - before > 1 and sources[before] == sources[after] for before, after in gaps)
+def _hashes(words: Iterable[str]) -> Iterator[int]:
+    """A hash of the first word, of the first two, and so on."""
+    value = 0
+    for word in words:
+        value = hash((value, word))
+        yield value
 
 
 def details(content: dict[str, Any]) -> frozenset[str]:

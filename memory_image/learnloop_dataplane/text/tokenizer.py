@@ -3,16 +3,18 @@
 import hashlib
 import re
 import struct
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 MAX_TEXT = 8192
 MAX_QUESTION = 65_536  # characters that are looked through for the end of a question
 MAX_TERMS = 256
 _WORD = re.compile(r"[^\W_]+")
+_MARKED_WORD = re.compile(r"[^\W_]\S*")
 
 
 def text_of(content: Any, most: int = MAX_TEXT) -> str:
@@ -51,10 +53,45 @@ def _scalars(value: Any) -> Iterator[str]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words of letters and digits, in order, each at most 64 characters."""
-    lower = text.lower()
-    found: list[str] = _WORD.findall(lower)
+    """Words of letters, digits and the marks that belong to them, in order, each at most 64 characters.
+
+    Compatible forms, cases and signs that writers may leave out are one: full width, ligatures, ß and ss, İ and i, the
+    vowel signs of Arabic and Hebrew.
+    """
+    if text.isascii():
+        lower = text.lower()
+        found: list[str] = _WORD.findall(lower)
+    else:
+        lower = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_PARTS)
+        found = _MARKED_WORD.findall(lower)
     return found if len(lower) <= 64 else [word[:64] for word in found]
+
+
+class _Parts(dict[int, int | None]):
+    """For `str.translate`: letters, digits and marks stay, optional signs go, anything else separates words."""
+
+    def __missing__(self, code: int) -> int | None:
+        part: int | None = code
+        if code in _OPTIONAL:
+            part = None
+        elif unicodedata.category(chr(code))[0] not in "LNM":
+            part = ord(" ")
+        self[code] = part
+        return part
+
+
+# Signs of vowels in Hebrew and Arabic and the stroke that lengthens a word; the dot of a lower-case İ; joiners, soft
+# hyphens and variants of a glyph.
+_OPTIONAL = frozenset(
+    chain(
+        (0x0307, 0x00AD, 0x200C, 0x200D, 0x2060, 0xFEFF),
+        range(0xFE00, 0xFE10),
+        *(range(0x0591, 0x05BE), (0x05BF, 0x05C1, 0x05C2, 0x05C4, 0x05C5, 0x05C7)),
+        *(range(0x0610, 0x061B), (0x0640, 0x0670), range(0x064B, 0x0660)),
+        *(range(0x06D6, 0x06DD), range(0x06DF, 0x06E9)),
+    )
+)
+_PARTS = _Parts()
 
 
 def pack(tokens: list[str]) -> bytes:

@@ -9,7 +9,7 @@ OLD = """
 UPDATE memory_vec SET analyzer = NULL, embedder = 'hashing-384-v2',
     terms = (SELECT terms FROM memory_vec WHERE agent_id = 'stranger' LIMIT 1) WHERE agent_id = 'upgraded'
 """
-LEFT = "SELECT count(*) FROM memory_vec WHERE analyzer IS DISTINCT FROM 'english-1'"
+LEFT = "SELECT count(*) FROM memory_vec WHERE analyzer IS DISTINCT FROM 'english-2'"
 
 
 async def store(api: Api, agent: str, texts: list[str]) -> list[str]:

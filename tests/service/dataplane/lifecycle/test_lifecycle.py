@@ -149,7 +149,7 @@ async def test_an_echo_that_another_replica_took_in_ends(api: Api) -> None:
     await ask(api, "parrot", "crane")
     await api.memory.recall_log.flush()
     api.memory.shown._agents.clear()  # as in a process that did not answer that recall
-    await store(api, "parrot", ["noted the harbour crane needs an inspection in the second week of may ok"])
+    await store(api, "parrot", ["as noted the harbour crane needs an inspection in the second week of may"])
     assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
 
 

@@ -1,5 +1,6 @@
 """Recalled text that comes back to be stored is not stored again."""
 
+import unicodedata
 from typing import Any
 
 from ..conftest import Api
@@ -59,3 +60,35 @@ async def test_an_echo_that_names_nobody_is_of_the_person_of_the_memory_that_was
     await recall(api, "guest of room seven")
     assert (await store(api, text, 200))["echo"] is True
     assert (await store(api, text, user_id="ben"))["echo"] is False
+
+
+FACTS = {
+    "English": ("the north depot opens at noon on weekdays", "the north depot opens at noon on weekdays is outdated"),
+    "German": ("das Lager Nord öffnet werktags um zwölf", "das Lager Nord öffnet werktags nicht mehr um zwölf"),
+    "Dutch": ("magazijn noord gaat elke werkdag om twaalf open", "magazijn noord gaat niet meer elke werkdag open"),
+    "Turkish": ("kuzey deposu İzmir'de her gün öğlen açık", "kuzey deposu İzmir'de her gün öğlen açık değil"),
+    "Hindi": ("उत्तरी गोदाम हर दिन दोपहर में खुलता है", "उत्तरी गोदाम हर दिन दोपहर में नहीं खुलता है"),
+    "French": ("le dépôt nord est ouvert à midi", "le dépôt nord n'est jamais ouvert à midi"),
+    "Spanish": ("el depósito norte abre los lunes a mediodía", "el depósito norte nunca abre los lunes a mediodía"),
+    "Russian": ("северный склад открыт в полдень по будням", "северный склад не открыт в полдень по будням"),
+    "Chinese": ("北方仓库工作日中午十二点开门", "北方仓库工作日中午十二点不开门"),
+    "Arabic": ("المستودع الشمالي يفتح في الظهر كل يوم", "المستودع الشمالي لا يفتح في الظهر كل يوم"),
+    "Korean": ("북쪽 창고 는 평일 정오 에 문을 연다", "북쪽 창고 는 평일 정오 에 문을 안 연다"),
+    "Polish": (
+        "magazyn północny jest otwarty w południe co dzień",
+        "magazyn północny nie jest otwarty w południe co dzień",
+    ),
+}
+
+
+async def test_a_correction_in_any_language_is_stored_and_recalled_and_outlives_consolidation(api: Api) -> None:
+    for fact, correction in FACTS.values():
+        await store(api, fact)
+        await recall(api, fact)
+        assert (await store(api, correction))["echo"] is False, correction
+    await api.memory.recall_log.flush()
+    await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "parrot"})
+    for pair in FACTS.values():
+        for question in (pair[0].upper(), unicodedata.normalize("NFD", pair[1])):
+            found = [hit["content"]["text"] for hit in (await recall(api, question))["memories"]]
+            assert set(pair) == set(found[:2]), question

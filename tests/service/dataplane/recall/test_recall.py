@@ -25,7 +25,7 @@ terms = Analyzer().terms
 PLACES = ("harbour", "library", "station", "bakery", "museum", "garden", "bridge", "tower", "market", "school")
 PLAN = """
 EXPLAIN SELECT memory_id FROM memory_vec
-WHERE namespace = 'team-a' AND agent_id = 'large' AND embedder = 'hashing-384-v3-english-1'
+WHERE namespace = 'team-a' AND agent_id = 'large' AND embedder = 'hashing-384-v3-english-2'
 ORDER BY (embedding::halfvec(384)) <#> (SELECT embedding FROM memory_vec LIMIT 1) LIMIT 5
 """
 THINGS = ("lamp", "ticket", "ladder", "violin", "kettle", "saddle", "anchor", "mirror", "compass", "basket")

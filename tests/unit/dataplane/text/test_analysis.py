@@ -1,5 +1,7 @@
 """Texts become the terms they are searched by: stems in English, whole words or pairs of characters elsewhere."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,44 @@ def test_a_text_of_stop_words_alone_keeps_them() -> None:
 
 
 def test_words_with_other_letters_than_asciis_stay_as_they_are() -> None:
-    assert Analyzer().terms("Größere Bücher für Müllers") == ["größere", "bücher", "für", "müllers"]
+    assert Analyzer().terms("Grünere Bücher für Müllers") == ["grünere", "bücher", "für", "müllers"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("STRASSE", "Straße"),
+        ("istanbul", "İstanbul"),
+        (unicodedata.normalize("NFD", "Möbel, Ångström, Việt Nam"), "Möbel, Ångström, Việt Nam"),
+        (unicodedata.normalize("NFD", "हिन्दी में लिखो"), "हिन्दी में लिखो"),
+        (unicodedata.normalize("NFD", "한국어 교실"), "한국어 교실"),
+        ("Ｇａｔｅ ４２", "gate 42"),
+        ("ｶﾞｽ", "ガス"),
+        ("كَتَبَ الوَلَدُ", "كتب الولد"),
+        ("כָּתַב הַיֶּלֶד", "כתב הילד"),
+        ("ΟΔΟΣ", "οδος"),
+        ("ﬁle", "file"),
+        ("می‌خواهم", "میخواهم"),
+        ("soft­ware", "software"),
+    ],
+)
+def test_a_word_is_found_however_it_is_written(one: str, other: str) -> None:
+    assert Analyzer().terms(one) == Analyzer().terms(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("दिल", ["दिल"]),
+        ("दाल, दूल।", ["दाल", "दूल"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("Tiếng Việt", ["tiếng", "việt"]),
+        ("naïve_café-Ünal", ["naïve", "café", "ünal"]),
+        ("❤️ любовь", ["любовь"]),
+    ],
+)
+def test_marks_belong_to_words(text: str, terms: list[str]) -> None:
+    assert Analyzer(NONE).terms(text) == terms
 
 
 def test_a_script_without_spaces_is_cut_into_pairs_of_characters() -> None:

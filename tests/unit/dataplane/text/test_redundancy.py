@@ -3,9 +3,11 @@
 import math
 from uuid import uuid4
 
+import orjson
 import pytest
 
 from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
+from learnloop_dataplane.recall.echo_gate import RecentlyShown
 
 SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
 
@@ -38,10 +40,78 @@ def test_other_names_orders_and_limits_make_two_memories(one: str, other: str) -
     assert duplicates([item(one), item(other, 1.0)]) == []
 
 
-def test_a_plural_and_an_added_word_make_no_second_memory() -> None:
-    kept = item("the invoice portals need one login each day")
-    longer = item("invoice portal need one login each day ok", 1.0)
-    assert [(found.id, found.by) for found in duplicates([longer, kept])] == [(longer.id, kept.id)]
+CORRECTIONS = {
+    "English": (
+        "our depot opens at noon on weekdays",
+        ["our depot no longer opens at noon on weekdays", "x is outdated"],
+    ),
+    "German": ("das Lager öffnet werktags um zwölf Uhr", ["das Lager öffnet werktags nicht mehr um zwölf Uhr"]),
+    "Dutch": ("het magazijn gaat op werkdagen om twaalf uur open", ["het magazijn gaat niet meer om twaalf uur open"]),
+    "Turkish": ("depo hafta içi her gün öğlen açık", ["depo hafta içi her gün öğlen açık değil"]),
+    "Hindi": ("गोदाम हर दिन दोपहर में खुलता है", ["गोदाम हर दिन दोपहर में नहीं खुलता है"]),
+    "French": ("le dépôt est ouvert à midi en semaine", ["le dépôt n'est jamais ouvert à midi en semaine"]),
+    "Spanish": ("el depósito abre los lunes a las doce", ["el depósito nunca abre los lunes a las doce"]),
+    "Russian": ("склад открыт в полдень по будним дням", ["склад не открыт в полдень по будним дням"]),
+    "Chinese": ("仓库 工作日 中午 十二 点 开门", ["仓库 工作日 中午 十二 点 不 开门"]),
+    "Japanese": ("倉庫 は 平日 の 正午 に 開き ます", ["倉庫 は 平日 の 正午 に 開き ません"]),
+    "Arabic": ("المستودع يفتح في الظهر كل يوم", ["المستودع لا يفتح في الظهر كل يوم"]),
+    "Polish": ("magazyn jest otwarty w południe każdego dnia", ["magazyn nie jest otwarty w południe każdego dnia"]),
+    "symbols": ("every valve of the pump stays at 5 bar > gate", ["every valve of the pump stays at -5 bar > gate"]),
+}
+
+
+def corrections() -> list[tuple[str, str]]:
+    """A correction replaces a word, adds one somewhere, or leaves one out."""
+    found = []
+    for fact, changed in CORRECTIONS.values():
+        words = fact.split()
+        found += [(fact, text if len(text.split()) > 3 else f"{fact} {text}") for text in changed]
+        found += [(fact, f"{fact}?"), (fact, f"XX: {fact}"), (fact, " ".join(words[1:])), (fact, " ".join(words[:-1]))]
+        found.append((fact, " ".join([*words[:3], "XX", *words[4:]])))
+        found.append((fact, " ".join([words[-1], *words[1:-1], words[0]])))
+    return found
+
+
+@pytest.mark.parametrize(("fact", "correction"), corrections())
+def test_a_correction_in_any_language_is_neither_a_duplicate_nor_an_echo(fact: str, correction: str) -> None:
+    assert duplicates([item(fact), item(correction, 1.0)]) == []
+    assert duplicates([item(correction), item(fact, 1.0)]) == []
+    assert echoes([item(correction, 160.0)], [Told(100.0, uuid4(), fact)]) == []
+    gate, shown = RecentlyShown(), uuid4()
+    gate.add("ns", "a", [(shown, orjson.dumps({"text": fact}))])
+    assert gate.source_of("ns", "a", {"text": correction}) is None
+    assert gate.source_of("ns", "a", {"text": f"{fact.capitalize()}."}) == shown
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("alice pays bob and bob pays alice", "alice pays bob"),
+        ("the temperature is -5 degrees", "the temperature is 5 degrees"),
+        ("the pipe weighs .5 kg", "the pipe weighs 5 kg"),
+        ("we use C++ for the driver", "we use C# for the driver"),
+        ("set the flag to !active", "set the flag to active"),
+        ("the fee is $5", "the fee is €5"),
+        ("the area is 10² m", "the area is 102 m"),
+        ("the vote of the board was 👍", "the vote of the board was 👎"),
+        ("the invoice portals need one login each day", "the invoice portal needs one login each day"),
+    ],
+)
+def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) -> None:
+    assert duplicates([item(one), item(other, 1.0)]) == []
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "The invoice portal needs two-factor login.",
+        "“the invoice portal needs a two factor login”",
+        "the  invoice portal needs the two factor\nlogin!",
+    ],
+)
+def test_articles_case_and_punctuation_make_no_second_memory(again: str) -> None:
+    kept, copy = item("the invoice portal needs two factor login"), item(again, 1.0)
+    assert [(found.id, found.by) for found in duplicates([copy, kept])] == [(copy.id, kept.id)]
 
 
 @pytest.mark.parametrize(
