@@ -195,3 +195,16 @@ def test_dying_after_any_write_of_every_other_pass_ends_in_the_same_place(writes
     cluster.end()
     assert cluster.status["stable"]["uri"] == uri(5)
     assert cluster.weights() == {uri(5): 100}
+
+
+def test_a_winner_inherits_no_evidence_of_the_canary_that_it_replaces() -> None:
+    cluster = StepCluster((0.5, 0.5, 0.9), (20,)).start()
+    cluster.spec["analysis"]["metrics"].append({"name": "success", "type": "success", "minRatio": 0.9})
+    cluster.success = {uri(0): 0.9, uri(1): 0.9, uri(5): 0.75}
+    while (cluster.status.get("canary") or {}).get("uri") != uri(5):
+        cluster.run(5)
+    inherited = [item["compared"][0] for item in cluster.status.get("evidence", ()) if item.get("compared")]
+    assert not any(inherited), "the guest has compared nothing yet"
+    cluster.end()
+    assert cluster.status["blockedRevision"]["uri"] == uri(5)
+    assert cluster.weights() == {uri(0): 100}

@@ -219,16 +219,13 @@ def _take_over(snapshot: Snapshot, state: State, canary: ArmState, step: int, be
     text = f"{sentence}; {best.name} goes on in place of {canary.revision}"
     over = replace(finish(snapshot, trial, text), promoted_over=snapshot.desired.over or canary.revision)
     after = replace(
-        state,
+        state.without_canary(),
         canary=ArmState(best.model, best.since, best.ready),
         step=step + 1,
         weight=min(best.weight if best.ready else 0, steps[step + 1].weight),
         step_started_at=now,
         step_base=None,
         rollout_started_at=trial.started_at,
-        trials=(),
-        reports=(),
-        hand=None,
         experiment=over,
     )
     events = happened(reasons.SUPERSEDED, text)
