@@ -57,7 +57,7 @@ class Recorder:
     def _look(self, status: Json) -> Sample:
         grown = dict.fromkeys((_ENDED, _GAIN, _LOSS), 0.0)
         for item in episode_counters(self.api, self.settings.namespace, self.settings.agent):
-            counts = item.metric in grown and item.labels.get("outcome") not in ("error", "withdrawn")
+            counts = item.metric in grown and item.labels.get("outcome") != "withdrawn"
             if counts:
                 key = (item.pod, item.metric, item.labels.get("outcome", ""))
                 grown[item.metric] += max(0.0, item.value - self._before.get(key, 0.0))

@@ -235,7 +235,7 @@ class Episodes:
         gave_up = ending.status == "error" and self._throttled.knows(episode_id)
         if gave_up or self.touched(opening):
             # An arm has no part in what a person or a limit did, good or bad; and it is not overdue either.
-            self._metrics.withdrawn(lasted)
+            self._metrics.ended("withdrawn", 0.0, lasted)
             self.mirror.ended(episode_id, "withdrawn", 0.0, ending.length)
             return True
         self._metrics.ended(_outcome(ending), ending.episode_return, lasted)

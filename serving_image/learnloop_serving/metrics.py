@@ -53,7 +53,7 @@ class Metrics:
         )
         self._returns = Histogram(
             names.METRIC_EPISODE_RETURN,
-            "Returns of ended episodes",
+            "Returns of ended episodes that were not withdrawn",
             _ARM,
             buckets=RETURN_BUCKETS,
             registry=self.registry,
@@ -120,7 +120,7 @@ class Metrics:
         self.observe: dict[str, Callable[[float], None]] = {
             verb: seconds.labels(*self._own, verb).observe for verb in VERBS
         }
-        self._revisions = {revision}
+        self._revisions = [revision]
 
     def _gauges(self, model_deployment: str, revision: str) -> None:
         own = (model_deployment, revision)
@@ -153,25 +153,25 @@ class Metrics:
     def opened(self, revision: str) -> None:
         """An episode was given to `revision`, which in service mode need not be this server's own."""
         if revision not in self._revisions:
-            if len(self._revisions) >= _MAX_REVISIONS:  # a pod lives through few rollouts; never grow without bound
-                return
-            self._revisions.add(revision)
+            if len(self._revisions) >= _MAX_REVISIONS:  # never grow without bound: the longest known, but its own, goes
+                self._opened.remove(self._own[0], self._revisions.pop(1))
+            self._revisions.append(revision)
         self._opened.labels(self._own[0], revision).inc()
 
     def ended(self, outcome: str, episode_return: float, seconds: float) -> None:
-        """An episode of this server's own revision ended, `seconds` after it was opened."""
+        """An episode of this server's own revision ended, `seconds` after it was opened.
+
+        The return of a withdrawn one is not counted: it was cut off, or a person or a limit had a part in it.
+        """
         self._outcomes[outcome].inc()
         self._lasted.observe(max(0.0, seconds))
+        if outcome == "withdrawn":
+            return
         self._returns.observe(episode_return)
         if episode_return >= 0:
             self._gain.inc(episode_return)
         else:
             self._loss.inc(-episode_return)
-
-    def withdrawn(self, seconds: float) -> None:
-        """An episode ended that a person had touched: its return is nobody's."""
-        self._outcomes["withdrawn"].inc()
-        self._lasted.observe(max(0.0, seconds))
 
     def failed(self, verb: str) -> None:
         """A request failed because of the server or its policy, not because of its caller."""

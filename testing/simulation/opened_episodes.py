@@ -5,8 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from math import inf
 
+from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
+from learnloop_operator.adapters.prometheus.queries import short_bounds
 from learnloop_operator.core.rollout.evidence.arm_evidence import Openings
+
+BOUNDS = (*EPISODE_SECONDS_BUCKETS, inf)
 
 
 class Opened:
@@ -14,11 +19,10 @@ class Opened:
 
     def __init__(self) -> None:
         self._opened: dict[str, list[datetime]] = defaultdict(list)
-        self._closed: dict[str, list[datetime]] = defaultdict(list)
-        self._in_time: dict[str, list[datetime]] = defaultdict(list)
+        self._ended: dict[tuple[str, float], list[datetime]] = defaultdict(list)
+        """When episodes ended that had lasted no longer than a bound."""
         self._running: list[tuple[datetime, int, str, float, datetime]] = []
         self._number = 0
-        self.deadline = timedelta(seconds=600)
 
     def open(self, arm: str, now: datetime, ends: datetime | None, value: float) -> None:
         """An episode begins; with `ends` None it never ends."""
@@ -31,21 +35,27 @@ class Opened:
         """Arm and return of every episode that has ended since the last call."""
         while self._running and self._running[0][0] <= now:
             _, _, arm, value, began = heappop(self._running)
-            self._closed[arm].append(now)
-            if now - began <= self.deadline:
-                self._in_time[arm].append(now)
+            for bound in BOUNDS:
+                if (now - began).total_seconds() <= bound:
+                    self._ended[arm, bound].append(now)
             yield arm, value
 
     def since(self, arm: str, since: datetime, until: datetime, deadline: int) -> Openings:
         """What the arm's servers have counted after `since` and not after `until`."""
-        due = min(until, until - timedelta(seconds=deadline))
 
-        def between(times: list[datetime], last: datetime) -> float:
-            return float(max(0, bisect_right(times, last) - bisect_right(times, since)))
+        def between(times: list[datetime], first: datetime, last: datetime) -> float:
+            return float(max(0, bisect_right(times, last) - bisect_right(times, first)))
 
+        def young(bound: float) -> float:
+            return between(self._ended[arm, bound], until - timedelta(seconds=int(deadline - bound)), until)
+
+        lasted = {bound: between(self._ended[arm, bound], since, until) for bound in BOUNDS}
+        due = between(self._opened[arm], since, until - timedelta(seconds=deadline))
         return Openings(
-            opened=between(self._opened[arm], until),
-            due=between(self._opened[arm], due),
-            closed=between(self._closed[arm], until),
-            in_time=between(self._in_time[arm], until),
+            opened=between(self._opened[arm], since, until),
+            due=due,
+            closed=lasted[inf],
+            in_time=lasted[next(bound for bound in BOUNDS if bound >= deadline)],
+            young=max(map(young, short_bounds(deadline)), default=0.0) if due else 0.0,
+            lasted=lasted,
         )

@@ -1,6 +1,7 @@
 """Episodes that never end are evidence: survivors alone do not speak for an arm."""
 
 from datetime import timedelta
+from statistics import median
 
 import pytest
 
@@ -14,7 +15,6 @@ def served(mode: str = "service", lasts: int = 2, **hangs: float) -> Cluster:
     """A cluster whose first model serves; `one` and `two`: the share of each model's episodes that never end."""
     cluster = Cluster().by(mode)
     cluster.spec["analysis"]["episodeDeadlineSeconds"] = DEADLINE
-    cluster.opened.deadline = timedelta(seconds=DEADLINE)
     cluster.lasts, cluster.per_second = lasts, 20
     cluster.hangs = {uri(0): hangs.get("one", 0.0), uri(1): hangs.get("two", 0.0)}
     cluster.run(10 + 2 * lasts)
@@ -56,6 +56,22 @@ def test_a_canary_that_hangs_a_third_of_the_time_is_taken_back_however_far_it_ca
     cluster.run(20 * DEADLINE)
     assert cluster.status["phase"] == "RolledBack"
     assert "have not ended" in cluster.status["blockedRevision"]["message"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_canary_that_hangs_a_fifth_of_the_time_is_taken_back_within_300_episodes(mode: str) -> None:
+    due = []
+    for seed in range(5):
+        cluster = served(mode, two=0.2)
+        cluster.spec["rollout"]["steps"] = [{"weight": 10, "minEpisodes": 2000}, {"weight": 100, "minEpisodes": 6}]
+        cluster.random.seed(seed)
+        cluster.wish(1, BETTER)
+        while cluster.status["phase"] != "RolledBack":
+            cluster.run(1)
+        revision = cluster.status["blockedRevision"]["revision"]
+        seen = cluster.opened.since(revision, cluster.now - timedelta(hours=1), cluster.now, DEADLINE)
+        due.append(seen.due)
+    assert median(due) <= 300, due
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,10 +10,12 @@ from learnloop_api.kinds.rollouts.anchor import Anchor
 
 EPISODE_SECONDS_BUCKETS = (
     1.0,
+    3.0,
     10.0,
     30.0,
     60.0,
     120.0,
+    180.0,
     300.0,
     600.0,
     1800.0,

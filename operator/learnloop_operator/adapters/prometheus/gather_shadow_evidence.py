@@ -40,16 +40,14 @@ def shadow_query(arms: Arms, seconds: int) -> str:
     """All counters of the arm over the window in one vector, told apart by the label `learnloop_signal`.
 
     As for episodes, the counters of a pod that was born in the window count as they stand. Lost copies are counted by
-    stable's pods, under the revision that never got them: a series that is new to them began in the window.
+    stable's pods, under the revision that never got them.
     """
     (revision,) = arms.revisions
-    arm = arms.of(revision)
-    lost = f"{names.METRIC_SHADOW_LOST}{{{arms.of(revision, by='')}}}"
-    new = f"last_over_time({lost}[{seconds}s]) unless {lost} offset {seconds}s"
+    arm, anyones = arms.of(revision), arms.of(revision, by="")
     buckets = f"{names.METRIC_SHADOW_SECONDS}_bucket"
     parts = [
         *(grown(signal, "revision", metric, arm, seconds) for signal, metric in _COUNTERS.items()),
-        labelled("lost", f"sum by (revision) (({new}) or increase({lost}[{seconds}s]))"),
+        grown("lost", "revision", names.METRIC_SHADOW_LOST, anyones, seconds, processes=arms.processes()),
         grown("episodes", "revision", names.METRIC_SHADOW_EPISODES, arm, seconds, ', use="counted"'),
         grown("within", "revision, le", buckets, arm, seconds),
         gap(arm, seconds),

@@ -31,14 +31,17 @@ class _Sums:
 def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
     """Evidence by revision from the answer to `counters_query`.
 
-    The mean return is over all ended episodes, for the sums hold the returns of all of them. Episodes that were cut off
-    with a withdrawn arm count for nothing else.
+    Episodes that a person or a limit touched, or that were cut off with a withdrawn arm, have ended and count for
+    nothing else: the servers do not sum their returns.
     """
     arms: dict[str, _Sums] = {}
     for sample in samples:
         if revision := sample.labels.get("revision", ""):
             _add(arms.setdefault(revision, _Sums()), sample)
-    return {revision: _arm(sums) for revision, sums in arms.items() if sums.ended or sums.broken}
+    lasted = histograms(samples, "lasted")
+    return {
+        revision: _arm(sums, lasted.get(revision, {})) for revision, sums in arms.items() if sums.ended or sums.broken
+    }
 
 
 def clock_of(samples: Iterable[Sample]) -> datetime | None:
@@ -81,12 +84,14 @@ def _add(sums: _Sums, sample: Sample) -> None:
         sums.gap = value
     elif signal in ("opened", "due", "in_time"):
         sums.opened[signal] = max(0.0, value)
+    elif signal == "young":  # each bucket is a lower bound of the same number
+        sums.opened[signal] = max(sums.opened.get(signal, 0.0), value)
 
 
-def _arm(sums: _Sums) -> ArmEvidence:
+def _arm(sums: _Sums, lasted: Histogram) -> ArmEvidence:
     finished = sum(sums.ended.get(outcome, 0.0) for outcome in _FINISHED)
     lately = None if sums.lately is None else round(sums.lately)
-    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_openings(sums))
+    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_openings(sums, lasted))
     if finished <= 0:
         return bare
     counted = replace(bare, episodes=int(finished + 1e-6))
@@ -94,17 +99,18 @@ def _arm(sums: _Sums) -> ArmEvidence:
         return replace(counted, problems={"": Missing(reasons.NOT_A_NUMBER, sums.broken)})
     return replace(
         counted,
-        mean_return=None if sums.gained is None else sums.gained / sum(sums.ended.values()),
+        mean_return=None if sums.gained is None else sums.gained / finished,
         success_rate=sums.ended.get("success", 0.0) / finished,
         error_rate=sums.ended.get("error", 0.0) / finished,
     )
 
 
-def _openings(sums: _Sums) -> Openings | None:
-    known = sums.opened
+def _openings(sums: _Sums, lasted: Histogram) -> Openings | None:
+    known, closed = sums.opened, sum(sums.ended.values())
     if "opened" not in known or sums.broken:
         return None
-    return Openings(known["opened"], known.get("due", 0.0), sum(sums.ended.values()), known.get("in_time"))
+    young = min(closed, known.get("young", 0.0))
+    return Openings(known["opened"], known.get("due", 0.0), closed, known.get("in_time"), young, lasted)
 
 
 def moment(value: float) -> datetime | None:

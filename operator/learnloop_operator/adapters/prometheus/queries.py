@@ -11,6 +11,8 @@ from learnloop_operator.core.promql.namespace_scope import POD_LABEL
 SIGNAL = "learnloop_signal"
 SHORTEST_DUE = 15
 """Seconds of openings that are worth a look: `increase` needs two scrapes inside its window."""
+SHORT = (1 / 60, 1 / 2)
+"""Parts of the deadline between which the bounds of short episodes lie."""
 GRACE = 150
 """Seconds: a process that began so shortly before a window may not have been scraped before it, and played little."""
 LOOKBACK = 300
@@ -32,9 +34,15 @@ class Arms:
 
     def of(self, revision: str, *, by: str | None = None) -> str:
         """Labels that choose one revision's series, as its own pods count them; `by` "": as pods of any arm do."""
-        pods = own_pods(self.name, revision if by is None else by)
-        own = f', {self.pod_label}=~"{pods}"' if self.pod_label else ""
-        return f'namespace="{self.namespace}", model_deployment="{self.name}", revision="{revision}"{own}'
+        return self._counted_by(revision if by is None else by, f', revision="{revision}"')
+
+    def processes(self) -> str:
+        """Labels that choose the processes of all arms, whichever revision they serve."""
+        return self._counted_by("", "")
+
+    def _counted_by(self, revision: str, more: str) -> str:
+        own = f', {self.pod_label}=~"{own_pods(self.name, revision)}"' if self.pod_label else ""
+        return f'namespace="{self.namespace}", model_deployment="{self.name}"{more}{own}'
 
 
 def counters_query(arms: Arms, seconds: int, lately: int = 0, deadline: int = 0) -> str:
@@ -44,12 +52,13 @@ def counters_query(arms: Arms, seconds: int, lately: int = 0, deadline: int = 0)
     opened too, those opened more than so many seconds ago, and those that ended sooner. The series without a revision
     is Prometheus' own clock.
     """
-    parts = [part for select in arms.selectors() for part in _counters_of(select, seconds, lately, deadline)]
+    revisions = sorted(set(arms.revisions))
+    parts = [part for revision in revisions for part in _counters_of(arms, revision, seconds, lately, deadline)]
     return " or ".join([*parts, f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")'])
 
 
-def _counters_of(select: str, seconds: int, lately: int, deadline: int) -> Iterator[str]:
-    ended = names.METRIC_EPISODES_ENDED
+def _counters_of(arms: Arms, revision: str, seconds: int, lately: int, deadline: int) -> Iterator[str]:
+    ended, select = names.METRIC_EPISODES_ENDED, arms.of(revision)
     yield grown("ended", "revision, outcome", ended, select, seconds)
     yield grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds)
     yield grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds)
@@ -58,17 +67,34 @@ def _counters_of(select: str, seconds: int, lately: int, deadline: int) -> Itera
     if lately:
         yield grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"')
     if deadline:
-        yield from _openings(select, seconds, deadline)
+        yield from _openings(arms, revision, seconds, deadline)
 
 
-def _openings(select: str, seconds: int, deadline: int) -> Iterator[str]:
-    """What became of opened episodes. One opened before the window is not of it, however old it is."""
+def _openings(arms: Arms, revision: str, seconds: int, deadline: int) -> Iterator[str]:
+    """What became of opened episodes, and how long those lasted that ended.
+
+    A pod counts each episode that it opens under the arm that it gives it to, so pods of any arm count openings.
+    `young`: by bucket, endings of episodes that were certainly opened within the deadline. What ends in the last
+    `deadline - le` seconds and has lasted no longer than `le` was.
+    """
     opened, lasted = names.METRIC_EPISODES_OPENED, f"{names.METRIC_EPISODE_SECONDS}_bucket"
+    own, processes = arms.of(revision), arms.processes()
     bound = next((each for each in EPISODE_SECONDS_BUCKETS if each >= deadline), EPISODE_SECONDS_BUCKETS[-1])
-    yield grown("opened", "revision", opened, select, seconds)
-    yield grown("in_time", "revision", lasted, select, seconds, f', le="{bound}"')
+    select = arms.of(revision, by="")
+    yield grown("opened", "revision", opened, select, seconds, processes=processes)
+    yield grown("in_time", "revision", lasted, own, seconds, f', le="{bound}"')
+    yield grown("lasted", "revision, le", lasted, own, seconds)
     if seconds - deadline >= SHORTEST_DUE:
-        yield grown("due", "revision", opened, select, seconds - deadline, ago=deadline)
+        yield grown("due", "revision", opened, select, seconds - deadline, ago=deadline, processes=processes)
+        for young in short_bounds(deadline):
+            within = f', le="{young}"'
+            yield grown("young", "revision, le", lasted, own, int(deadline - young), within)
+
+
+def short_bounds(deadline: int) -> list[float]:
+    """Bounds of the histogram that tell of episodes much shorter than the deadline."""
+    least, most = (part * deadline for part in SHORT)
+    return [bound for bound in EPISODE_SECONDS_BUCKETS if least <= bound <= most]
 
 
 def latency_query(arms: Arms, seconds: int) -> str:
@@ -90,7 +116,9 @@ def returns_query(arms: Arms, whole: int, recent: int) -> str:
     return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in asked)
 
 
-def grown(signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "", ago: int = 0) -> str:
+def grown(
+    signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "", ago: int = 0, processes: str = ""
+) -> str:
     """A counter's growth over the window, of the series of `arms` that `more` labels choose; the window ended `ago`
     seconds ago.
 
@@ -98,12 +126,19 @@ def grown(signal: str, by: str, metric: str, arms: str, seconds: int, more: str 
     first sample for the beginning. A process that was born in the window has begun at 0, and may well have finished a
     dozen episodes before its first scrape: its counters count as they stand. That there is no sample from before the
     window is not enough to be born in it, for Prometheus may have lost them: the process itself says when it began.
+
+    `processes`: labels of the processes that count, where they count for other revisions than their own. Such a series
+    begins at 0 when its process counts for the first time: in the window, where the process has a sample from before.
     """
     series = f"{metric}{{{arms}{more}}}"
     back = f" offset {ago}s" if ago else ""
     fresh = f"last_over_time({series}[{seconds}s]{back}) unless {_before(series, seconds + ago)}"
-    born = f"{fresh} and on (instance, pod) ({_started(arms, seconds, back)} >= time() - {seconds + ago + GRACE})"
-    return labelled(signal, f"sum by ({by}) (({born}) or increase({series}[{seconds}s]{back}))")
+    begun = f"{_started(processes or arms, seconds, back)} >= time() - {seconds + ago + GRACE}"
+    if processes:
+        begun += f" or {_before(f'{names.METRIC_SERVER_STARTED}{{{processes}}}', seconds + ago)}"
+    return labelled(
+        signal, f"sum by ({by}) (({fresh} and on (instance, pod) ({begun})) or increase({series}[{seconds}s]{back}))"
+    )
 
 
 def gap(arms: str, seconds: int) -> str:

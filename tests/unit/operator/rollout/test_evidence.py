@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -10,9 +10,11 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.samples import Sample as ExposedSample
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_operator.adapters.pods.counter_reader import parse
 from learnloop_operator.adapters.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,
@@ -28,6 +30,9 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.core.rollout.metrics.registry import type_of
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_serving.metrics import Metrics as ServerMetrics
 from testing.servers.ports import held_port
 from testing.simulation.rollout_cluster import histogram
 from testing.simulation.simultaneous_evidence import at_the_same_time
@@ -102,11 +107,43 @@ def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() 
             of("ended", 2.0, outcome="failure"),
             of("ended", 2.0, outcome="error"),
             of("ended", 2.0, outcome="withdrawn"),
-            of("gain", 150.0),
+            of("gain", 130.0),
             of("loss", 30.0),
         ]
     )["aaaaaaaa"]
     assert (found.episodes, found.mean_return, found.success_rate, found.error_rate) == (10, 10.0, 0.6, 0.2)
+
+
+@pytest.mark.parametrize(("each", "bar", "verdict"), [(500.0, 450.0, Verdict.PASS), (-200.0, -150.0, Verdict.HOLD)])
+def test_episodes_that_a_person_or_a_limit_touched_are_no_returns_of_zero(
+    each: float, bar: float, verdict: Verdict
+) -> None:
+    server = ServerMetrics("md", "aaaaaaaa")
+    for number in range(100):
+        outcome = "success" if number < 60 else "withdrawn"
+        server.ended(outcome, each, seconds=2.0)
+    counted = {(item.name, item.labels.get("outcome")): item.value for item in samples_of(server)}
+    told = [
+        *(sample("ended", counted[names.METRIC_EPISODES_ENDED, it], outcome=it) for it in ("success", "withdrawn")),
+        sample("gain", counted[names.METRIC_EPISODE_RETURN_GAIN, None]),
+        sample("loss", counted[names.METRIC_EPISODE_RETURN_LOSS, None]),
+    ]
+    arm = arm_evidence(told)["aaaaaaaa"]
+    assert (arm.episodes, arm.mean_return) == (60, each)
+    bounded = {"name": "return", "type": "return", "min": bar, "returnRange": {"lowest": -500, "highest": 500}}
+    metric = MetricThreshold.model_validate(bounded)
+    assert check(metric, arm, None, ALPHA).verdict is verdict
+    read = parse(server.render().decode(), "md", "aaaaaaaa").counters
+    bound = next(type_of(metric).hard_bounds(metric))
+    assert bound.bad(read) == Counts(60.0, pytest.approx(60.0 * (500.0 - each) / 1000.0))
+
+
+def samples_of(server: ServerMetrics) -> Iterator[ExposedSample]:
+    return (item for family in server.registry.collect() for item in family.samples)
+
+
+def sample(signal: str, value: float, **labels: str) -> Sample:
+    return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
 
 
 def test_an_arm_without_a_finished_episode_has_no_figures() -> None:

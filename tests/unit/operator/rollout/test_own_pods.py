@@ -3,14 +3,20 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from learnloop_api import names
+from learnloop_api.kinds.rollouts.analysis import Analysis
+from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_query
 from learnloop_operator.adapters.prometheus.own_pods import own_pods
+from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import Arms, counters_query, labelled
+from learnloop_operator.core.rollout.checks.unfinished_episodes import unfinished
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Openings, Verdict
 
 ONE, OTHER = "3f9a2c81", "00bad000"
 
@@ -74,7 +80,88 @@ def test_no_other_pod_poses_as_an_arm_nor_one_arm_as_the_other(promtool: Path, t
         }
         for query, counts in expected
     ]
+    evaluate(promtool, tmp_path, written, tests)
+
+
+def evaluate(promtool: Path, folder: Path, written: list[dict[str, str]], tests: list[dict[str, Any]]) -> None:
+    """Fail where Prometheus does not answer what the tests expect of the series that were written."""
     case = {"interval": "10s", "input_series": written, "promql_expr_test": tests}
-    (tmp_path / "case.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
-    done = subprocess.run([promtool, "test", "rules", tmp_path / "case.yaml"], capture_output=True, text=True)
+    (folder / "case.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
+    done = subprocess.run([promtool, "test", "rules", folder / "case.yaml"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+BEGAN, ENDS, DEADLINE = 600, 1800, 600
+"""Seconds: when the rollout began, and the look at it."""
+STABLE_POD, CANARY_POD = f"md-{OTHER}-6d4f9-x7k2p", f"md-{ONE}-5c8f7-q2w3e"
+
+
+def counter(metric: str, revision: str, pod: str, step: float, more: str = "", since: int = 0) -> dict[str, str]:
+    """A counter that grows by `step` every ten seconds from its first sample on."""
+    labels = f'namespace="ns",model_deployment="md",revision="{revision}",pod="{pod}",instance="{pod}"{more}'
+    looks = (ENDS - since) // 10 + 1
+    silent = f"_x{since // 10} " if since else ""
+    return {"series": f"{metric}{{{labels}}}", "values": f"{silent}{step:g}+{step:g}x{looks - 1}"}
+
+
+def process(revision: str, pod: str, since: int) -> dict[str, str]:
+    """A server that began to count then."""
+    silent = f"_x{since // 10} " if since else ""
+    values = f"{silent}{since}x{(ENDS - since) // 10}"
+    return {**counter(names.METRIC_SERVER_STARTED, revision, pod, 1), "values": values}
+
+
+@pytest.mark.parametrize(
+    ("mode", "openers"),
+    [
+        ("service", {STABLE_POD: 20, CANARY_POD: 10}),
+        ("every opening by the other arm", {STABLE_POD: 30}),
+        ("gateway", {CANARY_POD: 30}),
+    ],
+)
+def test_openings_are_counted_whichever_arms_pod_opens(
+    promtool: Path, tmp_path: Path, mode: str, openers: dict[str, int]
+) -> None:
+    opened, ended, lasted = names.METRIC_EPISODES_OPENED, names.METRIC_EPISODES_ENDED, names.METRIC_EPISODE_SECONDS
+    first = BEGAN + 10
+    written = [
+        *(process(OTHER, STABLE_POD, 0), process(ONE, CANARY_POD, BEGAN - 10)),
+        *(counter(opened, ONE, pod, count, since=first) for pod, count in openers.items()),
+        counter(opened, ONE, "evil", 1000, since=first),
+        counter(ended, ONE, CANARY_POD, 12, ',outcome="success"', since=first),
+        *(counter(f"{lasted}_bucket", ONE, CANARY_POD, 12, f',le="{bound}"', first) for bound in ("10.0", "+Inf")),
+        counter(opened, OTHER, STABLE_POD, 30),
+        counter(ended, OTHER, STABLE_POD, 30, ',outcome="success"'),
+        counter(f"{lasted}_bucket", OTHER, STABLE_POD, 30, ',le="10.0"'),
+    ]
+    query = counters_query(Arms("ns", "md", [ONE, OTHER]), ENDS - BEGAN, deadline=DEADLINE)
+
+    def answers(signal: str, more: str = "") -> str:
+        only = f"and on (learnloop_signal{', le' if more else ''}) label_replace({labelled(signal, 'vector(1)')}, "
+        return f'sum by (revision) (({query}) {only}"le", "{more}", "", ""))'
+
+    expected = {
+        answers("opened"): {ONE: 3600, OTHER: 3600},
+        answers("due"): {ONE: 1800, OTHER: 1800},
+        answers("young", "10.0"): {ONE: 708, OTHER: 1770},
+        answers("lasted", "10.0"): {ONE: 1440, OTHER: 3600},
+    }
+    tests = [
+        {
+            "expr": query,
+            "eval_time": f"{ENDS}s",
+            "exp_samples": [{"labels": f'{{revision="{arm}"}}', "value": count} for arm, count in counts.items()],
+        }
+        for query, counts in expected.items()
+    ]
+    evaluate(promtool, tmp_path, written, tests)
+    samples = [sample("opened", 3600), sample("due", 1800), sample("young", 708, le="10.0")]
+    canary = arm_evidence([*samples, sample("ended", 1440, outcome="success")])[ONE]
+    beside = ArmEvidence(3600, openings=Openings(3600, 1800, 3600, 3600, 1770))
+    verdict = unfinished(Analysis(), canary, beside, "the canary", "stable", passing=True)
+    assert verdict is not None
+    assert verdict.verdict is Verdict.BREACH
+
+
+def sample(signal: str, value: float, **labels: str) -> Sample:
+    return Sample({"revision": ONE, "learnloop_signal": signal, **labels}, float(value))

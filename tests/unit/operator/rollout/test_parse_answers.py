@@ -168,8 +168,11 @@ async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeyp
 
 def test_openings_are_read_beside_endings_and_are_unknown_where_nobody_counts_them() -> None:
     told = [of("ended", 60.0, outcome="success"), of("ended", 4.0, outcome="withdrawn"), of("opened", 100.0)]
-    found = arm_evidence([*told, of("due", 90.0), of("in_time", 48.0)])["aaaaaaaa"].openings
-    assert found == Openings(opened=100.0, due=90.0, closed=64.0, in_time=48.0)
+    lasted = [of("lasted", 16.0, le="1.0"), of("lasted", 64.0, le="+Inf")]
+    young = [of("young", 3.0, le="1.0"), of("young", 9.0, le="10.0"), of("young", 7.0, le="30.0")]
+    found = arm_evidence([*told, of("due", 90.0), of("in_time", 48.0), *lasted, *young])["aaaaaaaa"].openings
+    histogram = {1.0: 16.0, inf: 64.0}
+    assert found == Openings(opened=100.0, due=90.0, closed=64.0, in_time=48.0, young=9.0, lasted=histogram)
     assert (found.open_share, found.late_share) == (0.36, 0.25)
     assert arm_evidence(told[:2])["aaaaaaaa"].openings is None
     assert arm_evidence([of("ended", 0.0, outcome="success"), of("opened", 9.0)])["aaaaaaaa"].openings is not None

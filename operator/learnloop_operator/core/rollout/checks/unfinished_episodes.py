@@ -5,18 +5,26 @@ its opened episodes that stable has ended of its own. Is the canary to be taken 
 episodes is beyond `maxOverdue` for certain. An episode is overdue that was opened longer ago than the deadline and has
 not ended.
 
-`due - closed` never overstates what is overdue, for episodes that were opened later may have ended, too. What stable
-leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is too
-short, meet both arms. Both of stable's shares are taken at their largest, so that identical arms differ in the
+`due - (closed - young)` never overstates what is overdue: more episodes may have ended that were opened later. What
+stable leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is
+too short, meet both arms. Both of stable's shares are taken at their largest, so that identical arms differ in the
 canary's favour.
 """
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost, number
-from learnloop_operator.core.rollout.metrics.confidence import level_text
+from learnloop_operator.core.rollout.evidence.arm_evidence import (
+    ArmEvidence,
+    Check,
+    Openings,
+    Verdict,
+    hold,
+    lost,
+    number,
+)
+from learnloop_operator.core.rollout.metrics.confidence import of_evidence
+from learnloop_operator.core.sequential.alarm import above
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import mean_interval
 
 BUDGET = 0.1
 """Share of analysis.alpha that this may err with, beside the checks' alpha, as the fast lane may."""
@@ -42,7 +50,7 @@ def unfinished(
         return None
     beside = reference.openings if reference and not reference.gap else None
     excused = min(1.0, beside.open_share + beside.late_share) if beside else 0.0
-    if beside is not None and (found := _overdue(analysis, mine.due, mine.closed, excused, subject_is, reference_is)):
+    if beside is not None and (found := _overdue(analysis, mine, excused, subject_is, reference_is)):
         return found
     due = mine.opened * (1.0 - excused) * ENDED_BESIDE_STABLE
     if not passing or mine.closed >= due:
@@ -54,19 +62,16 @@ def unfinished(
     return hold(text, reasons.EPISODES_UNFINISHED)
 
 
-def _overdue(
-    analysis: Analysis, due: float, closed: float, excused: float, subject_is: str, reference_is: str
-) -> Check | None:
-    overdue, bar = max(0.0, due - closed), excused + analysis.max_overdue
+def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str, reference_is: str) -> Check | None:
+    due, bar = mine.due, excused + analysis.max_overdue
+    overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    alpha = BUDGET * analysis.alpha / TIMES
-    least, _ = mean_interval(Counts(due, overdue), alpha)
     said = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
         f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
     )
-    certain = f"certainly at least {number(least)} ({level_text(alpha)})"
-    if least > bar:
-        return Check(Verdict.BREACH, f"{said}; {certain}")
-    return hold(f"{said}, undecided: {certain}", reasons.EPISODES_UNFINISHED)
+    sure = of_evidence(above(Counts(due, overdue), bar), BUDGET * analysis.alpha / TIMES, "above the bar")
+    if sure.broken:
+        return Check(Verdict.BREACH, f"{said}; {sure.text}")
+    return hold(f"{said}, undecided: {sure.text}", reasons.EPISODES_UNFINISHED)

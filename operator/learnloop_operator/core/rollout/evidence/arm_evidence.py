@@ -39,6 +39,10 @@ class Openings:
     """Episodes that ended in any way, a withdrawn arm included; of stable some were opened before the window."""
     in_time: float | None = None
     """Those that ended before their deadline; None: the servers do not say how long episodes last."""
+    young: float = 0.0
+    """Ended episodes that were opened within the deadline, as far as that is certain: they were never due."""
+    lasted: Histogram = field(default_factory=dict)
+    """Ended episodes by the seconds from their opening to their end."""
 
     @property
     def open_share(self) -> float:

@@ -60,11 +60,6 @@ def finished(tally: Counters) -> float:
     return sum(tally.get(ENDED + outcome, 0.0) for outcome in _FINISHED)
 
 
-def ended(tally: Counters) -> float:
-    """Episodes that ended, those cut off with a withdrawn arm among them."""
-    return finished(tally) + tally.get(ENDED + "withdrawn", 0.0)
-
-
 def within(tally: Counters, seconds: float, family: str = WITHIN) -> float | None:
     """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last.
     `family`: WITHIN, or COPIES_WITHIN for copies."""

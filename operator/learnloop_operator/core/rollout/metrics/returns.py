@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, count, number
-from learnloop_operator.core.rollout.evidence.pod_counters import Counters, ended
+from learnloop_operator.core.rollout.evidence.pod_counters import Counters, finished
 from learnloop_operator.core.rollout.metrics.hard_bound import EpisodeBound, HardBound, episode_bounds
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType, rate
 from learnloop_operator.core.rollout.metrics.return_range import fitted
@@ -23,8 +23,8 @@ class ReturnBound(EpisodeBound):
     noun = NOUN
 
     def bad(self, tally: Counters) -> Counts:
-        """Returns are known of all episodes that ended, cut off or not."""
-        n, (lowest, highest) = ended(tally), self.scale
+        """Episodes that ended by themselves: the servers sum the returns of no others."""
+        n, (lowest, highest) = finished(tally), self.scale
         return self.within_scale(n, (tally.get("gain", 0.0) - tally.get("loss", 0.0) - n * lowest) / (highest - lowest))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
