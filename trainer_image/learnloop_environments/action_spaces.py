@@ -1,7 +1,7 @@
 """What may be done in an environment: a choice, numbers within bounds, or both at once.
 
 One description for everybody who handles actions: learners (numbers scaled to [-1, 1]), recorded experience (does it
-fit?), the uniform baseline, and Gymnasium's interface in both directions. Constraints that depend on what is observed
+fit?), the uniform baseline, and Gymnasium's interface. Constraints that depend on what is observed
 are the shield's (see safety/).
 """
 
@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Discrete, Space, Tuple
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Bounds, VectorEnvironment
-from learnloop_environments.errors import ConfigError
 
 FIELD = "spec.data.environment"
 Actions = NDArray[Any]  # int64 [n], or float32 [n, numbers]; hybrid: the choice first
@@ -83,7 +82,7 @@ class ActionSpace:
         """The inverse of `normalise`."""
         if self.bounds is None:
             return actions
-        return self._keeping_choice(np.asarray(actions * self.bounds.reach + self.bounds.centre), actions)
+        return self._keeping_choice(self.bounds.place(np.asarray(actions)), actions)
 
     def _keeping_choice(self, changed: Actions, actions: Actions) -> Actions:
         if self.bounds is not None and self.bounds.choices:
@@ -103,29 +102,6 @@ class ActionSpace:
         first = int(bool(self.bounds.choices))
         box = Box(self.bounds.low[first:], self.bounds.high[first:], dtype=np.float32)
         return Tuple((Discrete(self.bounds.choices), box)) if first else box
-
-    @classmethod
-    def from_gymnasium(cls, name: str, space: Space[Any]) -> "ActionSpace":
-        """The inverse, for the environment `name`; raises ConfigError for what is none of the three."""
-        if isinstance(space, Discrete):
-            return cls(int(space.n))
-        if _bounded(space):
-            return cls(*_numbers(space))
-        if isinstance(space, Tuple) and len(space) == 2 and isinstance(space[0], Discrete) and _bounded(space[1]):
-            choices, (count, box) = int(space[0].n), _numbers(space[1])
-            ends = ((0, box.low), (choices - 1, box.high))
-            low, high = (np.concatenate(([end], side)).astype(np.float32) for end, side in ends)
-            return cls(1 + count, Bounds(low, high, choices))
-        fix = "choose one with Discrete or bounded one-dimensional Box actions, or a Tuple of these two"
-        raise ConfigError(FIELD, name, f"has actions {space}", fix)
-
-
-def _bounded(space: Any) -> bool:
-    return isinstance(space, Box) and len(space.shape) == 1 and bool(np.isfinite([space.low, space.high]).all())
-
-
-def _numbers(space: Any) -> tuple[int, Bounds]:
-    return int(space.shape[0]), Bounds(space.low.astype(np.float32), space.high.astype(np.float32))
 
 
 def mask(logits: NDArray[np.float32], allowed: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -33,19 +33,32 @@ class Bounds:
     high: NDArray[np.float32]
     choices: int = 0  # none: all numbers are continuous
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for bounds between which numbers cannot be scaled."""
+        numbers = slice(bool(self.choices), None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(self.high - self.low).all()
+        if not finite or not (self.low < self.high)[numbers].all():
+            raise ValueError("bounds of actions must be finite in float32, each low below its high")
+
     @property
     def centre(self) -> NDArray[np.float32]:
         """Halfway between low and high."""
-        return (self.low + self.high) / np.float32(2)
+        return self.low / np.float32(2) + self.high / np.float32(2)
 
     @property
     def reach(self) -> NDArray[np.float32]:
-        """From the centre to either end."""
-        return (self.high - self.low) / np.float32(2)
+        """From the centre to either end; 1 for a choice that has no other."""
+        reach = (self.high - self.low) / np.float32(2)
+        return np.where(reach > 0, reach, np.float32(1))
+
+    def place(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Numbers from [-1, 1] to [low, high], which rounding does not leave; actions [n, dimensions]."""
+        return np.asarray(np.clip(action * self.reach + self.centre, self.low, self.high))
 
     def scale(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
         """From [-1, 1] to [low, high], in equal parts to the choices; actions [n, dimensions]."""
-        scaled = action * self.reach + self.centre
+        scaled = self.place(action)
         if self.choices:
             part = np.floor((action[:, 0] + np.float32(1)) / np.float32(2) * np.float32(self.choices))
             scaled[:, 0] = np.clip(part, 0, self.choices - 1)
@@ -63,9 +76,11 @@ class Bounds:
         at, numbers = self.choices, len(self.low) - bool(self.choices)
         squashed = np.tanh(outputs[:, at : at + numbers])
         if not at:
-            return squashed * self.reach + self.centre
+            return self.place(squashed)
         best = outputs[:, :at].argmax(axis=1)[:, None].astype(np.float32)
-        return np.concatenate((best, squashed * self.reach[1:] + self.centre[1:]), axis=1)
+        placed = self.place(np.concatenate((np.zeros_like(best), squashed), axis=1))
+        placed[:, :1] = best
+        return placed
 
 
 def middle(choice: NDArray[Any], choices: int) -> NDArray[np.float32]:

@@ -27,3 +27,9 @@ class EnvironmentFailed(TrainerError):
     """A user's environment raised or hung: worth another attempt, but not endless ones."""
 
     exit_code = EXIT_COUNTED
+
+
+class EnvironmentMistaken(TrainerError):
+    """The code of a user's environment is wrong: the same call would fail again."""
+
+    exit_code = EXIT_NEVER_RETRY

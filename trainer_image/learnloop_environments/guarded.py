@@ -10,13 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, Step, VectorEnvironment
-from learnloop_environments.errors import ConfigError, EnvironmentFailed, TrainerError
+from learnloop_environments.errors import ConfigError, EnvironmentFailed, EnvironmentMistaken, TrainerError
 from learnloop_environments.termination_message import abandon
 from learnloop_environments.wrappers import Wrapper
 
 VARIABLE = "LEARNLOOP_ENVIRONMENT_SECONDS"
 LOOK_SECONDS = 0.25
 T = TypeVar("T")
+MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""Errors of the code itself: another attempt meets them again. What a server or device does may pass."""
 
 
 def limit() -> float:
@@ -37,7 +50,7 @@ class Watchdog:
         threading.Thread(target=self._watch, name="environment", daemon=True).start()
 
     def run(self, what: str, action: Callable[[], T]) -> T:
-        """Call the environment; raises EnvironmentFailed for whatever it raises."""
+        """Call the environment; raises EnvironmentMistaken where it raises one of MISTAKES, else EnvironmentFailed."""
         self._call, self._calls = (what, time.monotonic()), self._calls + 1
         try:
             return action()
@@ -45,10 +58,12 @@ class Watchdog:
             raise
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            said = f"spec.data.environment: '{self._name}' raised {text} in {what}, call {self._calls}"
+            if isinstance(error, MISTAKES):
+                raise EnvironmentMistaken(f"{said}; correct the environment") from error
             raise EnvironmentFailed(
-                f"spec.data.environment: '{self._name}' raised {text} in {what}, call {self._calls}; "
-                "another attempt goes on from the last checkpoint, but correct the environment: "
-                "with other code training starts anew"
+                f"{said}; another attempt goes on from the last checkpoint, but correct the environment: "
+                "with other code training starts again from step 0"
             ) from error
         finally:
             self._call = None
@@ -93,6 +108,10 @@ class Guarded(Wrapper):
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
         """See VectorEnvironment.restore."""
         return self._watchdog.run("restore", lambda: self.inner.restore(state))
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""
+        self._watchdog.run("close", self.inner.close)
 
 
 def guarded(name: str, opened: Callable[[], VectorEnvironment]) -> VectorEnvironment:

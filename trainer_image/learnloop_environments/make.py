@@ -13,7 +13,7 @@ from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import VectorEnvironment
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.guarded import guarded
-from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector
+from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector, close
 from learnloop_environments.interfaces.team_vector import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL, Conditions, Simulation
@@ -129,5 +129,5 @@ def _built(name: str, entry: Any, split: Split, seed: int, members: range) -> Ve
         raise ConfigError(FIELD, name, "is neither a class nor a function", "name one that makes an environment")
     sample = entry()
     kind = TeamVector if hasattr(sample, "possible_agents") else GymnasiumVector
-    sample.close()
+    close(sample)
     return kind(name, split, seed, members, entry)

@@ -30,7 +30,10 @@ class Unplayed:
             first = [(0.0, said.choices - 1.0)] if said.choices else []
             ends = [*first, *zip(said.low, said.high, strict=True)]
             low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
-            self.actions, self._bounds = len(ends), Bounds(low, high, said.choices)
+            try:
+                self.actions, self._bounds = len(ends), Bounds(low, high, said.choices)
+            except ValueError as error:
+                raise ConfigError(FIELD, spaces, f"is refused: {error}", fix) from None
 
     @property
     def bounds(self) -> Bounds | None:

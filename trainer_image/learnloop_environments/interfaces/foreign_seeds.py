@@ -1,8 +1,8 @@
-"""Seeds of episodes for environments that are not learnloop's: whole numbers, of 32 bits where they may be.
+"""Seeds of episodes for environments that are not learnloop's: not negative, of 31 bits where possible.
 
-Many such environments take 32 bits and no more. Numbers of held-out episodes are permuted within 31 bits instead of
-hashed, so no two of an agent's first 255 runs share a seed: hashed, 1.2 million episodes had 299 repeats. What lies
-above stands in front of these bits. The top one of the 32 says that the episode is held out.
+Many such environments take a signed number of 32 bits. Numbers of held-out episodes are permuted within 30 bits instead
+of hashed, so no two of an agent's first 127 runs share a seed: hashed ones repeat. Higher bits of the number stand
+before these bits. Bit 30 marks the seed of a held-out episode.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,27 +14,27 @@ from numpy.typing import ArrayLike
 from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, words
 
 Begun = TypeVar("Begun")
-SHORT = 32
+SHORT = 31
 """Bits that every environment takes."""
-_BITS = 31
+_BITS = 30
 _ALL = np.uint64(2**_BITS - 1)
 _TOP = np.uint64(2**_BITS)
-_ROUNDS = ((16, 0x7FEB352D), (15, 0x046CA68B), (16, 0x5BD1E995))
-"""Odd multipliers and shifts: each round is a permutation of 31 bits."""
+_ROUNDS = ((16, 0x3FEB352D), (15, 0x046CA68B), (16, 0x1BD1E995))
+"""Odd multipliers and shifts: each round is a permutation of 30 bits."""
 
 
 def foreign_seeds(split: Split, seed: int, members: ArrayLike) -> list[int]:
     """One for each environment of the run with this seed; of held-out ones no two are the same."""
     numbers = np.atleast_1d(np.asarray(members, dtype=np.uint64))
     if split is Split.TRAINING:
-        return [int(value) for value in episode_seeds(split, seed, numbers, 0) >> np.uint64(SHORT)]
+        return [int(value) for value in episode_seeds(split, seed, numbers, 0) >> np.uint64(33)]
     lap = numbers >> np.uint64(_BITS)
     found = lap << np.uint64(SHORT) | _TOP | _permuted(numbers & _ALL, seed, lap)
     return [int(value) for value in found]
 
 
 def begin(reset: Callable[[list[int]], Begun], seeds: Sequence[int]) -> Begun:
-    """Resets with these seeds; where an environment takes no more, with the lower 32 bits of them.
+    """Resets with these seeds; where an environment takes no more, with the lower 31 bits of them.
 
     Raises:
         Exception: whatever `reset` raises, of seeds that are short.
@@ -49,7 +49,7 @@ def begin(reset: Callable[[list[int]], Begun], seeds: Sequence[int]) -> Begun:
 
 
 def _permuted(values: Words, seed: int, lap: Words) -> Words:
-    """Every lap of 2**31 numbers has a permutation of its own, so that short seeds of two laps meet by chance alone."""
+    """Every lap of 2**30 numbers has a permutation of its own, so that short seeds of two laps meet by chance alone."""
     for number, (shift, multiplier) in enumerate(_ROUNDS):
         values = values + words(Purpose.EPISODE, seed, lap, number) & _ALL
         values = values ^ values >> np.uint64(shift)

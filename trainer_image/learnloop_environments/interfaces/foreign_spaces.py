@@ -1,41 +1,57 @@
-"""Spaces of other libraries' environments: what is seen as one row of numbers, what is done as theirs.
+"""Spaces of other libraries' environments: observations as rows of float32, our actions as members of theirs.
 
 Observations: Box, Discrete, MultiDiscrete and MultiBinary, and every Tuple and Dict of these, flattened as
-gymnasium.spaces.flatten does it: a whole number becomes a 1 in its place. Actions: Discrete; MultiDiscrete and
-MultiBinary, whose combinations are numbered in row-major order (numpy.unravel_index); bounded Box of any shape; a Tuple
-of Discrete and Box.
+gymnasium.spaces.flatten does it: a whole number becomes a 1 in its place. Actions: the same spaces. All choices of an
+action together are one, numbered in row-major order (numpy.unravel_index). All Box numbers follow it; those of an
+integer Box are rounded, each whole number having an equal part of the range.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatten, flatten_space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatdim, flatten
 from numpy.typing import NDArray
 
+from learnloop_api.uniform_policy import MOST
 from learnloop_environments.action_spaces import FIELD, ActionSpace
+from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 
-MOST_COMBINATIONS = 4096
-SEEN = "Box, Discrete, MultiDiscrete or MultiBinary observations, or a Tuple or Dict of these"
+PLAYED = "Box, Discrete, MultiDiscrete or MultiBinary, or a Tuple or Dict of these"
 REWRITE = "have a class of your own do that (spec.data.environmentConfigMap)"
+LARGEST_WHOLE = 2**20
+"""Of an integer Box's bounds: float32, in which policies act, still has the halves between whole numbers."""
 
 
 def width(name: str, space: Space[Any]) -> int:
     """Numbers of a flattened observation of the environment `name`; raises ConfigError where it cannot be flattened."""
-    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1:
-        fix = f"turn them into a few numbers, or use the environment's state; {REWRITE}"
-        raise ConfigError(FIELD, name, f"has observations {space}, which are images, and no network here sees", fix)
-    try:
-        flat: Space[Any] = flatten_space(space)
-    except NotImplementedError:  # Gymnasium's word for a space it cannot flatten; refused below, with the fix
-        flat = space
-    if not isinstance(flat, Box):
-        raise ConfigError(FIELD, name, f"has observations {space}, which cannot be flattened", f"choose {SEEN}")
-    return int(np.prod(flat.shape))
+    total = 0
+    for leaf in _leaves(space):
+        if not isinstance(leaf, Box | Discrete | MultiDiscrete | MultiBinary):
+            problem = f"has observations {space}, and {type(leaf).__name__} cannot be flattened"
+            raise ConfigError(FIELD, name, problem, f"choose {PLAYED}")
+        if isinstance(leaf, Box) and leaf.dtype == np.uint8 and len(leaf.shape) > 1:
+            fix = f"turn them into a few numbers, or use the environment's state; {REWRITE}"
+            raise ConfigError(FIELD, name, f"has observations {space}, which are images, and no network here sees", fix)
+        total += int(flatdim(leaf))
+    if not 1 <= total <= MOST:
+        problem = f"has observations {space}: {total} numbers, 1 to {MOST} are possible"
+        raise ConfigError(FIELD, name, problem, f"leave some of them out; {REWRITE}")
+    return total
 
 
-def row(name: str, space: Space[Any], observation: Any) -> NDArray[Any]:
+def layout(space: Space[Any]) -> Any:
+    """What two spaces share whose flattened observations mean the same in each place. A Box's bounds mean nothing."""
+    if isinstance(space, Dict):
+        return [(key, layout(part)) for key, part in space.spaces.items()]
+    if isinstance(space, Tuple):
+        return [layout(part) for part in space.spaces]
+    return ("Box", space.shape) if isinstance(space, Box) else repr(space)
+
+
+def row(name: str, space: Space[Any], observation: Any) -> NDArray[np.float32]:
     """One observation of the environment `name` as [width]; raises ConfigError where it has not the space's form.
 
     A Box's bounds are not looked at: many environments leave them, and what is not finite has an error of its own.
@@ -43,7 +59,7 @@ def row(name: str, space: Space[Any], observation: Any) -> NDArray[Any]:
     if what := _misfit(space, observation, "an observation"):
         fix = "correct its observation_space, or what it returns from reset and step"
         raise ConfigError(FIELD, name, f"has observations {space}, but returns {what}", fix)
-    return np.asarray(flatten(space, observation))
+    return np.asarray(flatten(space, observation), dtype=np.float32)
 
 
 def _misfit(space: Space[Any], value: Any, what: str) -> str | None:
@@ -81,13 +97,13 @@ def _fits(space: Space[Any], value: Any) -> bool:
     except ValueError:  # rows of different lengths
         return False
     if isinstance(space, Discrete):
-        return array.size == 1 and _whole(array) and 0 <= int(array.reshape(-1)[0]) - space.start < space.n
+        return array.size == 1 and _whole(array) and 0 <= int(array.reshape(-1)[0]) - int(space.start) < int(space.n)
     if array.shape != space.shape or array.dtype.kind not in "biuf":
         return False
     if isinstance(space, MultiBinary):
         return bool(((array == 0) | (array == 1)).all())
     if isinstance(space, MultiDiscrete):
-        places = array - space.start
+        places = array.astype(np.int64) - space.start.astype(np.int64)
         return _whole(array) and bool(((places >= 0) & (places < space.nvec)).all())
     if space.dtype.kind == "f":
         return True
@@ -95,58 +111,101 @@ def _fits(space: Space[Any], value: Any) -> bool:
 
 
 def _whole(array: NDArray[Any]) -> bool:
-    """Numbers that NumPy takes as places."""
-    return np.can_cast(array.dtype, np.int64)
+    return array.dtype.kind in "biu"
 
 
-class Doing:
-    """Translates actions as policies give them into those of a foreign environment's space."""
+class ActionDecoder:
+    """Translates actions as policies give them into members of a foreign environment's action space."""
 
     def __init__(self, name: str, space: Space[Any]) -> None:
-        """Of the environment `name`; raises ConfigError when nothing here acts in such a space."""
+        """Of the environment `name`; raises ConfigError, with the fix, when nothing here acts in such a space."""
         self._space = space
-        self._digits: tuple[int, ...] | None = None
-        self._start = np.zeros(1, dtype=np.int64)
-        if isinstance(space, MultiDiscrete | MultiBinary):
-            self._digits = _digits(space)
-            self._start = np.zeros(len(self._digits), dtype=np.int64)
-            if isinstance(space, MultiDiscrete):
-                self._start = np.asarray(space.start, dtype=np.int64).reshape(-1)
-            combinations = int(np.prod(self._digits, dtype=np.float64))
-            if combinations > MOST_COMBINATIONS:
-                problem = f"has actions {space}: {combinations} combinations, {MOST_COMBINATIONS} are the most"
-                raise ConfigError(FIELD, name, problem, f"take some of the choices away; {REWRITE}")
-            self.actions = ActionSpace(combinations)
+        digits: list[int] = []
+        low, high = [np.empty(0)], [np.empty(0)]
+        for leaf in _leaves(space):
+            if isinstance(leaf, Box):
+                _require_translatable(name, leaf)
+                margin = 0.0 if leaf.dtype.kind == "f" else 0.5
+                low.append(leaf.low.reshape(-1).astype(np.float64) - margin)
+                high.append(leaf.high.reshape(-1).astype(np.float64) + margin)
+            elif isinstance(leaf, Discrete | MultiDiscrete | MultiBinary):
+                digits += _digits(leaf)
+            else:
+                problem = f"has actions {space}, and a policy cannot choose a {type(leaf).__name__}"
+                raise ConfigError(FIELD, name, problem, f"choose {PLAYED}; {REWRITE}")
+        self._digits, choices = tuple(digits), math.prod(digits) if digits else 0
+        ends = [np.concatenate(side).astype(np.float32) for side in (low, high)]
+        count = len(ends[0])
+        if choices > MOST or count > MOST or not choices + count:
+            problem = f"has actions {space}: {choices} combinations of choices and {count} numbers"
+            raise ConfigError(FIELD, name, problem, f"leave 1 to {MOST} of each; {REWRITE}")
+        if not count:
+            self.actions = ActionSpace(choices)
             return
-        flat = Box(space.low.reshape(-1), space.high.reshape(-1), dtype=np.float32) if isinstance(space, Box) else space
-        self.actions = ActionSpace.from_gymnasium(name, flat)
-        choice = space[0] if isinstance(space, Tuple) else space
-        if isinstance(choice, Discrete):
-            self._start = np.asarray([choice.start], dtype=np.int64)
+        if digits:
+            ends = [
+                np.concatenate((np.asarray([end], np.float32), side))
+                for end, side in zip((0, choices - 1), ends, strict=True)
+            ]
+        self.actions = ActionSpace(bool(digits) + count, Bounds(ends[0], ends[1], choices))
 
-    def many(self, actions: NDArray[Any]) -> Any:
-        """Actions [n] or [n, numbers] as a vectorised environment takes them."""
-        count, bounds = len(actions), self.actions.bounds
-        if self._digits is not None:
-            chosen = np.stack(np.unravel_index(np.asarray(actions, dtype=np.int64), self._digits), axis=1) + self._start
-            assert self._space.shape is not None  # of these two kinds it is always known
-            return chosen.reshape(count, *self._space.shape).astype(self._space.dtype)
-        if bounds is None:
-            return np.asarray(actions) + self._start[0]
-        if bounds.choices:
-            return actions[:, 0].astype(np.int64) + self._start[0], np.ascontiguousarray(actions[:, 1:])
-        assert self._space.shape is not None
-        return np.asarray(actions, dtype=self._space.dtype).reshape(count, *self._space.shape)
-
-    def one(self, action: Any) -> Any:
-        """One action as a single environment takes it."""
-        told = self.many(np.asarray(action)[None])
-        if isinstance(told, tuple):
-            return int(told[0][0]), told[1][0]
-        return int(told[0]) if isinstance(self._space, Discrete) else told[0]
+    def decode(self, action: Any) -> Any:
+        """One action, a whole number or numbers [n], as a member of the space."""
+        numbers = np.atleast_1d(np.asarray(action))
+        choice, rest = (numbers[0], numbers[1:]) if self._digits else (0, numbers)
+        digits = iter(np.unravel_index(int(choice), self._digits)) if self._digits else iter(())
+        return _build(self._space, digits, iter(rest.tolist()))
 
 
-def _digits(space: MultiDiscrete | MultiBinary) -> tuple[int, ...]:
+def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
+    if isinstance(space, Dict):
+        for part in space.spaces.values():
+            yield from _leaves(part)
+    elif isinstance(space, Tuple):
+        for part in space.spaces:
+            yield from _leaves(part)
+    else:
+        yield space
+
+
+def _build(space: Space[Any], digits: Iterator[Any], numbers: Iterator[float]) -> Any:
+    """A member of the space, of the next digits and numbers."""
+    if isinstance(space, Dict):
+        return {key: _build(part, digits, numbers) for key, part in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(_build(part, digits, numbers) for part in space.spaces)
+    if isinstance(space, Discrete):
+        return space.dtype.type(int(space.start) + int(next(digits)))
+    assert space.shape is not None
+    if not isinstance(space, Box):
+        chosen = np.asarray([int(next(digits)) for _ in range(math.prod(space.shape))]).reshape(space.shape)
+        return np.asarray(chosen + space.start if isinstance(space, MultiDiscrete) else chosen, dtype=space.dtype)
+    given = np.asarray([next(numbers) for _ in range(math.prod(space.shape))]).reshape(space.shape)
+    wanted = given.astype(space.dtype) if space.dtype.kind == "f" else np.rint(given).astype(np.int64)
+    return np.asarray(np.clip(wanted, space.low, space.high), dtype=space.dtype)
+
+
+def _require_translatable(name: str, box: Box) -> None:
+    """Raises ConfigError where float32, in which policies act, cannot tell the Box's numbers apart."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (side.astype(np.float32) for side in (box.low, box.high))
+        narrow = not np.isfinite(high - low).all() or not (low < high).all()
+    if not np.isfinite([low, high]).all():
+        problem, fix = "which is not bounded", "give it finite bounds"
+    elif narrow:
+        problem = "with a number that cannot vary, or varies by more than float32 holds"
+        fix = "give every number a lower low than high, and leave constants out"
+    elif box.dtype.kind != "f" and max(-low.min(initial=0), high.max(initial=0)) > LARGEST_WHOLE:
+        problem, fix = "an integer Box with large bounds", f"keep them within -{LARGEST_WHOLE} and {LARGEST_WHOLE}"
+    else:
+        return
+    raise ConfigError(FIELD, name, f"has actions {box}, {problem}", f"{fix}; {REWRITE}")
+
+
+def _digits(space: Discrete[Any] | MultiDiscrete[Any] | MultiBinary) -> list[int]:
+    """How many choices each of its numbers has."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
     if isinstance(space, MultiBinary):
-        return (2,) * int(np.prod(space.shape))
-    return tuple(int(size) for size in np.asarray(space.nvec).reshape(-1))
+        return [2] * math.prod(space.shape)
+    return [int(size) for size in np.asarray(space.nvec).reshape(-1)]

@@ -4,12 +4,12 @@ Slower than a native environment, and its inner state cannot be saved: after a r
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import flatten_space
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -17,43 +17,69 @@ from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.foreign_seeds import begin, foreign_seeds
-from learnloop_environments.interfaces.foreign_spaces import Doing, row, width
+from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, row, width
 from learnloop_environments.randomness import Split
 
 EXTRA = re.compile(r"gymnasium\[([a-z0-9_-]+)\]")
 
 
 class Flattened(gymnasium.Env[Any, Any]):
-    """One environment whose observations are rows of numbers, each checked against the space it declares.
+    """One environment with rows of numbers for observations and our actions, each checked against its spaces.
 
-    No gymnasium.Wrapper, which takes nothing but a gymnasium.Env: a user's class needs only its methods.
+    No gymnasium.Wrapper, which takes nothing but a gymnasium.Env: a user's class needs only its methods and spaces.
     """
 
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium reads it as a plain dictionary
+
     def __init__(self, name: str, inner: Any) -> None:
-        """Around `inner`, which it closes before it raises ConfigError: its observations cannot be flattened."""
-        self._name, self._inner, self._space = name, inner, inner.observation_space
+        """Around `inner`, which it closes before it raises ConfigError: its spaces cannot be translated."""
+        self._name, self._inner = name, inner
         try:
-            width(name, self._space)
+            self._space = inner.observation_space
+            self.decoder = ActionDecoder(name, inner.action_space)
+            self.observation_space = Box(-np.inf, np.inf, (width(name, self._space),), np.float32)
         except ConfigError:
-            inner.close()
+            self.close()
             raise
-        self.observation_space = flatten_space(self._space)
-        self.action_space = inner.action_space
-        self.metadata, self.render_mode = inner.metadata, inner.render_mode
+        actions = self.decoder.actions
+        numbers = None if actions.bounds is None else (actions.actions,)
+        self.action_space = Discrete(actions.actions) if numbers is None else Box(-np.inf, np.inf, numbers, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset; raises ConfigError for an observation that has not its space's form."""
-        observation, info = self._inner.reset(seed=seed, options=options)
-        return row(self._name, self._space, observation), info
+        """See gymnasium.Env.reset; raises ConfigError for what a reset must not return."""
+        del options  # there are none, and a class that knows none is played
+        begun = self._inner.reset(seed=seed)
+        if not isinstance(begun, tuple) or len(begun) != 2:
+            raise self._wrong("reset", begun, "observation and info")
+        return row(self._name, self._space, begun[0]), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; raises as `reset`."""
-        observation, *rest = self._inner.step(action)
-        return row(self._name, self._space, observation), *rest
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step; raises ConfigError for what a step must not return. Of the info: `is_success`."""
+        result = self._inner.step(self.decoder.decode(action))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise self._wrong("step", result, "observation, reward, terminated, truncated and info")
+        observation, *numbers, info = result
+        success = info.get("is_success") if isinstance(info, Mapping) else None
+        scalars = dict(zip(("reward", "terminated", "truncated"), numbers, strict=True))
+        for what, value in (scalars if success is None else scalars | {"is_success": success}).items():
+            if not isinstance(value, bool | int | float | np.generic | np.ndarray) or np.ndim(value):
+                raise self._wrong("step", value, f"one number as its {what}")
+        reward, terminated, truncated = numbers
+        told = {} if success is None else {"is_success": bool(success)}
+        return row(self._name, self._space, observation), float(reward), bool(terminated), bool(truncated), told
+
+    def _wrong(self, method: str, value: Any, wanted: str) -> ConfigError:
+        shown = f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else repr(value)
+        return ConfigError(FIELD, self._name, f"returns {shown[:100]} from {method}", f"have it return {wanted}")
 
     def close(self) -> None:
         """See gymnasium.Env.close."""
-        self._inner.close()
+        close(self._inner)
+
+
+def close(environment: Any) -> None:
+    """Release what a foreign environment holds, where it can."""
+    getattr(environment, "close", lambda: None)()
 
 
 def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
@@ -96,11 +122,11 @@ class GymnasiumVector:
 
         Raises ConfigError when the spaces do not fit.
         """
-        self._inner = _open(name, len(members), entry)
+        self.name, self._inner = name, _open(name, len(members), entry)
         self.observations = int(self._inner.single_observation_space.shape[0])
         self.members = members
-        self._doing = Doing(name, self._inner.single_action_space)
-        self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions
+        actions = self._inner.envs[0].decoder.actions
+        self.bounds, self.actions = actions.bounds, actions.actions
         self._seeds = foreign_seeds(split, seed, members)
 
     def _flat(self, observations: Any) -> Observations:
@@ -112,7 +138,7 @@ class GymnasiumVector:
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
-        result = self._inner.step(self._doing.many(actions))
+        result = self._inner.step(actions)
         observation = self._flat(result[0])
         terminated, truncated = np.asarray(result[2], dtype=np.bool_), np.asarray(result[3], dtype=np.bool_)
         successor = observation

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 from learnloop_environments import make
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment, team_return
+from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, Split, uniforms
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.floating_point import require_finite
 
 BLOCK = 256  # episodes played side by side
-MAX_STEPS = 100_000  # of one episode, for environments without a time limit
+MAX_STEPS = 100_000
+"""Of one episode. The return of a longer one is not known, so nothing is proven by the part that was played."""
 KEEP = 20_000  # observations kept for the parity check
 
 
@@ -68,7 +71,8 @@ def play(
     """One episode on each of the held-out seeds 0 to `episodes` - 1 of this run.
 
     `environment`: a name, or what makes the environments. Returns the undiscounted returns [episodes], of teams the
-    mean over the agents, and a sample of the observations met [m, observations].
+    mean over the agents, and a sample of the observations met [m, observations]. Raises ConfigError where an episode
+    has not ended after MAX_STEPS.
     `alive` is called now and then with the number of episodes finished.
     """
     returns: list[NDArray[np.float64]] = []
@@ -106,6 +110,11 @@ def _play_block(
             observation = step.observation
             if t % 100 == 0:
                 alive(members.start + int((~running).sum()))
+        else:
+            problem = f"does not end {int(running.sum())} of {len(members)} held-out episodes within {MAX_STEPS} steps"
+            fix = "have its step return truncated after a time limit (gymnasium.wrappers.TimeLimit)"
+            world = innermost(environment)
+            raise ConfigError("spec.data.environment", getattr(world, "name", type(world).__name__), problem, fix)
         return total
     finally:
         environment.close()

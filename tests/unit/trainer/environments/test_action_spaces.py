@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiBinary, Tuple
+from gymnasium.spaces import Box, Discrete, Tuple
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,6 @@ from hypothesis.extra.numpy import arrays
 from learnloop_environments import action_space, make
 from learnloop_environments.action_spaces import ActionSpace, ActionType, mask
 from learnloop_environments.base import Bounds
-from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector
 from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
@@ -85,22 +84,6 @@ def test_what_may_not_be_done_is_invalid(kind: ActionType, action: Any) -> None:
 def test_masked_actions_are_never_the_best() -> None:
     logits, allowed = np.float32([[5, 1, -2], [0, 9, 9]]), np.array([[False, True, True], [True, False, False]])
     assert mask(logits, allowed).argmax(axis=1).tolist() == [1, 0]
-
-
-@KINDS
-def test_gymnasium_is_told_the_same_space_and_it_comes_back(kind: ActionType) -> None:
-    space = SPACES[kind]
-    again = ActionSpace.from_gymnasium("x", space.gymnasium())
-    assert (again.actions, again.type) == (space.actions, space.type)
-    if space.bounds is not None and again.bounds is not None:
-        assert np.array_equal(again.bounds.low, space.bounds.low)
-        assert np.array_equal(again.bounds.high, space.bounds.high)
-
-
-@pytest.mark.parametrize("space", [MultiBinary(3), Box(-np.inf, np.inf, (2,)), Tuple((Discrete(2), Discrete(2)))])
-def test_a_space_of_another_kind_is_refused_with_field_and_fix(space: Any) -> None:
-    with pytest.raises(ConfigError, match=r"spec.data.environment: 'x' has actions .*; choose one with Discrete"):
-        ActionSpace.from_gymnasium("x", space)
 
 
 @pytest.mark.parametrize(

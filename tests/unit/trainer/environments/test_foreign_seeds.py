@@ -1,4 +1,4 @@
-"""Seeds of Gymnasium's and PettingZoo's environments: no held-out one comes twice for an agent, in 32 bits or more."""
+"""Seeds of Gymnasium's and PettingZoo's environments: no held-out one comes twice for an agent, in 31 bits or more."""
 
 from typing import Any
 
@@ -21,19 +21,19 @@ def run(number: int, seed: int = 12345, episodes: int = EPISODES) -> list[int]:
     return foreign_seeds(Split.HELD_OUT, seed, np.arange(first, first + episodes, dtype=np.uint64))
 
 
-def test_no_held_out_seed_of_32_bits_comes_twice_in_fifty_runs() -> None:
+def test_no_held_out_seed_of_31_bits_comes_twice_in_fifty_runs() -> None:
     seeds = np.concatenate([run(number) for number in range(1, 51)])
     assert len(np.unique(seeds)) == len(seeds) == 50 * EPISODES
-    assert seeds.min() >= 2**31, "the top bit says that it is held out"
-    assert seeds.max() < 2**32
+    assert seeds.min() >= 2**30, "bit 30 marks it as held out"
+    assert seeds.max() < 2**31, "environments that take a signed number of 32 bits play it"
 
 
-def test_the_last_run_that_32_bits_have_room_for_and_the_first_beyond_share_no_seed() -> None:
-    last, beyond, again = run(255), run(256), run(512)
-    assert max(last) < 2**32 <= min(beyond)
+def test_the_last_run_that_31_bits_have_room_for_and_the_first_beyond_share_no_seed() -> None:
+    last, beyond, again = run(127), run(128), run(256)
+    assert max(last) < 2**31 <= min(beyond)
     assert len({*run(0), *last, *beyond, *again}) == 4 * EPISODES
-    short = [{seed % 2**32 for seed in seeds} for seeds in (run(0), beyond, again)]
-    assert len(short[0] & short[1]) < 10, "cut to 32 bits these meet by chance alone"
+    short = [{seed % 2**31 for seed in seeds} for seeds in (run(0), beyond, again)]
+    assert len(short[0] & short[1]) < 10, "cut to 31 bits these meet by chance alone"
     assert len(short[1] & short[2]) < 10
 
 
@@ -47,29 +47,30 @@ def test_the_rounds_are_a_permutation_of_any_width(bits: int, monkeypatch: pytes
 def test_training_has_other_seeds_and_two_agents_have_others() -> None:
     members = np.arange(10_000, dtype=np.uint64)
     trained = foreign_seeds(Split.TRAINING, 12345, members)
-    assert max(trained) < 2**31
+    assert max(trained) < 2**30
     assert run(1, episodes=100) != run(1, seed=12346, episodes=100)
 
 
 class Short(gymnasium.Env[Any, Any]):
-    """Takes 32 bits, as whatever seeds numpy's old generator does."""
+    """Takes a signed number of 32 bits, as environments written in C++ do."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        random = np.random.RandomState(seed)
+        random = np.random.RandomState(int(np.int32(seed or 0)))
         return np.asarray([random.random_sample()], dtype=np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return np.zeros(1, dtype=np.float32), 0.0, True, False, {}
 
 
-def test_an_environment_that_takes_32_bits_plays_run_256_too() -> None:
-    first = 256 * EPISODES_PER_RUN
+@pytest.mark.parametrize("run", [0, 1, 127, 128, 256])
+def test_an_environment_that_takes_signed_numbers_of_32_bits_plays_every_run(run: int) -> None:
+    first = run * EPISODES_PER_RUN
     environment = GymnasiumVector("short", Split.HELD_OUT, 1, range(first, first + 3), Short)
     begun = environment.reset()
-    expected = [np.random.RandomState(seed % 2**32).random_sample() for seed in environment._seeds]
+    expected = [np.random.RandomState(seed % 2**31).random_sample() for seed in environment._seeds]
     assert begun[:, 0] == pytest.approx(expected)
     environment.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
 
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
@@ -125,11 +125,18 @@ def test_numbers_in_rows_and_columns_are_told_in_rows_and_columns(own: types.Mod
     [
         ({"observation_space": Box(0, 255, (96, 96, 3), np.uint8)}, "are images.*spec.data.environmentConfigMap"),
         ({"observation_space": Graph(TWO, None)}, "Graph.*cannot be flattened"),
-        ({"action_space": Dict({"a": Discrete(2)})}, r"has actions Dict\("),
+        ({"observation_space": Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)})}, "are images"),
+        ({"observation_space": Text(5)}, "Text cannot be flattened"),
+        ({"observation_space": Discrete(70_000)}, "70000 numbers, 1 to 65536 are possible; leave some"),
+        ({"action_space": Dict({"a": Text(5)})}, r"has actions Dict\(.*cannot choose a Text; choose Box"),
+        ({"action_space": Discrete(70_000)}, "70000 combinations"),
+        ({"action_space": Box(0, 2**40, (1,), np.int64)}, "integer Box with large bounds; keep them within"),
+        ({"action_space": Box(np.float32([0, 1]), np.float32([1, 1]))}, "cannot vary.*leave constants out"),
+        ({"action_space": Box(-1e300, 1e300, (1,), np.float64)}, "not bounded; give it finite bounds"),
         ({"action_space": MultiDiscrete([100, 100, 100])}, "1000000 combinations"),
         ({"action_space": Box(-np.inf, np.inf, (1,), np.float32)}, "has actions Box"),
     ],
-    ids=["images", "graphs", "dict actions", "too many combinations", "unbounded numbers"],
+    ids=lambda value: str(value)[:60],
 )
 def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(
     own: types.ModuleType, spaces: dict[str, Any], said: str
