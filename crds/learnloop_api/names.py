@@ -85,6 +85,13 @@ CA_KEY = "ca.crt"
 CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
 ANNOTATION_PORT = "prometheus.io/port"  # where the pod serves its metrics
 ANNOTATION_SCHEME = "prometheus.io/scheme"  # https: the pod serves its metrics, and all else, by TLS
+# Pods that have to end by themselves are left out of service meshes: a sidecar that goes on would keep them from it.
+NO_SIDECAR = {
+    "sidecar.istio.io/inject": "false",
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+}
+NO_SIDECAR_LABELS = {"kuma.io/sidecar-injection": "disabled"}
 ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # a file of authorities that are trusted beside the system's; default: CA_FILE
 ENV_TLS_CERTIFICATE = "LEARNLOOP_TLS_CERTIFICATE"  # a server's chain, and its key; absent: plain HTTP
 ENV_TLS_KEY = "LEARNLOOP_TLS_KEY"

@@ -49,6 +49,14 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{/* Annotations of a pod that has to end by itself: a mesh's sidecar would keep it. The same as NO_SIDECAR of
+     learnloop_api.names. */}}
+{{- define "learnloop.noSidecar" -}}
+sidecar.istio.io/inject: "false"
+linkerd.io/inject: disabled
+consul.hashicorp.com/connect-inject: "false"
+{{- end -}}
+
 {{/* What every pod template shares: identity, scheduling, restricted pod security.
      Call: (dict "root" $ "options" .Values.… "component" "…" "suffix" "…" "uid" 65532 "token" true|false), and "apart"
      true where one node must never have two of them, if spread.nodes says require. */}}

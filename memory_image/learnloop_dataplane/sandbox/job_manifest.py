@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+from learnloop_api import names
 from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
 
 START_SECONDS = 60
@@ -58,6 +59,12 @@ def manifest(name: str, image: str, case: RunCase) -> dict[str, Any]:
             "backoffLimit": 0,
             "activeDeadlineSeconds": case.seconds + START_SECONDS,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {"metadata": {"labels": {LABEL: "case"}}, "spec": pod},
+            "template": {
+                "metadata": {
+                    "labels": {**names.NO_SIDECAR_LABELS, LABEL: "case"},
+                    "annotations": dict(names.NO_SIDECAR),
+                },
+                "spec": pod,
+            },
         },
     }

@@ -146,10 +146,12 @@ def pod_template(
     user_id: int = USER_ID,
     beside: Sequence[Mapping[str, Any]] = (),
     before: Sequence[Mapping[str, Any]] = (),
+    ends: bool = False,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec. `token` mounts the data plane's token, of this `audience`, with one for
     `memory_audience` beside it, `api_access` the API server's; `beside` and
-    `before` are further containers, and those that have to end before all others start.
+    `before` are further containers, and those that have to end before all others start. `ends`: the pod has to end by
+    itself, so meshes leave it alone unless the user's annotations or labels say otherwise.
 
     Labels and annotations that learnloop needs win over the user's.
     """
@@ -180,8 +182,9 @@ def pod_template(
         "imagePullSecrets": [item.to_kube() for item in options.image_pull_secrets or ()],
     }
     spec.update({key: value for key, value in optional.items() if value})
-    metadata: dict[str, Any] = {"labels": {**(options.labels or {}), **labels}}
-    notes = {**(options.annotations or {}), **(annotations or {})}
+    unmeshed = (names.NO_SIDECAR_LABELS, names.NO_SIDECAR) if ends else ({}, {})
+    metadata: dict[str, Any] = {"labels": {**unmeshed[0], **(options.labels or {}), **labels}}
+    notes = {**unmeshed[1], **(options.annotations or {}), **(annotations or {})}
     if notes:
         metadata["annotations"] = notes
     return {"metadata": metadata, "spec": spec}

@@ -9,6 +9,7 @@ from learnloop_api.kinds.base import (
     Digest,
     EnvVar,
     KubeName,
+    LabelMap,
     ObjectName,
     Opaque,
     Resource,
@@ -200,6 +201,12 @@ class GateSuite(Resource):
         description="More environment variables. Those learnloop sets itself cannot be overridden.",
     )
     resources: Resources | None = Field(default=None, description="CPU and memory of the suite's container.")
+    labels: LabelMap | None = Field(
+        default=None, description="More labels of the suite's pod. Those learnloop sets itself cannot be overridden."
+    )
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=32768)]], Field(max_length=32)] | None = Field(
+        default=None, description="More annotations of the suite's pod, e.g. those of a service mesh."
+    )
     egress: list[Opaque] | None = Field(
         default=None,
         max_length=8,

@@ -55,7 +55,7 @@ def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
         main,
         _options(request.spec.pod, asked.resources),
         labels=marks,
-        annotations={"sidecar.istio.io/inject": "false"},
+        ends=True,
         token=False,
         volumes=[key_volume(job["name"]), *environment_volumes(request.spec)],
         grace_seconds=GRACE_SECONDS,

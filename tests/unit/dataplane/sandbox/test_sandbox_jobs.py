@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from learnloop_api import names
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
@@ -19,6 +20,7 @@ SPEC = Evaluator.model_validate({"type": "unit-tests", "unitTests": {"seconds": 
 
 def test_a_job_has_no_token_no_root_nothing_to_write_to_and_an_end() -> None:
     job = manifest("run-1", "image:1", ASKED)
+    assert job["spec"]["template"]["metadata"]["annotations"] == names.NO_SIDECAR
     pod = job["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True

@@ -57,6 +57,20 @@ def test_a_suite_runs_restricted_and_without_any_token() -> None:
     assert found["Job"]["spec"]["activeDeadlineSeconds"] == 600
 
 
+def test_a_mesh_leaves_a_suite_alone_unless_its_author_says_otherwise() -> None:
+    made = objects({"name": "leak", "builtin": "leak"})["Job"]["spec"]["template"]["metadata"]
+    assert made["annotations"].items() >= names.NO_SIDECAR.items()
+    assert made["labels"].items() >= names.NO_SIDECAR_LABELS.items()
+    own = {
+        "annotations": {"sidecar.istio.io/inject": "true", "x": "y"},
+        "labels": {"team": "red", names.LABEL_COMPONENT: "x"},
+    }
+    meshed = objects({"name": "leak", "builtin": "leak", **own})["Job"]["spec"]["template"]["metadata"]
+    assert meshed["annotations"]["sidecar.istio.io/inject"] == "true"
+    assert meshed["annotations"]["x"] == "y"
+    assert (meshed["labels"]["team"], meshed["labels"][names.LABEL_COMPONENT]) == ("red", "gate-suite")
+
+
 def test_a_suite_has_a_callers_token_where_policy_servers_ask_for_one() -> None:
     found = objects({"name": "leak", "builtin": "leak"}, callers=Callers("token"))
     (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]

@@ -120,11 +120,12 @@ def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuite
     marks, seconds = labels(snapshot, suite.name), int(seconds_of(suite.timeout))
     template = pod_template(
         _deliver(snapshot, standing.job),
-        PodOptions(),
+        PodOptions(labels=suite.labels, annotations=suite.annotations),
         labels=marks,
         audience=names.GATE_AUDIENCE,
         service_account=gates_account(snapshot.name),
         volumes=_volumes(snapshot, suite),
+        ends=True,
     )
     template["spec"]["restartPolicy"] = "Never"
     template["spec"]["initContainers"] = [_suite(snapshot, state, suite)]

@@ -13,14 +13,14 @@ Body = Mapping[str, Any]
 
 
 def suite_runs(jobs: Iterable[Body], pods: Iterable[Body], reports: Iterable[StoredReport]) -> dict[str, SuiteRun]:
-    """What is known of each Job, by its name."""
+    """What is known of each Job, by its name; of one that is gone, the report it delivered."""
     handed_in = {item.job: item for item in reports}
     pods_of: dict[str, list[Body]] = {}
     for pod in pods:
         for owner in pod["metadata"].get("ownerReferences") or ():
             if owner.get("kind") == "Job":
                 pods_of.setdefault(str(owner["name"]), []).append(pod)
-    found = {}
+    found = {name: SuiteRun(report=report) for name, report in handed_in.items()}
     for job in jobs:
         name = str(job["metadata"]["name"])
         phase, ended, why = _end(job)

@@ -107,7 +107,7 @@ def _judged(
         seconds=seconds_of(suite.timeout),
         now=snapshot.now,
     )
-    if snapshot.reports_problem and run.phase != "failed":
+    if snapshot.reports_problem:
         found = SuiteFinding("pending", snapshot.reports_problem)
     return GateSuiteStatus(
         name=suite.name,

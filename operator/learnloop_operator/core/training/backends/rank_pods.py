@@ -82,7 +82,7 @@ def rank_template(
         main,
         request.spec.pod,
         labels=labels(request),
-        annotations={"sidecar.istio.io/inject": "false"},
+        ends=True,
         audience=names.RUN_AUDIENCE,
         volumes=[*environment_volumes(request.spec), *key, *volumes(model)],
         grace_seconds=GRACE_SECONDS,
