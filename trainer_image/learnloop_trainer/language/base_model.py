@@ -22,6 +22,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.language.chat import template_digest
+from learnloop_trainer.language.faithful import unfaithful
 from learnloop_trainer.language.weights.divided_model import DividedModel, WholeModel
 from learnloop_trainer.training_order import model_folder
 
@@ -117,7 +118,11 @@ class Base:
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             problem = f"cannot be loaded ({_short(error)})"
             raise ConfigError(f"{FIELD}.base", str(self.folder), problem, FIX) from None
-        return found.to(device).eval()
+        model = found.to(device).eval()
+        if why := unfaithful(model, self.vocabulary):
+            fix = "use another base"
+            raise ConfigError(f"{FIELD}.base", str(self.folder), f"is {type(model).__name__}: it {why}", fix)
+        return model
 
     def held(
         self,

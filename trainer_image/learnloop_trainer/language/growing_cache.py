@@ -36,9 +36,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """Name each row so many times; see the library's Cache."""
         self._rows(lambda room: room.repeat_interleave(repeats, dim=0))
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Keep these rows; see the library's Cache."""
-        self._rows(lambda room: room[indices])
+        self._rows(lambda room: room[beam_idx])
 
     def _rows(self, change: Any) -> None:
         columns = self.get_seq_length()

@@ -138,14 +138,17 @@ class LanguageNetwork:
 
     def _score(self, model: WholeModel, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            hidden, logits = model.run(lambda whole: _read(whole, batch))
+            valued = self.value_head is not None
+            hidden, logits = model.run(lambda whole: read_tokens(whole, batch, hidden=valued))
         scaled = logits.float() / batch.temperature.unsqueeze(1)
         spread = torch.log_softmax(scaled, dim=1)
         chosen = batch.ids[batch.row, batch.column].unsqueeze(1)
         log_prob = spread.gather(1, chosen).squeeze(1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = -(spread.exp() * spread).sum(1)
-        value = self.value_head(hidden.float()).squeeze(1) if self.value_head is not None else None
+        value = None
+        if self.value_head is not None and hidden is not None:
+            value = self.value_head(hidden.float()).squeeze(1)
         return Scores(log_prob, entropy, value)
 
     def learn_nothing(self) -> None:
@@ -248,12 +251,23 @@ class LanguageNetwork:
 
 
 def _hidden(model: Any, batch: TokenBatch) -> torch.Tensor:
-    """What the last layer makes of the token before each sampled one: [n, width]."""
+    """The last layer's output at the token before each sampled one: [n, width]."""
     seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
     return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
 
 
-def _read(model: Any, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """That, and the words' logits made of it."""
-    hidden = _hidden(model, batch)
-    return hidden, model.get_output_embeddings()(hidden)
+def read_tokens(model: Any, batch: TokenBatch, *, hidden: bool = False) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """The last layer's output [n, width], with `hidden`, and the logits [n, words] before each sampled token.
+
+    The model's own forward makes the logits: many families scale or cap what their head returns.
+    """
+    columns = torch.unique(batch.column - 1)
+    seen = model(
+        input_ids=batch.ids,
+        attention_mask=batch.attention,
+        use_cache=False,
+        output_hidden_states=hidden,
+        logits_to_keep=columns,
+    )
+    logits = seen.logits[batch.row, torch.searchsorted(columns, batch.column - 1)]
+    return (seen.hidden_states[-1][batch.row, batch.column - 1] if hidden else None), logits

@@ -35,7 +35,7 @@ class Reading:
 
     def select(self, rows: torch.Tensor) -> None:
         """Go on with these rows alone; the same one may be named twice."""
-        self.cache.batch_select_indices(rows)
+        self.cache.reorder_cache(rows)
         self.mask, self.logits = self.mask[rows], self.logits[rows]
 
     def read(self, model: Any, tokens: torch.Tensor, mask: torch.Tensor) -> None:

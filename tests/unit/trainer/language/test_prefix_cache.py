@@ -129,7 +129,7 @@ def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny: Any) -> None
                 cache.batch_repeat_interleave(2)
         if step in (7, 9):
             for cache in (ours, theirs):
-                cache.batch_select_indices(torch.tensor([2, 0, 1]))
+                cache.reorder_cache(torch.tensor([2, 0, 1]))
         assert ours.get_seq_length() == theirs.get_seq_length()
 
 
