@@ -89,8 +89,8 @@ class Scorers:
             try:
                 scorer = await self._scorer(key)
                 found = await scorer.ask(question, answer, SCORE_SECONDS)
-            except Ended as error:
-                raise self._remembered(key, NoScoreYet(f"reward model {sha256[:12]}: {error}")) from None
+            except Ended as error:  # of this question: it says nothing about the next one
+                raise NoScoreYet(f"reward model {sha256[:12]}: {error}") from None
             finally:
                 self._idle(key)
         value = found.get("score")
@@ -123,6 +123,8 @@ class Scorers:
         try:
             scorer = self._alive[key] = await Scorer.start(self._taken[key])
             ready = await scorer.load(content.size, content.chunks, LOAD_SECONDS)
+        except Ended as error:
+            raise self._remembered(key, NoScoreYet(f"{name}: {error}")) from None
         except OSError as error:
             raise NoScoreYet(f"{name}: no process can be started ({error.strerror})") from None
         if not ready.get("ready"):
