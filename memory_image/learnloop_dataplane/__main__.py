@@ -2,9 +2,6 @@
 
 import sys
 
-from learnloop_dataplane.tuning.importing import lightly
-
-with lightly():
-    from learnloop_dataplane.command_line import main
+from learnloop_dataplane.command_line import main
 
 sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from learnloop_api.http_server.draining_server import DrainingServer, closing
 from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
@@ -23,14 +24,13 @@ from learnloop_api.key_lines import KeyLines
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_api.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
-from learnloop_dataplane.api.http.head_deadlines import protocol
 from learnloop_dataplane.api.http.peer_connections import limited
 from learnloop_dataplane.api.probes_app import probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
-from learnloop_dataplane.tuning.memory_allocator import settle
 
+MOST_CONNECTIONS = 4096  # of all peers; `connections_per_peer` says how many of them one may hold
 STARTUP_FAILED = 3
 """As uvicorn has it: the port is taken, or the application did not begin."""
 
@@ -61,7 +61,6 @@ def main(arguments: list[str]) -> int:
     except (NotIssued, ValueError, OSError) as error:
         print(f"TLS: {error}", file=sys.stderr)
         return 1
-    settle()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(app, config, tls))
 
@@ -69,7 +68,9 @@ def main(arguments: list[str]) -> int:
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
     """Serves tenants, and beside them, in the same event loop, who asks how this process is."""
     drain = app.state.data_plane.readiness.drain
-    ours = DrainingServer(_listening(closing(app, drain), config, config.port, tls, limit_concurrency=1000), drain)
+    ours = DrainingServer(
+        _listening(closing(app, drain), config, config.port, tls, limit_concurrency=MOST_CONNECTIONS), drain
+    )
     of_their_own: uvicorn.Config | None = None
     if config.probes_port is not None:
         probes = probes_app(app.state.data_plane)
@@ -85,7 +86,7 @@ def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | No
         app,
         host=config.host,
         port=port,
-        http=limited(protocol(), config.connections_per_peer),
+        http=limited(HttpToolsProtocol, config.connections_per_peer),
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from learnloop_api.key_lines import KeyLines
 from learnloop_api.names import TOKEN_AUDIENCE
-from learnloop_api.tuning_switches import VARIABLE
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_dataplane.ed25519_keys import seed_from
@@ -17,7 +16,6 @@ from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.quota_limits import Quotas
 from learnloop_dataplane.successive_logins import with_password
 from learnloop_dataplane.text.analysis import LANGUAGES
-from learnloop_dataplane.tuning.switches import SWITCHES
 from learnloop_dataplane.warehouse_addresses import Addresses
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 
@@ -329,10 +327,6 @@ class Config(BaseModel):
         for name in SECRETS:
             if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
                 values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
-        try:
-            SWITCHES.off(env.get(VARIABLE, ""))
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
         try:
             config = cls.model_validate(values)
         except ValidationError as error:

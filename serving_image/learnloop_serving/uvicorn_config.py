@@ -5,8 +5,6 @@ import ssl
 import uvicorn
 from starlette.types import ASGIApp
 
-from learnloop_api.http_server.head_deadlines import HeadDeadlines
-
 
 def uvicorn_config(
     app: ASGIApp,
@@ -28,7 +26,7 @@ def uvicorn_config(
         host=host,
         port=port,
         loop="uvloop",
-        http=HeadDeadlines,
+        http="httptools",
         ws="none",
         lifespan="off",
         access_log=False,

@@ -10,7 +10,6 @@ from fastapi.routing import APIRoute
 from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.api import openapi
 from learnloop_dataplane.api.http import error_responses
-from learnloop_dataplane.api.http.hot_routes import Direct
 from learnloop_dataplane.api.http.idempotency_keys import Idempotency
 from learnloop_dataplane.api.http.request_limits import RequestLimits
 from learnloop_dataplane.api.routes import (
@@ -61,7 +60,6 @@ ROUTERS = (
     event_schemas,
     health,
 )
-HOT = (trajectories, rewards, memories)  # of their routes, those that read the caller and the body by hand
 
 
 def create_app(config: Config) -> FastAPI:
@@ -92,11 +90,9 @@ def create_app(config: Config) -> FastAPI:
         app.include_router(module.router)
     if config.probes_port is None:
         app.include_router(health.figures)
-    # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
-    hot = [route for module in HOT for route in module.router.routes if isinstance(route, APIRoute)]
-    hot = [route for route in hot if not route.dependant.dependencies]
-    app.middleware_stack = RequestLimits(
-        Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
+    app.add_middleware(Idempotency)
+    app.add_middleware(
+        RequestLimits,
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,
         metrics=plane.shared.metrics,

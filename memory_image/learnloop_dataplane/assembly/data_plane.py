@@ -15,9 +15,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.storage_quotas import StorageQuotas
-from learnloop_dataplane.tuning.memory_allocator import keep_small
 
-HEAP_SECONDS = 3600.0
 REWRAP_SECONDS = 60.0
 NOTIFY_SECONDS = 1.0
 PARTITION_SECONDS = 3600.0
@@ -47,7 +45,6 @@ class DataPlane:
         again(self._make_partitions, "partitions", pause=PARTITION_SECONDS)
         again(self._look, "rewards")
         again(self._notify, "notifications", pause=NOTIFY_SECONDS)
-        again(keep_small, "heap", pause=HEAP_SECONDS)
         if shared.data_keys:
             again(self._rewrap, "data keys", pause=REWRAP_SECONDS)
         for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):

@@ -10,9 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from learnloop_api.tuning_switches import VARIABLE
 from learnloop_dataplane.notifications.receivers import Receivers
-from learnloop_dataplane.tuning.switches import SWITCHES as data_plane_tuning
 from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.core.coordination.shards import MOST
 from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
@@ -35,7 +33,6 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("operator.image.tag", 1.0, "/operator/image/tag"),
     ("operator.image.digest", "sha256:short", "/operator/image/digest"),
     ("operator.logLevel", "chatty", "/operator/logLevel"),
-    ("dataPlane.tuningOff", ["text-packing"], "/dataPlane/tuningOff/0"),
     ("watchNamespaces", ["Not_A_Name"], "/watchNamespaces/0"),
     ("watchNamespaces", ["a", "a"], "/watchNamespaces"),
     ("dataPlane.auth.mode", "trust-me", "/dataPlane/auth/mode"),
@@ -110,15 +107,6 @@ def test_every_value_of_the_schema_has_a_default_in_values_yaml() -> None:
                 yield from missing(child, values[name], f"{path}.{name}")
 
     assert list(missing(SCHEMA, VALUES, "")) == []
-
-
-def test_each_part_of_the_tuning_can_be_switched_off_by_a_value(render: Render) -> None:
-    for value, switches, deployment in (("dataPlane", data_plane_tuning, "learnloop-data"),):
-        allowed = SCHEMA["properties"][value]["properties"]["tuningOff"]["items"]["enum"]
-        assert set(allowed) == switches.parts | {"all"}
-        parts = sorted(switches.parts)
-        told = render({value: {"tuningOff": parts}}).environment(deployment)
-        assert told[VARIABLE] == ",".join(parts)
 
 
 def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator_knows_its_name(render: Render) -> None:

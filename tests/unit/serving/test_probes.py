@@ -1,12 +1,10 @@
-"""What the port of probes answers, and who is hung up on at all ports of a server."""
+"""The port of probes."""
 
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from learnloop_api.http_server.head_deadlines import HeadDeadlines
-from learnloop_gateway import server as gateway
 from learnloop_serving import server
 from learnloop_serving.probes import ProbesOnly, probes_config
 from testing.servers.policy_servers import settings
@@ -33,12 +31,8 @@ def test_a_port_that_cannot_be_is_refused_by_its_name(said: str) -> None:
         settings(LEARNLOOP_PROBES_PORT=said)
 
 
-def test_every_port_hangs_up_on_who_never_ends_a_requests_head() -> None:
-    own = settings(LEARNLOOP_PROBES_PORT="8081")
-    probes = probes_config(everything, own, None)
+def test_probes_have_a_port_of_their_own_where_one_is_set() -> None:
+    probes = probes_config(everything, settings(LEARNLOOP_PROBES_PORT="8081"), None)
     assert probes is not None
     assert probes.port == 8081
-    spoken = gateway.GatewaySettings(own, None, None)  # type: ignore[arg-type]
-    for config in (probes, server._config(own, everything, None), gateway._config(spoken, everything, None)):
-        assert config.http is HeadDeadlines
     assert probes_config(everything, settings(), None) is None

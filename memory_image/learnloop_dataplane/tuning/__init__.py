@@ -1,1 +1,0 @@
-"""What patches or tunes the runtime and libraries from within."""
