@@ -14,7 +14,7 @@ from learnloop_sdk.errors import (
     Stopped,
     Throttled,
 )
-from learnloop_sdk.loop import Learnloop
+from learnloop_sdk.loop import Learnloop, run
 from learnloop_sdk.memory import MemoryClient, Recall
 from learnloop_sdk.people import People
 from learnloop_sdk.redact import redact_text
@@ -42,4 +42,5 @@ __all__ = [
     "difference",
     "execute_with_learning",
     "redact_text",
+    "run",
 ]

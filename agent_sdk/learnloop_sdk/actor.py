@@ -241,7 +241,6 @@ async def run(options: argparse.Namespace) -> int:
 def main() -> int:
     """Entry point."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     options = parse(sys.argv[1:])
     try:
         import uvloop

@@ -19,13 +19,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
-
 from learnloop_api import names, process_end
-from learnloop_api.tls.contexts import client_context
 from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.transport.http_client import Http, Response
 from learnloop_sdk.transport.identity import Identity, namespace_of
 
 SECONDS = 120.0
@@ -54,10 +52,8 @@ class Model:
 
     def __init__(self, endpoint: str, name: str, identity: Identity) -> None:
         """`name`: of the ModelDeployment, which is what the gateway calls its model."""
-        self._name, self._identity = name, identity
-        self._client = httpx.AsyncClient(
-            base_url=endpoint.rstrip("/"), verify=client_context(), trust_env=False, timeout=SECONDS
-        )
+        self._endpoint, self._name, self._identity = endpoint.rstrip("/"), name, identity
+        self._http = Http()
 
     async def answer(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], episode: str, task: str
@@ -68,7 +64,7 @@ class Model:
             body["tools"] = list(tools)
         answer = await self._post("/v1/chat/completions", body, {names.HEADER_EPISODE: episode} if episode else {})
         try:
-            message = answer.json()["choices"][0]["message"]
+            message = json.loads(answer.body)["choices"][0]["message"]
             headers = answer.headers
             return dict(message), headers[names.HEADER_EPISODE], headers.get(names.HEADER_REVISION, "")
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -83,15 +79,16 @@ class Model:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._http.close()
 
-    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> httpx.Response:
+    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+        sent = {**self._identity.headers(), **headers}
         try:
-            answer = await self._client.post(path, json=body, headers={**self._identity.headers(), **headers})
-        except httpx.HTTPError as error:
+            answer = await self._http.post(f"{self._endpoint}{path}", json.dumps(body).encode(), sent, SECONDS)
+        except (OSError, TimeoutError) as error:
             raise LearnloopError(f"{path}: the gateway does not answer: {error or type(error).__name__}") from error
-        if answer.status_code != 200:
-            raise LearnloopError(f"{path}: {answer.status_code} {answer.text[:300]}")
+        if answer.status != 200:
+            raise LearnloopError(f"{path}: {answer.status} {answer.text[:300]}")
         return answer
 
 
@@ -213,7 +210,6 @@ async def run(options: argparse.Namespace) -> int:
 def main() -> int:
     """Entry point."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     return asyncio.run(run(parse(sys.argv[1:])))
 
 

@@ -19,7 +19,6 @@ class Counters:
     end_failures: int = 0
     trajectories_recorded: int = 0
     trajectories_delivered: int = 0
-    trajectories_delivered_by_http: int = 0
     trajectories_rejected: int = 0
     trajectories_dropped: int = 0
     delivery_failures: int = 0

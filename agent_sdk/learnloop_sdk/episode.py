@@ -15,7 +15,7 @@ from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.recording.step_rows import Decision, Steps
+from learnloop_sdk.recording.trajectory_post import Decision, step
 from learnloop_sdk.values import flat, plain
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Segment:
     revision: str
     opened: OpenedEpisode | None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    steps: Steps = field(default_factory=Steps)
+    steps: list[dict[str, Any]] = field(default_factory=list)
     length: int = 0
     total: float = 0.0
     continues: str = ""
@@ -228,7 +228,7 @@ class Episode:
         if not self._recorded or segment.overridden:
             return
         if segment.length <= MAX_STEPS:
-            segment.steps.append(decision, value, terminated, truncated, worth)
+            segment.steps.append(step(decision, value, terminated, truncated, worth))
             segment.last = None if next_observation is None else self._as_seen(next_observation)
         elif segment.length == MAX_STEPS + 1:
             segment.last = decision[0]
@@ -336,7 +336,7 @@ class Episode:
         if segment.overridden:
             return
         if segment.steps:
-            await self._loop.publish(self._trajectory(segment, status, success), segment.steps)
+            await self._loop.publish(self._trajectory(segment, status, success))
         if segment.opened is None:
             return
         ending = EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)
@@ -347,12 +347,12 @@ class Episode:
             log.warning("outcome of episode %s not reported: %s", segment.episode_id, error)
 
     def _trajectory(self, segment: Segment, status: Status, success: bool | None) -> dict[str, Any]:
-        """wire.Trajectory as plain data, without its steps."""
+        """wire.Trajectory as plain data."""
         metadata = dict(self._metadata)
         if segment.continues:
             metadata["continues"] = segment.continues
         if segment.length > len(segment.steps):
-            segment.steps.cut()
+            segment.steps[-1]["truncated"] = True  # it was not the episode's last one
             metadata["unrecorded_steps"] = str(segment.length - len(segment.steps))
         return {
             "trajectory_id": segment.trajectory_id,
@@ -363,6 +363,7 @@ class Episode:
             "policy_revision": segment.revision,
             "started_at": segment.started_at,
             "ended_at": datetime.now(UTC),
+            "steps": segment.steps,
             "last_observation": segment.last,
             "outcome": {
                 "status": status,

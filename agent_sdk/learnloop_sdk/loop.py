@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import httpx
+from typing import Any, TypeVar
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context, scheme, with_scheme
+from learnloop_api.tls.contexts import scheme, with_scheme
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.memory import MemoryClient
@@ -21,15 +20,15 @@ from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.recording.recorder import Recorder
 from learnloop_sdk.recording.spool import DiskSpool, MemorySpool
 from learnloop_sdk.recording.spool_keys import SpoolKeys
-from learnloop_sdk.recording.step_rows import Steps
-from learnloop_sdk.recording.trajectory_drafts import Draft
-from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
+from learnloop_sdk.recording.trajectory_post import encoded, to_data_plane
 from learnloop_sdk.redact import Redactor, default_redactor
+from learnloop_sdk.transport.http_client import Http
 from learnloop_sdk.transport.identity import Identity, namespace_of
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
+T = TypeVar("T")
 
 
 class Learnloop:
@@ -42,8 +41,6 @@ class Learnloop:
         data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL. Like every address here it may lack a
             scheme: then it goes by TLS where learnloop's authorities are mounted.
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
-        nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
-        nats_options: TLS and credentials as nats.connect takes them; default: the service-account token.
         token_file: a token of audience `learnloop`; default $LEARNLOOP_TOKEN_FILE, else names.TOKEN_FILE.
         memory_token_file: one for memory_url, of that MemoryService's own audience (names.memory_audience); default
             $LEARNLOOP_MEMORY_TOKEN_FILE, else names.MEMORY_TOKEN_FILE.
@@ -64,8 +61,6 @@ class Learnloop:
         *,
         data_url: str | None = None,
         memory_url: str | None = None,
-        nats_url: str | None = None,
-        nats_options: dict[str, Any] | None = None,
         namespace: str | None = None,
         token_file: Path | None = None,
         memory_token_file: Path | None = None,
@@ -82,33 +77,28 @@ class Learnloop:
         self._redactor = redactor or default_redactor()
         identity = Identity(namespace_of(namespace), token_file)
         address = with_scheme(endpoint or os.environ.get(ENV_ENDPOINT) or "") or _usual_endpoint(agent, identity)
+        self._http = Http()
         patience: dict[str, float] = {"timeout": timeout, "retry_seconds": retry_seconds}
-        self.policy = PolicyClient(address, self.counters, identity=identity, **patience)
-        tls = client_context()
-        data_url = with_scheme(data_url or os.environ.get(names.ENV_DATA_URL) or "")
-        self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=tls) if data_url else None
-        memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "")
-        self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0, verify=tls) if memory_url else self._data
+        self.policy = PolicyClient(address, self.counters, http=self._http, identity=identity, **patience)
+        data_url = with_scheme(data_url or os.environ.get(names.ENV_DATA_URL) or "").rstrip("/")
+        memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "").rstrip("/") or data_url
         keys = SpoolKeys.read(spool_key_file) if spool_directory else None
-        known = identity
-        if memory_url and memory_url != data_url:  # whom this token is shown to cannot show it to the data plane
+        remembering = identity
+        if memory_url != data_url:  # a service that is shown this token cannot show it to the data plane
             file = memory_token_file or Path(os.environ.get(names.ENV_MEMORY_TOKEN_FILE) or names.MEMORY_TOKEN_FILE)
-            known = Identity(identity.namespace, file)
+            remembering = Identity(identity.namespace, file)
         self._couriers = [
-            Courier(client, who, self.counters, spool_directory / name if spool_directory else None, keys)
-            for name, client, who in (("memories", self._memories, known), ("people", self._data, identity))
+            Courier(self._http, url, who, self.counters, spool_directory / name if spool_directory else None, keys)
+            for name, url, who in (("memories", memory_url, remembering), ("people", data_url, identity))
         ]
         self.memory = MemoryClient(self._couriers[0], agent, self._redactor)
         self.people = People(self._couriers[1])
-        sinks: list[Sink] = []
-        if address := nats_url or os.environ.get(names.ENV_NATS_URL) or "":
-            sinks.append(NatsSink(address, agent, identity, nats_options))
-        if self._data is not None:
-            sinks.append(HttpSink(self._data, identity))
-        spool = DiskSpool(spool_directory, keys=keys) if spool_directory else MemorySpool()
-        self.recorder = Recorder(spool, sinks, self.counters) if sinks else None
-        if self.recorder is None:
-            log.warning("no data_url and no nats_url: episodes are played but not recorded")
+        self.recorder: Recorder | None = None
+        if data_url:
+            spool = DiskSpool(spool_directory, keys=keys) if spool_directory else MemorySpool()
+            self.recorder = Recorder(spool, to_data_plane(self._http, data_url, identity), self.counters)
+        else:
+            log.warning("no data_url: episodes are played but not recorded")
 
     def episode(
         self,
@@ -129,24 +119,22 @@ class Learnloop:
         own = (revision or EXTERNAL_REVISION) if external or revision else None
         return Episode(self, task, explore=explore, revision=own, metadata=metadata, joint_task=joint_task)
 
-    async def publish(self, trajectory: dict[str, Any], steps: Steps) -> None:
-        """Redact, check and record one trajectory (wire.Trajectory as plain data, and its steps). Never raises into
-        the agent."""
+    async def publish(self, trajectory: Mapping[str, Any]) -> None:
+        """Redact, check and record one trajectory (wire.Trajectory as plain data). Never raises into the agent."""
         if self.recorder is not None:
-            await self.recorder.take(Draft(trajectory, steps, self._redactor))
+            body = encoded(trajectory, self._redactor, self.counters)
+            if body is not None:
+                await self.recorder.put(str(trajectory["trajectory_id"]), body)
 
     async def flush(self, patience: float = 10.0) -> int:
         """Wait until all trajectories are acknowledged, at most `patience` seconds; returns how many are not."""
         return await self.recorder.flush(patience) if self.recorder else 0
 
-    async def close(self, patience: float = 10.0) -> int:
+    async def close(self, patience: float = 20.0) -> int:
         """Flush and let go of all connections; returns how many trajectories, memories and opinions stay behind."""
         parts = [courier.close(patience) for courier in self._couriers]
         left = sum(await asyncio.gather(*parts, *([self.recorder.close(patience)] if self.recorder else [])))
-        self.policy.close()
-        for client in (self._data, self._memories):
-            if client is not None:
-                await client.aclose()
+        await self._http.close()
         return left
 
     async def __aenter__(self) -> "Learnloop":
@@ -168,3 +156,24 @@ def _usual_endpoint(agent: str, identity: Identity) -> str:
         return f"http://{agent}:{names.PORT_SERVING}"
     account = identity.account()
     return f"https://{agent}.{account[0] if account else identity.namespace}.svc:{names.PORT_SERVING}"
+
+
+def run(main: Coroutine[Any, Any, T]) -> T | None:
+    """asyncio.run, where SIGTERM ends `main` as Ctrl-C does: an episode under way is abandoned, and each `async with
+    Learnloop(…)` delivers what was recorded. Returns None then. A second SIGTERM ends the process."""
+
+    async def ended_by_signal() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def end() -> None:
+            loop.remove_signal_handler(signal.SIGTERM)
+            if task is not None:
+                task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, end)
+        return await main
+
+    try:
+        return asyncio.run(ended_by_signal())
+    except asyncio.CancelledError:
+        return None

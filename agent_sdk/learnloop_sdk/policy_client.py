@@ -23,7 +23,7 @@ from learnloop_sdk.errors import (
     Stopped,
     Throttled,
 )
-from learnloop_sdk.transport.http1_client import ConnectionPool, Response
+from learnloop_sdk.transport.http_client import Http, Response
 from learnloop_sdk.transport.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -42,20 +42,21 @@ class PolicyClient:
         *,
         timeout: float,
         retry_seconds: float,
+        http: Http,
         identity: Identity | None = None,
     ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._counters = counters
         self._timeout = timeout
         self._retry_seconds = retry_seconds
-        self._pool = ConnectionPool()
+        self._http = http
         self._identity = identity
 
     async def open(self, request: OpenEpisode) -> OpenedEpisode:
         """Get an arm for a new episode; raises PolicyUnavailable, PolicyRefused, ArmWithdrawn, FallbackOrdered,
         Stopped, LearnloopError."""
         body = request.model_dump_json(exclude_none=True).encode()
-        response = await self._post(self._endpoint, "/v1/episodes", body, "", self._retry_seconds)
+        response = await self._post(self._endpoint, "/v1/episodes", body, {}, self._retry_seconds)
         try:
             return OpenedEpisode.model_validate_json(response.body)
         except ValidationError as error:
@@ -81,23 +82,18 @@ class PolicyClient:
         body = ending.model_dump_json(exclude_none=True).encode()
         await self._to_arm(episode, "end", body, min(END_SECONDS, self._retry_seconds))
 
-    def close(self) -> None:
-        """Drop the connections."""
-        self._pool.close()
-
     async def _to_arm(self, episode: OpenedEpisode, verb: str, body: bytes, patience: float) -> Response:
         base = episode.url.rstrip("/") or self._endpoint
-        header = f"{names.HEADER_ARM}: {episode.revision}\r\n"
+        header = {names.HEADER_ARM: episode.revision}
         return await self._post(base, f"/v1/episodes/{episode.episode_id}/{verb}", body, header, patience)
 
-    async def _post(self, base: str, path: str, body: bytes, headers: str, patience: float) -> Response:
+    async def _post(self, base: str, path: str, body: bytes, headers: dict[str, str], patience: float) -> Response:
         """One request with retries for `patience` seconds; the last word on errors. The token may be a new one."""
         deadline = time.monotonic() + patience
         pause = FIRST_PAUSE
         while True:
             try:
-                async with asyncio.timeout(self._timeout):
-                    response = await self._pool.post(base, path, body, headers + self._proof())
+                response = await self._http.post(f"{base}{path}", body, headers | self._proof(), self._timeout)
                 if response.status < 300:
                     return response
                 trouble = _trouble(response)
@@ -112,9 +108,9 @@ class PolicyClient:
             await asyncio.sleep(least + pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _proof(self) -> str:
+    def _proof(self) -> dict[str, str]:
         token = self._identity.token() if self._identity else ""
-        return f"authorization: Bearer {token}\r\n" if token else ""
+        return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def _trouble(response: Response) -> LearnloopError:

@@ -22,7 +22,7 @@ from learnloop_sdk.episode_in_environment import (
 from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.recording.step_rows import Decision
+from learnloop_sdk.recording.trajectory_post import Decision
 
 T = TypeVar("T")
 Ranges = Sequence[tuple[str, float, float]]

@@ -183,7 +183,7 @@ def run(count: int) -> dict[str, Any]:
         stack.callback(warehouse.kill)
         product, bus, database = stack.enter_context(pipeline(WAREHOUSE=warehouse.dsn))
         register(product)
-        player = Player(count, directory, bus.url)
+        player = Player(count, directory, product.url)
         player.start()
         try:
             victims = {

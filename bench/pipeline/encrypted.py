@@ -34,7 +34,7 @@ from bench.pipeline.chaos import register
 from bench.pipeline.latency import RATE, open_loop, spread, trajectory
 from bench.tls_beside_plain import Rounds, compared, short
 from learnloop_api import names
-from learnloop_sdk.transport.http1_client import ConnectionPool
+from learnloop_sdk.transport.http_client import Http
 from testing.certificates import Folder, authority, folder
 from testing.servers.data_plane_process import Product, postgres
 from testing.servers.nats_server import Nats
@@ -70,20 +70,20 @@ class Count:
         return trajectory(self.next)
 
 
-async def handed_in(pool: ConnectionPool, base: str, count: Count) -> None:
+async def handed_in(pool: Http, base: str, count: Count) -> None:
     """One trajectory by HTTP, until it is accepted."""
     body = json.dumps(count.fresh()).encode()
-    answer = await pool.post(base, PATH, body)
+    answer = await pool.post(f"{base}{PATH}", body, {}, 60.0)
     while answer.status == 503:
         count.refused += 1
         await asyncio.sleep(0.1)
-        answer = await pool.post(base, PATH, body)
+        answer = await pool.post(f"{base}{PATH}", body, {}, 60.0)
     if answer.status != 202:
         raise SystemExit(f"{PATH}: HTTP {answer.status} {answer.body[:300]!r}")
     count.accepted += 1
 
 
-async def pushed(pool: ConnectionPool, base: str, count: Count, seconds: float) -> float:
+async def pushed(pool: Http, base: str, count: Count, seconds: float) -> float:
     """Trajectories a second of clients that wait for nothing but their answer."""
     started, before = time.perf_counter(), count.accepted
 
@@ -97,7 +97,7 @@ async def pushed(pool: ConnectionPool, base: str, count: Count, seconds: float) 
 
 async def one_round(product: Product, way: Way, count: Count, dsn: str, seconds: float) -> dict[str, float]:
     """The figures of one round."""
-    pool, base = ConnectionPool(), product.url
+    pool, base = Http(), product.url
     broker = await nats.connect(way.broker, **({"tls": way.tls} if way.tls else {}))
     stream = broker.jetstream()
 
@@ -119,7 +119,7 @@ async def one_round(product: Product, way: Way, count: Count, dsn: str, seconds:
     rate = await pushed(pool, base, count, seconds / 2)
     await stored(dsn, count.accepted)
     cpu = 1000 * (product.cpu_seconds() - before) / (count.accepted - from_here)
-    pool.close()
+    await pool.close()
     await broker.close()
     return {
         "accepted_http_p50_ms": by_http["p50_ms"],

@@ -31,7 +31,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_worker
 from learnloop_dataplane.rewards.pending_episodes import Weigher
 from learnloop_dataplane.rewards.published_policies import Policies
-from learnloop_sdk.transport.http1_client import ConnectionPool
+from learnloop_sdk.transport.http_client import Http
 
 RATE, SECONDS = 100, 30
 STEPS = 20
@@ -84,16 +84,15 @@ async def open_loop(send: Callable[[int], Awaitable[None]], rate: int, seconds: 
 
 async def accepted(port: int, url: str, rate: int, seconds: float) -> dict[str, Any]:
     """Both ways in."""
-    # Not httpx: at 1.4 ms of processor time a request the client would be most of what is measured.
-    pool, base, refused = ConnectionPool(), f"http://127.0.0.1:{port}", 0
+    pool, base, refused = Http(), f"http://127.0.0.1:{port}", 0
 
     async def send(path: str, body: dict[str, Any], status: int) -> None:
         nonlocal refused
-        answer = await pool.post(base, path, json.dumps(body).encode())
+        answer = await pool.post(f"{base}{path}", json.dumps(body).encode(), {}, 60.0)
         while answer.status == 503:  # a machine that is busy otherwise; the request is late, not lost
             refused += 1
             await asyncio.sleep(0.1)
-            answer = await pool.post(base, path, json.dumps(body).encode())
+            answer = await pool.post(f"{base}{path}", json.dumps(body).encode(), {}, 60.0)
         if answer.status != status:
             raise SystemExit(f"{path}: HTTP {answer.status} {answer.body[:300]!r}")
 
@@ -108,7 +107,7 @@ async def accepted(port: int, url: str, rate: int, seconds: float) -> dict[str, 
     await open_loop(post, rate, 1)
     by_http = spread(await open_loop(lambda n: post(n + 10**6), rate, seconds))
     calculated = spread(await open_loop(calculate, rate, seconds / 3))
-    pool.close()
+    await pool.close()
     broker = await nats.connect(url)
     stream = broker.jetstream()
 

@@ -2,7 +2,7 @@
 
 Three agents play CartPole-v1 against the same policy server, turn by turn: `bare` speaks the server's protocol over one
 keep-alive connection of the standard library; `acting` uses the SDK and records nothing, not even for itself;
-`learning` uses the SDK and records every episode, redacted, to NATS. The step is observation, request, answer,
+`learning` uses the SDK and records every episode, redacted, by HTTP. The step is observation, request, answer,
 environment. Overheads are ratios of step times, formed round by round: wall, and (`cpu`) processor time of the agent's
 own process, all of its threads together.
 
@@ -161,11 +161,11 @@ async def record_us(loop: Learnloop) -> float:
     return best / MAX_STEPS * 1e6
 
 
-async def measure(port: int, nats_url: str, rounds: int, *, longer: bool) -> dict[str, Any]:
+async def measure(port: int, data_url: str, rounds: int, *, longer: bool) -> dict[str, Any]:
     """All three in turn, `rounds` times; then, if so asked, with longer steps."""
     world = gymnasium.make("CartPole-v1")
     url = f"http://127.0.0.1:{port}"
-    async with Learnloop("cart", url) as acting, Learnloop("cart", url, nats_url=nats_url) as learning:
+    async with Learnloop("cart", url) as acting, Learnloop("cart", url, data_url=data_url) as learning:
 
         async def played(world: Any, rounds: int, episodes: int) -> dict[str, Any]:
             times: dict[str, list[Taken]] = {"bare": [], "acting": [], "learning": []}
@@ -217,14 +217,14 @@ def placed(rounds: int, agents_cores: set[int], platforms_cores: set[int], *, lo
     everywhere = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, platforms_cores)  # children inherit it
-        with pipeline() as (product, broker, _), tempfile.TemporaryDirectory(prefix="learnloop-overhead-") as name:
+        with pipeline() as (product, _, _), tempfile.TemporaryDirectory(prefix="learnloop-overhead-") as name:
             register(product)
             os.sched_setaffinity(0, agents_cores)
             port = product.port + 1 if product.port < 65535 else product.port - 1
             server = served(Path(name), port)
             try:
                 wait_for_port(port)
-                return asyncio.run(measure(port, broker.url, rounds, longer=longer))
+                return asyncio.run(measure(port, product.url, rounds, longer=longer))
             finally:
                 server.terminate()
                 server.wait(20)

@@ -24,7 +24,7 @@ from bench.pipeline.world import pipeline
 from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.partitions import upkeep
-from learnloop_sdk.transport.http1_client import ConnectionPool
+from learnloop_sdk.transport.http_client import Http
 
 FEW, SECONDS, MOST = 100_000, 300.0, 10_000_000
 DAYS, PART = 31, 20_000
@@ -86,15 +86,15 @@ async def fill(connection: Any, start: int, until: int, seconds: float) -> int:
 
 async def measured(port: int, offset: int) -> dict[str, Any]:
     """Accepting and recalling, one after the other."""
-    pool, base, late = ConnectionPool(), f"http://127.0.0.1:{port}", 0
+    pool, base, late = Http(), f"http://127.0.0.1:{port}", 0
 
     async def send(path: str, body: dict[str, Any], status: int) -> None:
         nonlocal late
-        answer = await pool.post(base, path, json.dumps(body).encode())
+        answer = await pool.post(f"{base}{path}", json.dumps(body).encode(), {}, 60.0)
         while answer.status in (429, 503):  # a machine that is busy otherwise: late, not lost
             late += 1
             await asyncio.sleep(0.1)
-            answer = await pool.post(base, path, json.dumps(body).encode())
+            answer = await pool.post(f"{base}{path}", json.dumps(body).encode(), {}, 60.0)
         if answer.status != status:
             raise SystemExit(f"{path}: HTTP {answer.status} {answer.body[:300]!r}")
 
@@ -113,7 +113,7 @@ async def measured(port: int, offset: int) -> dict[str, Any]:
     await open_loop(recall, RATE, 3)
     accepted = spread(await open_loop(lambda n: post(n + 10**6), RATE, MEASURED_SECONDS))
     recalled = spread(await open_loop(recall, RATE, MEASURED_SECONDS))
-    pool.close()
+    await pool.close()
     load = round(os.getloadavg()[0], 1)
     return {"accepted": accepted, "recalled": recalled, "refused_for_a_while": late, "load": load}
 

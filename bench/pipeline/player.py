@@ -1,4 +1,4 @@
-"""Ten agents that record episodes as fast as they may: `python -m bench.pipeline.player COUNT DIRECTORY NATS_URL`.
+"""Ten agents that record episodes as fast as they may: `python -m bench.pipeline.player COUNT DIRECTORY DATA_URL`.
 
 Each episode is kept in a spool on disk first, then its number is written to the ledger, DIRECTORY/ledger: the list of
 what this process took charge of. Killed and started again it plays what the ledger lacks. The agents play side by side,
@@ -17,7 +17,7 @@ AGENTS = 10
 AHEAD = 512  # episodes that may wait in the spool: an agent that outruns the platform is slowed down, not forgotten
 
 
-async def play_all(count: int, directory: Path, nats_url: str) -> None:
+async def play_all(count: int, directory: Path, data_url: str) -> None:
     """Records what is missing of `count` episodes and returns when all are acknowledged."""
     ledger_file = directory / "ledger"
     # The last line of who was killed may be half a number: that one is played again.
@@ -31,7 +31,7 @@ async def play_all(count: int, directory: Path, nats_url: str) -> None:
             for agent in range(AGENTS):
                 missing = [number for number in range(agent, count, AGENTS) if number not in done]
                 spool = directory / f"spool-{agent}"
-                loop = Learnloop(f"agent-{agent}", "http://nowhere", nats_url=nats_url, spool_directory=spool)
+                loop = Learnloop(f"agent-{agent}", "http://nowhere", data_url=data_url, spool_directory=spool)
                 group.create_task(play(loop, missing, ledger))
 
 

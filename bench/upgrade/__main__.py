@@ -53,7 +53,7 @@ class Player:
         self.name = "new" if version.name == "now" else "old"
         settings = {
             "name": self.name, "data": installation.data.url, "policy": installation.policy.url,
-            "nats": installation.nats_url, "namespace": NAMESPACE, "token": str(installation.token),
+            "namespace": NAMESPACE, "token": str(installation.token),
             "weights": installation.weights, "folder": str(self.folder),
         }  # fmt: skip
         command = [version.python, str(Path(__file__).with_name("player.py")), json.dumps(settings)]

@@ -1,6 +1,6 @@
 """Agents of one version's SDK: `python player.py SETTINGS`, by its path, so that no other version's code is with it.
 
-SETTINGS is JSON: name, data, policy and nats (addresses), namespace, token (file), weights (SHA-256), folder. Each
+SETTINGS is JSON: name, data, and policy (addresses), namespace, token (file), weights (SHA-256), folder. Each
 agent plays episodes by the policy servers, records them, recalls, remembers, and reads weights, until the file `over`
 is in the folder; then everything is delivered. What they took charge of is in `episodes` and `memories`, a number a
 line, and each answer that they should have had and had not in `refusals`.
@@ -88,7 +88,6 @@ def learnloop(settings: dict[str, Any], agent: int) -> Learnloop:
         f"{settings['name']}-{agent}",
         settings["policy"],
         data_url=settings["data"],
-        nats_url=settings["nats"],
         namespace=settings["namespace"],
         token_file=Path(settings["token"]),
         timeout=PATIENCE_SECONDS,

@@ -11,11 +11,12 @@ From a checkout, where the chart has `tls.mode: off` and `serving.callers.knownB
 """
 
 import argparse
-import asyncio
 import math
+import os
 import random
+from pathlib import Path
 
-from learnloop_sdk import Learnloop, StepResult, execute_with_learning
+from learnloop_sdk import Learnloop, StepResult, execute_with_learning, run
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 
@@ -68,9 +69,11 @@ class Balancer:
 
 
 async def main(agent: str, episodes: int) -> None:
-    """Plays `episodes` one after the other; 0: for ever."""
+    """Plays `episodes` one after the other; 0: until SIGTERM."""
     balancer = Balancer()
-    async with Learnloop(agent, fallback=lambda observation: int(observation[2] > 0)) as loop:
+    # What the data plane has not acknowledged yet lies in the spool, and outlives this process.
+    spool = Path(os.environ["SPOOL"]) if "SPOOL" in os.environ else None
+    async with Learnloop(agent, fallback=lambda observation: int(observation[2] > 0), spool_directory=spool) as loop:
         played = 0
         while not episodes or played < episodes:
             result = await execute_with_learning(loop, balancer, task="balance the pole")
@@ -83,4 +86,4 @@ if __name__ == "__main__":
     parser.add_argument("--agent", default="balancer", help="name of the LearningAgent")
     parser.add_argument("--episodes", type=int, default=0, help="stop after so many; 0: never")
     options = parser.parse_args()
-    asyncio.run(main(options.agent, options.episodes))
+    run(main(options.agent, options.episodes))  # on SIGTERM it delivers what waits, and then ends

@@ -19,7 +19,7 @@ from learnloop_gateway.arms import Arms
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.sessions.open_sessions import OpenSessions
-from learnloop_gateway.sessions.recording import Recording, sinks_of
+from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings, read_gateway_settings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
@@ -29,6 +29,8 @@ from learnloop_gateway.upstreams.llama_cpp import LlamaCpp
 from learnloop_gateway.upstreams.openai_chat import OpenAiChat
 from learnloop_gateway.upstreams.port import TokenUpstream
 from learnloop_gateway.upstreams.vllm import Vllm
+from learnloop_sdk.recording.trajectory_post import to_data_plane
+from learnloop_sdk.transport.http_client import Http
 from learnloop_sdk.transport.identity import Identity
 from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.arms.server_seal import Seal, follow_key
@@ -89,8 +91,9 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     episodes = Episodes(own.model_deployment, own.revision, own.routing_mode, routing, metrics, seal)
     arms = Arms(own.model_deployment, own.revision, episodes, routing, seal, settings.agent)
     identity = Identity(own.namespace, own.token_file)
-    sinks = sinks_of(settings.agent, with_scheme(own.data_url), settings.nats_url, identity)
-    recording = Recording(settings.turns, settings.agent, own.model_deployment, sinks)
+    http, data_url = Http(), with_scheme(own.data_url)
+    send = to_data_plane(http, data_url, identity) if data_url else None
+    recording = Recording(settings.turns, settings.agent, own.model_deployment, send)
     sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
     fallback = stand_in = None
     if settings.fallback is not None:
@@ -127,6 +130,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
         if stand_in is not None:
             await stand_in.close()
         await recording.flush(FLUSH_SECONDS)
+        await http.close()
 
 
 def _config(settings: GatewaySettings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:

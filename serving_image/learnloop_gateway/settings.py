@@ -8,7 +8,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from learnloop_api import names
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings
 
@@ -73,7 +72,6 @@ class GatewaySettings:
     fallback: ServerSettings | None = None
     tokeniser: Path | None = None
     turns: Path = Path("/tmp/learnloop-turns")
-    nats_url: str = ""
     pin_accounts: frozenset[str] = field(default_factory=frozenset)
     idle_seconds: float = 900.0
     most_in_flight: int = 256
@@ -97,7 +95,6 @@ def read_gateway_settings(env: Mapping[str, str] = os.environ) -> GatewaySetting
         fallback=_server(env, ENV_FALLBACK),
         tokeniser=Path(tokeniser) if tokeniser else None,
         turns=Path(env.get(ENV_TURNS) or "/tmp/learnloop-turns"),
-        nats_url=env.get(names.ENV_NATS_URL, ""),
         pin_accounts=pins,
         idle_seconds=_number(env, ENV_IDLE, 900.0, 1.0, 86_400.0),
         most_in_flight=int(_number(env, ENV_IN_FLIGHT, 256, 1, 65_536)),

@@ -4,20 +4,18 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
-import httpx
-
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.errors import SinkDown, TrajectoryRejected
-from learnloop_sdk.recording.recorder import Recorder
+from learnloop_sdk.errors import LearnloopError, SinkDown, TrajectoryRejected
+from learnloop_sdk.recording.recorder import Outcome, Recorder
 from learnloop_sdk.recording.spool import DiskSpool, MemorySpool, Parcel, Spool
 from learnloop_sdk.recording.spool_keys import SpoolKeys
-from learnloop_sdk.recording.trajectory_sinks import Outcome
-from learnloop_sdk.transport.circuit_breaker import Breaker
+from learnloop_sdk.transport.http_client import Posts, Response
 from learnloop_sdk.transport.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -37,25 +35,28 @@ class Courier:
     """One service, its breaker, and what it has not taken yet. No method raises because of the service.
 
     Args:
-        client: None: there is no such service; nothing is kept for it.
+        address: base URL; "": there is no such service, and nothing is kept for it.
         outbox: a directory; what waits there outlives the process. None: it waits in memory.
         keys: seal what waits there.
     """
 
     def __init__(
         self,
-        client: httpx.AsyncClient | None,
+        http: Posts,
+        address: str,
         identity: Identity,
         counters: Counters,
         outbox: Path | None = None,
         keys: SpoolKeys | None = None,
     ) -> None:
-        self._client = client
+        self._http, self._address = http, address.rstrip("/")
         self._identity = identity
         self._counters = counters
         self._breaker = Breaker()
         self._spool: Spool = DiskSpool(outbox, OUTBOX_BYTES, keys) if outbox else MemorySpool(OUTBOX_BYTES)
-        self._outbox = Recorder(self._spool, [_OutboxSink(self)], Counters())
+        # One after the other: a service that is back is not run over.
+        self._outbox = Recorder(self._spool, self._deliver, Counters(), batch=1)
+        self._about: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def waiting(self) -> int:
@@ -76,19 +77,34 @@ class Courier:
             body: one that may come twice.
             about: takes the place of what waits about the same; left out: it stands for itself.
         """
-        identity = uuid.uuid4().hex if about is None else sha256(about.encode("utf-8", "replace")).hexdigest()
         try:
             encoded = self._encoded(body)
+        except Refused:
+            return False
+        if about is None:
+            return await self._post_or_keep(uuid.uuid4().hex, path, encoded)
+        identity = sha256(about.encode("utf-8", "replace")).hexdigest()
+        lock = self._about.setdefault(identity, asyncio.Lock())
+        async with lock:  # an earlier one must not arrive after a later one, nor one that waits after either
+            if self._spool.has(identity):
+                await self._keep(identity, path, encoded)
+                return False
+            return await self._post_or_keep(identity, path, encoded)
+
+    async def _post_or_keep(self, identity: str, path: str, encoded: bytes) -> bool:
+        try:
             await self.send(path, encoded)
-            self._spool.done(identity)
         except Refused:
             return False
         except Away:
-            if self._client is not None:
-                self._counters.posts_kept += 1
-                await self._outbox.put(identity, path.encode() + b"\n" + encoded)
+            if self._address:
+                await self._keep(identity, path, encoded)
             return False
         return True
+
+    async def _keep(self, identity: str, path: str, encoded: bytes) -> None:
+        self._counters.posts_kept += 1
+        await self._outbox.put(identity, path.encode() + b"\n" + encoded)
 
     async def send(self, path: str, body: bytes) -> dict[str, Any]:
         """One try, at most `TIMEOUT` seconds long; none while the breaker is open.
@@ -97,25 +113,23 @@ class Courier:
             Away: nobody took it.
             Refused: somebody looked at it and did not.
         """
-        if self._client is None:
+        if not self._address:
             raise Away("there is no address of this service")
         if not self._breaker.allows():
             raise Away("it did not answer lately")
         try:
-            headers = self._identity.headers() | {"content-type": "application/json"}
-            async with asyncio.timeout(TIMEOUT):
-                response = await self._client.post(path, content=body, headers=headers)
-        except (httpx.HTTPError, OSError, TimeoutError) as error:
+            answer = await self._http.post(f"{self._address}{path}", body, self._identity.headers(), TIMEOUT)
+        except (OSError, TimeoutError, LearnloopError) as error:
             self._breaker.failed()
             raise self._noted(Away(str(error) or type(error).__name__)) from error
         except BaseException:
             self._breaker.gave_up()
             raise
-        if response.status_code >= 500:
+        if answer.status >= 500:
             self._breaker.failed()
         else:
             self._breaker.worked()
-        return self._read(response)
+        return self._read(answer)
 
     def start(self) -> None:
         """Begin to send what an earlier process left on disk."""
@@ -132,45 +146,29 @@ class Courier:
         except (ValueError, TypeError, RecursionError) as error:
             raise self._noted(Refused(f"not JSON: {error}")) from error
 
-    def _read(self, response: httpx.Response) -> dict[str, Any]:
-        said = f"HTTP {response.status_code}: {response.text[:200]}"
-        if response.status_code in (408, 429) or response.status_code >= 500:
-            raise self._noted(Away(said))
-        if response.status_code >= 300:
-            raise self._noted(Refused(said))
+    def _read(self, response: Response) -> dict[str, Any]:
+        summary = f"HTTP {response.status}: {response.text[:200]}"
+        if response.status in (408, 429) or response.status >= 500:
+            raise self._noted(Away(summary))
+        if response.status >= 300:
+            raise self._noted(Refused(summary))
         try:
-            answer = response.json()
+            answer = json.loads(response.body)
         except ValueError as error:
-            raise self._noted(Away(f"the answer is not JSON: {said}")) from error
+            raise self._noted(Away(f"the answer is not JSON: {summary}")) from error
         if not isinstance(answer, dict):
-            raise self._noted(Away(f"the answer is not a JSON object: {said}"))
+            raise self._noted(Away(f"the answer is not a JSON object: {summary}"))
         return answer
 
     def _noted(self, error: "Away | Refused") -> "Away | Refused":
         self._counters.memory_failures += 1
-        log.warning("%s: %s; going on without it", self._client.base_url if self._client else "-", error)
+        log.warning("%s: %s; going on without it", self._address or "-", error)
         return error
 
-
-class _OutboxSink:
-    """Sends what is in the outbox."""
-
-    name = "outbox"
-
-    def __init__(self, courier: Courier) -> None:
-        self._courier = courier
-
-    async def send(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        """See sinks.Sink. One after the other: a service that is back is not run over."""
-        return [await self._sent(parcel) for parcel in parcels]
-
-    async def close(self) -> None:
-        """See sinks.Sink: the client belongs to the Learnloop."""
-
-    async def _sent(self, parcel: Parcel) -> Outcome:
+    async def _deliver(self, parcel: Parcel) -> Outcome:
         path, _, body = parcel.body.partition(b"\n")
         try:
-            await self._courier.send(path.decode(), body)
+            await self.send(path.decode(), body)
         except Away as error:
             return SinkDown(str(error))
         except Refused as error:

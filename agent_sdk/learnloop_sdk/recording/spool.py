@@ -3,9 +3,11 @@
 import logging
 import os
 import re
+import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -20,29 +22,34 @@ _FILE = re.compile(r"(\d{20})~([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One encoded trajectory."""
+    """One encoded message. `version`: given by the spool, and higher for what took the place of another."""
 
-    trajectory_id: str
+    identity: str
     body: bytes
+    version: int = field(default=0, compare=False)
 
 
 class Spool(Protocol):
     """A bounded queue; the oldest goes first when it is full."""
 
     def add(self, parcel: Parcel) -> int:
-        """Keep `parcel`; returns how many older ones had to be dropped for it."""
+        """Keep `parcel`, in place of an older one of its identity; returns how many others had to be dropped for it."""
         ...
 
     def head(self, count: int) -> list[Parcel]:
         """The next ones to send."""
         ...
 
-    def done(self, trajectory_id: str) -> None:
-        """It was acknowledged or will never be."""
+    def done(self, parcel: Parcel) -> None:
+        """It was acknowledged or will never be. A newer one of its identity stays."""
         ...
 
-    def later(self, trajectory_id: str) -> None:
+    def later(self, parcel: Parcel) -> None:
         """It failed: let others go first."""
+        ...
+
+    def has(self, identity: str) -> bool:
+        """Does a parcel of this identity wait?"""
         ...
 
     def __len__(self) -> int: ...
@@ -54,6 +61,7 @@ class MemorySpool:
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
         self._limit = limit
         self._size = 0
+        self._version = 0
         self._parcels: OrderedDict[str, Parcel] = OrderedDict()
 
     def __len__(self) -> int:
@@ -61,32 +69,45 @@ class MemorySpool:
 
     def add(self, parcel: Parcel) -> int:
         """See Spool.add."""
-        self.done(parcel.trajectory_id)
-        self._parcels[parcel.trajectory_id] = parcel
+        self._drop(parcel.identity)
+        self._version += 1
+        self._parcels[parcel.identity] = Parcel(parcel.identity, parcel.body, self._version)
         self._size += len(parcel.body)
         dropped = 0
         while self._size > self._limit and len(self._parcels) > 1:
-            self.done(next(iter(self._parcels)))
+            self._drop(next(iter(self._parcels)))
             dropped += 1
         return dropped
 
     def head(self, count: int) -> list[Parcel]:
         """See Spool.head."""
-        return [parcel for parcel, _ in zip(self._parcels.values(), range(count), strict=False)]
+        return list(islice(self._parcels.values(), count))
 
-    def done(self, trajectory_id: str) -> None:
+    def done(self, parcel: Parcel) -> None:
         """See Spool.done."""
-        if parcel := self._parcels.pop(trajectory_id, None):
-            self._size -= len(parcel.body)
+        if self._holds(parcel):
+            self._drop(parcel.identity)
 
-    def later(self, trajectory_id: str) -> None:
+    def later(self, parcel: Parcel) -> None:
         """See Spool.later."""
-        if trajectory_id in self._parcels:
-            self._parcels.move_to_end(trajectory_id)
+        if self._holds(parcel):
+            self._parcels.move_to_end(parcel.identity)
+
+    def has(self, identity: str) -> bool:
+        """See Spool.has."""
+        return identity in self._parcels
+
+    def _holds(self, parcel: Parcel) -> bool:
+        waiting = self._parcels.get(parcel.identity)
+        return waiting is not None and waiting.version == parcel.version
+
+    def _drop(self, identity: str) -> None:
+        if parcel := self._parcels.pop(identity, None):
+            self._size -= len(parcel.body)
 
 
 class DiskSpool:
-    """One file per trajectory, written whole or not at all; what a former process left is sent first.
+    """One file per parcel, written whole or not at all; what a former process left is sent first.
 
     Args:
         limit: bytes on disk.
@@ -98,11 +119,13 @@ class DiskSpool:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
         self._limit = limit
-        self._files: OrderedDict[str, tuple[Path, int]] = OrderedDict()
+        self._files: OrderedDict[str, tuple[int, Path, int]] = OrderedDict()
         self._size = 0
+        self._version = 0
+        self._lock = threading.Lock()  # `add` runs in threads
         for path in sorted(directory.iterdir()):
             if match := _FILE.fullmatch(path.name):
-                self._remember(match[2], path, path.stat().st_size)
+                self._remember(match[2], int(match[1]), path, path.stat().st_size)
             elif path.suffix == ".tmp":
                 path.unlink(missing_ok=True)  # cut off in the middle of a write: never acknowledged to anyone
 
@@ -110,49 +133,70 @@ class DiskSpool:
         return len(self._files)
 
     def add(self, parcel: Parcel) -> int:
-        """See Spool.add. Durable on return: tmp → fsync → rename."""
-        self.done(parcel.trajectory_id)
-        path = self._directory / f"{time.time_ns():020d}~{parcel.trajectory_id}.json"
+        """See Spool.add. Durable on return: tmp → fsync → rename; only then an older one goes."""
+        with self._lock:
+            version = self._version = max(time.time_ns(), self._version + 1)
+        path = self._directory / f"{version:020d}~{parcel.identity}.json"
         temporary = path.with_suffix(".tmp")
-        stored = self._keys.seal(parcel.body, parcel.trajectory_id)
+        stored = self._keys.seal(parcel.body, parcel.identity)
         with temporary.open("wb") as file:
             file.write(stored)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        self._remember(parcel.trajectory_id, path, len(stored))
         dropped = 0
-        while self._size > self._limit and len(self._files) > 1:
-            self.done(next(iter(self._files)))
-            dropped += 1
+        with self._lock:
+            self._remember(parcel.identity, version, path, len(stored))
+            while self._size > self._limit and len(self._files) > 1:
+                self._drop(next(iter(self._files)))
+                dropped += 1
         return dropped
 
     def head(self, count: int) -> list[Parcel]:
         """See Spool.head. A file that is gone is forgotten; one that cannot be read now is tried again."""
         parcels = []
-        for trajectory_id, (path, _) in list(self._files.items())[:count]:
+        with self._lock:
+            first = list(islice(self._files.items(), count))
+        for identity, (version, path, _) in first:
             try:
-                parcels.append(Parcel(trajectory_id, self._keys.open(path.read_bytes(), trajectory_id)))
+                parcels.append(Parcel(identity, self._keys.open(path.read_bytes(), identity), version))
             except FileNotFoundError:
-                log.error("spooled trajectory %s is lost: somebody has deleted %s", trajectory_id, path)
-                self.done(trajectory_id)
+                if self._holds(parcel := Parcel(identity, b"", version)):
+                    log.error("spooled %s is lost: somebody has deleted %s", identity, path)
+                    self.done(parcel)
             # Too many open files, a disk that does not answer, a key file without its older line: it may pass.
             except (OSError, Unreadable) as error:
-                log.warning("spooled trajectory %s waits: %s", trajectory_id, error)
-                self.later(trajectory_id)
+                log.warning("spooled %s waits: %s", identity, error)
+                self.later(Parcel(identity, b"", version))
         return parcels
 
-    def done(self, trajectory_id: str) -> None:
+    def done(self, parcel: Parcel) -> None:
         """See Spool.done."""
-        if entry := self._files.pop(trajectory_id, None):
-            self._size -= entry[1]
-            entry[0].unlink(missing_ok=True)
+        with self._lock:
+            if self._holds(parcel):
+                self._drop(parcel.identity)
 
-    def later(self, trajectory_id: str) -> None:
+    def later(self, parcel: Parcel) -> None:
         """See Spool.later."""
-        if trajectory_id in self._files:
-            self._files.move_to_end(trajectory_id)
+        with self._lock:
+            if self._holds(parcel):
+                self._files.move_to_end(parcel.identity)
 
-    def _remember(self, trajectory_id: str, path: Path, size: int) -> None:
-        self._files[trajectory_id] = (path, size)
+    def has(self, identity: str) -> bool:
+        """See Spool.has."""
+        return identity in self._files
+
+    def _holds(self, parcel: Parcel) -> bool:
+        waiting = self._files.get(parcel.identity)
+        return waiting is not None and waiting[0] == parcel.version
+
+    def _drop(self, identity: str) -> None:
+        if entry := self._files.pop(identity, None):
+            self._size -= entry[2]
+            entry[1].unlink(missing_ok=True)
+
+    def _remember(self, identity: str, version: int, path: Path, size: int) -> None:
+        self._drop(identity)
+        self._version = max(self._version, version)
+        self._files[identity] = (version, path, size)
         self._size += size

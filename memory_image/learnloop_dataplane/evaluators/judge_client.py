@@ -8,10 +8,10 @@ import re
 import secrets
 from typing import Any, Literal
 
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict
-from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 SECONDS = 60.0

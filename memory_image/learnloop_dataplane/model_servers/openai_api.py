@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import httpx
 import orjson
 
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 
 T = TypeVar("T")
 Probe = tuple[str, Any, Callable[[Any], Any]]

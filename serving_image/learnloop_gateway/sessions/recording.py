@@ -2,26 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
-
-from learnloop_api.tls.contexts import client_context
 from learnloop_gateway.sessions.journal import Journal
 from learnloop_gateway.sessions.session import Session
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.recording.recorder import Recorder
-from learnloop_sdk.recording.spool import DiskSpool
+from learnloop_sdk.errors import SinkDown
+from learnloop_sdk.recording.recorder import Outcome, Recorder, Send
+from learnloop_sdk.recording.spool import DiskSpool, Parcel
 from learnloop_sdk.recording.spool_keys import SpoolKeys
-from learnloop_sdk.recording.step_rows import Steps
-from learnloop_sdk.recording.trajectory_drafts import Draft
-from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
+from learnloop_sdk.recording.trajectory_post import encoded, step
 from learnloop_sdk.redact import Redactor, default_redactor
-from learnloop_sdk.transport.identity import Identity
 
 log = logging.getLogger(__name__)
 LONGEST_KNOWN = 16_384
@@ -34,7 +28,7 @@ class Recording:
     Args:
         folder: for conversations under way and for what is not acknowledged yet; one process to a folder.
         agent: whose experience it is; "": nobody's, and nothing is recorded.
-        sinks: where trajectories go, the first that takes one.
+        send: delivers a trajectory; None: nothing is recorded.
     """
 
     def __init__(
@@ -42,7 +36,7 @@ class Recording:
         folder: Path,
         agent: str,
         model_deployment: str,
-        sinks: Sequence[Sink],
+        send: Send | None,
         redactor: Redactor | None = None,
     ) -> None:
         self._agent, self._model_deployment = agent, model_deployment
@@ -50,10 +44,10 @@ class Recording:
         # The same system prompt comes with every conversation.
         self._known = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
-        self.on = bool(agent) and bool(sinks)
+        self.on = bool(agent) and send is not None
         keys = SpoolKeys.read()
         self._journal = Journal(folder / "turns", keys)
-        self._recorder = Recorder(DiskSpool(folder / "spool", keys=keys), sinks, self.counters)
+        self._recorder = Recorder(DiskSpool(folder / "spool", keys=keys), send or _nowhere, self.counters)
 
     @property
     def pending(self) -> int:
@@ -111,16 +105,20 @@ class Recording:
 
     def _sealed(self, session: Session, status: Status, success: bool | None, episode_return: float) -> bytes | None:
         """The trajectory, redacted, checked and encoded."""
-        rows = Steps()
-        for step in self._journal.steps(session):
-            decision = (step["observation"], step["action"], step.get("log_prob"), step.get("exploration", False))
-            rows.append(decision, step.get("reward", 0.0), False, False)
-        if not len(rows):
+        steps = [
+            step(
+                (turn["observation"], turn["action"], turn.get("log_prob"), turn.get("exploration", False)),
+                turn.get("reward", 0.0),
+            )
+            for turn in self._journal.steps(session)
+        ]
+        if not steps:
             return None
         done = status == "completed"
-        rows.rows[-1] = (*rows.rows[-1][:4], rows.rows[-1][4] + episode_return, done, not done)
+        last = steps[-1]
+        steps[-1] = last | {"reward": last["reward"] + episode_return, "terminated": done, "truncated": not done}
         more = {"continues": session.continues} if session.continues else {}
-        head = {
+        trajectory = {
             "trajectory_id": session.trajectory_id,
             "agent": self._agent,
             "task": session.task,
@@ -129,31 +127,21 @@ class Recording:
             "policy_revision": session.revision,
             "started_at": session.started_at,
             "ended_at": datetime.now(UTC),
-            "last_observation": None,
+            "steps": steps,
             "outcome": {
                 "status": status,
                 "episode_return": episode_return,
                 "success": success,
                 "values": dict(session.values),
             },
-            "result": None,
-            "retrieval_ids": [],
             "metadata": session.metadata | more,
         }
-        parcel = Draft(head, rows, self._redactor).sealed(self.counters)
-        return parcel.body if parcel else None
+        return encoded(trajectory, self._redactor, self.counters)
 
     async def flush(self, patience: float) -> int:
         """Deliver, stop and let go; returns how many conversations stay on disk."""
         return await self._recorder.close(patience)
 
 
-def sinks_of(agent: str, data_url: str, nats_url: str, identity: Identity) -> list[Sink]:
-    """The places trajectories go to: JetStream first, then the data plane."""
-    found: list[Sink] = []
-    if nats_url:
-        found.append(NatsSink(nats_url, agent, identity))
-    if data_url:
-        client = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=client_context())
-        found.append(HttpSink(client, identity))
-    return found
+async def _nowhere(parcel: Parcel) -> Outcome:
+    return SinkDown("recording is off")

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import orjson
 
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_api.tls.contexts import client_context
 from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown, UpstreamRefused
-from learnloop_sdk.transport.circuit_breaker import Breaker
 
 MOST_BYTES = 64 * 2**20
 LONGEST_LINE = 2**20

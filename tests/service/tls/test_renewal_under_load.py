@@ -166,7 +166,6 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
             "walker",
             "https://unused",
             data_url=parts.url,
-            nats_url=parts.nats_url,
             namespace="red",
             token_file=parts.token,
         )

@@ -22,8 +22,8 @@ from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.tokens.chat_template import ChatTokens
 from learnloop_gateway.upstreams.port import ChatUpstream, Drawn, UpstreamDown
+from learnloop_sdk.recording.recorder import Outcome
 from learnloop_sdk.recording.spool import Parcel
-from learnloop_sdk.recording.trajectory_sinks import Outcome
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episodes import Episodes
@@ -71,18 +71,13 @@ class Says:
 
 
 class Kept:
-    """A sink that keeps what it gets."""
-
-    name = "kept"
+    """Keeps what is delivered."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    async def send(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        self.bodies += [parcel.body for parcel in parcels]
-        return [None] * len(parcels)
-
-    async def close(self) -> None:
+    async def __call__(self, parcel: Parcel) -> Outcome:
+        self.bodies.append(parcel.body)
         return None
 
 
@@ -166,7 +161,7 @@ def build(
     seal = Seal()
     episodes = Episodes("cart", STABLE, "service", routing, metrics, seal)
     sink = Kept()
-    recording = Recording(tmp_path / "turns", "cart", "cart", [sink])
+    recording = Recording(tmp_path / "turns", "cart", "cart", sink)
     arms_seen = Arms("cart", STABLE, episodes, routing, seal, own.agent)
     sessions = OpenSessions(recording, touched=arms_seen.touched)
     answering: Answering | Relaying = Answering(own, tokens, says, sessions, recording, language)

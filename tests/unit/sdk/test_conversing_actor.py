@@ -1,11 +1,11 @@
 """What speaks with a served model for a world: messages as they came, calls as worlds take them, how it ended."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
+from aiohttp import web
 
 from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, parse, said_by, to_openai
@@ -64,30 +64,39 @@ class Gateway:
     """Answers by calls, and keeps what it was asked."""
 
     def __init__(self, status: int = 200) -> None:
+        self.application = web.Application()
         self.seen: list[tuple[str, Mapping[str, str], Any]] = []
         self.status = status
+        self.application.router.add_post("/{path:.*}", self.answer)
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.seen.append((request.url.path, request.headers, json.loads(request.content)))
+    async def answer(self, request: web.Request) -> web.Response:
+        self.seen.append((request.path, request.headers, await request.json()))
         if self.status != 200:
-            return httpx.Response(self.status, text="not now")
-        if request.url.path.endswith("/end"):
-            return httpx.Response(200, json={"counted": True})
+            return web.Response(status=self.status, text="not now")
+        if request.path.endswith("/end"):
+            return web.json_response({"counted": True})
         message = {"role": "assistant", "content": None, "tool_calls": calls('{"key":   "k1"}')}
         headers = {"x-learnloop-episode": "e1", "x-learnloop-revision": "r1"}
-        return httpx.Response(200, json={"choices": [{"message": message}]}, headers=headers)
+        return web.json_response({"choices": [{"message": message}]}, headers=headers)
 
 
-def model(gateway: Gateway) -> Model:
-    made = Model("http://gateway", "tiny", Identity("default"))
-    made._client = httpx.AsyncClient(base_url="http://gateway", transport=httpx.MockTransport(gateway))
-    return made
+@asynccontextmanager
+async def model(gateway: Gateway) -> AsyncIterator[Model]:
+    runner = web.AppRunner(gateway.application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made = Model(f"http://127.0.0.1:{runner.addresses[0][1]}", "tiny", Identity("default"))
+    yield made
+    await made.close()
+    await runner.cleanup()
 
 
 async def test_a_conversation_keeps_its_episode_its_history_and_says_how_it_ended() -> None:
     gateway = Gateway()
     tools = [{"type": "function", "function": {"name": "lookup"}}]
-    result = await converse(model(gateway), Asked(3), tools, "ToolLookup-v1")
+    async with model(gateway) as client:
+        result = await converse(client, Asked(3), tools, "ToolLookup-v1")
     assert (result.episode_id, result.revision, result.length, result.success) == ("e1", "r1", 3, True)
     asked = [body for path, _, body in gateway.seen if path == "/v1/chat/completions"]
     assert [headers.get("x-learnloop-episode") for _, headers, _ in gateway.seen[:3]] == [None, "e1", "e1"]
@@ -103,14 +112,16 @@ async def test_a_conversation_keeps_its_episode_its_history_and_says_how_it_ende
 
 async def test_a_world_that_never_ends_is_left_and_was_no_success() -> None:
     gateway = Gateway()
-    result = await converse(model(gateway), Asked(), [], "endless")
+    async with model(gateway) as client:
+        result = await converse(client, Asked(), [], "endless")
     assert (result.length, result.success) == (MOST_TURNS, False)
     assert gateway.seen[-1][2]["success"] is False
 
 
 async def test_a_refusal_is_told_with_its_status() -> None:
-    with pytest.raises(LearnloopError, match="429 not now"):
-        await converse(model(Gateway(429)), Asked(), [], "t")
+    async with model(Gateway(429)) as client:
+        with pytest.raises(LearnloopError, match="429 not now"):
+            await converse(client, Asked(), [], "t")
 
 
 def test_options_come_from_the_environment_as_an_actors(monkeypatch: pytest.MonkeyPatch) -> None:

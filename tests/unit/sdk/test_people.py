@@ -1,11 +1,13 @@
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
-from learnloop_sdk.transport import circuit_breaker
+from learnloop_sdk.recording import post_outbox
 from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
@@ -33,7 +35,7 @@ async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Mak
 async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(
     learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "FIRST_REST", 0.05)
+    monkeypatch.setattr(post_outbox, "Breaker", lambda: Breaker(first_rest=0.05))
     loop = learn(data_url=f"http://127.0.0.1:{free_port}")
     for thumbs in ("up", "down"):
         assert not await loop.people.feedback("t", "anna", thumbs=thumbs)
@@ -50,3 +52,50 @@ async def test_an_opinion_needs_one_scale(learn: Make, data_plane: Any) -> None:
     for wrong in ({}, {"thumbs": "up", "stars": 3}, {"stars": 6}):
         with pytest.raises(LearnloopError):
             await loop.people.feedback("t", "anna", **wrong)
+
+
+async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a service saw that takes its time for the first opinion, and was away before."""
+    seen: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = int(next(line[15:] for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"))
+            body = json.loads(await reader.readexactly(length))
+            if not seen:
+                first.set()
+                await asyncio.sleep(0.3)
+            seen.append(body["thumbs"])
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    monkeypatch.setattr(post_outbox, "Breaker", lambda: Breaker(first_rest=0.05))
+    first = asyncio.Event()
+    loop = learn(data_url=f"http://127.0.0.1:{port}")
+    await loop.people.feedback("t", "anna", thumbs=opinions[0])  # type: ignore[arg-type]
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    async with asyncio.timeout(60):
+        await first.wait()
+        for opinion in opinions[1:]:
+            await loop.people.feedback("t", "anna", thumbs=opinion)  # type: ignore[arg-type]
+        assert await loop.close(30) == 0
+    server.close()
+    return seen
+
+
+async def test_an_opinion_that_changes_while_the_former_one_is_sent_is_not_lost(
+    learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await judged(free_port, learn, ["up", "down"], monkeypatch) == ["up", "down"]
+
+
+async def test_the_last_of_several_changes_arrives_last(
+    learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await judged(free_port, learn, ["up", "down", "up", "down"], monkeypatch))[-1] == "down"
+
+
+async def test_opinions_given_at_the_same_time_arrive_in_their_order(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    thumbs = ["up", "down"] * 10
+    await asyncio.gather(*(loop.people.feedback("t", "anna", thumbs=one) for one in thumbs))  # type: ignore[arg-type]
+    assert [json.loads(body)["thumbs"] for body in data_plane.bodies("/api/v1/feedback")] == thumbs

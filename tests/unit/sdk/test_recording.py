@@ -1,6 +1,6 @@
-import asyncio
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
-from learnloop_sdk.recording import recorder
 from learnloop_sdk.recording.spool import DiskSpool, MemorySpool, Parcel
 
 Make = Callable[..., Learnloop]
@@ -21,15 +20,6 @@ async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
 
 
-async def test_while_nats_is_away_the_data_plane_takes_trajectories(
-    learn: Make, data_plane: Any, free_port: int
-) -> None:
-    loop = learn(nats_url=f"nats://127.0.0.1:{free_port}", data_url=data_plane.url)
-    await play(loop, 3)
-    assert await loop.flush(60) == 0
-    assert len(data_plane.bodies()) == loop.counters.trajectories_delivered_by_http == 3
-
-
 async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) -> None:
     data_plane.answers["/api/v1/trajectories"] = (503, b"")
     loop = learn(data_url=data_plane.url)
@@ -38,21 +28,6 @@ async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) ->
     data_plane.answers.clear()
     assert await loop.flush(60) == 0
     assert loop.counters.trajectories_delivered == 1
-
-
-async def test_nobody_waits_for_the_next_batch_who_flushes_or_has_a_batch_full(
-    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder, "LINGER_SECONDS", 3600.0)
-    loop = learn(data_url=data_plane.url)
-    await play(loop)
-    assert await loop.flush(60) == 0
-    await play(loop, recorder.BATCH)
-    for _ in range(6000):
-        if len(data_plane.bodies()) == 1 + recorder.BATCH:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"{len(data_plane.bodies())} delivered after a minute")
 
 
 async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, data_plane: Any) -> None:
@@ -89,8 +64,8 @@ def test_a_spooled_file_that_cannot_be_read_now_is_kept_and_one_that_is_gone_is_
     with monkeypatch.context() as patched:
         reads = Path.read_bytes
         patched.setattr(Path, "read_bytes", lambda path: too_many(path) if "t0" in path.name else reads(path))
-        assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2"]
-    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2", "t0"]
+        assert [parcel.identity for parcel in spool.head(9)] == ["t2"]
+    assert [parcel.identity for parcel in spool.head(9)] == ["t2", "t0"]
     assert len(spool) == 2
 
 
@@ -119,10 +94,11 @@ def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Pa
     spool = MemorySpool(30) if kind == "memory" else DiskSpool(tmp_path, 30)
     dropped = [spool.add(Parcel(f"t{number}", b"x" * 10)) for number in range(5)]
     assert dropped == [0, 0, 0, 1, 1]
-    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2", "t3", "t4"]
-    spool.later("t2")
-    spool.done("t3")
-    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t4", "t2"]
+    assert [parcel.identity for parcel in spool.head(9)] == ["t2", "t3", "t4"]
+    second, third, _ = spool.head(9)
+    spool.later(second)
+    spool.done(third)
+    assert [parcel.identity for parcel in spool.head(9)] == ["t4", "t2"]
 
 
 async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, data_plane: Any, tmp_path: Path) -> None:
@@ -201,26 +177,50 @@ async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording
     assert second.steps[0].observation == {"turn": 1}
 
 
-async def test_episodes_of_an_agent_in_memory_are_encoded_together_and_never_more_than_a_batch_waits(
-    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder, "LINGER_SECONDS", 3600.0)
-    loop = learn(data_url=data_plane.url)
-    assert loop.recorder is not None
-    await play(loop, recorder.BATCH - 1)
-    assert (loop.counters.trajectories_recorded, loop.recorder.pending) == (0, recorder.BATCH - 1)
-    await play(loop)
-    assert loop.counters.trajectories_recorded == recorder.BATCH
-    async with loop.episode("t", external=True) as episode:
-        for _ in range(recorder.DRAFTS_SIZE // 8):
-            episode.record(1, 1.0, observation=[0.0, 1.0])
-    assert loop.counters.trajectories_recorded == recorder.BATCH + 1
-    assert await loop.flush(60) == 0
-    assert len(data_plane.bodies()) == recorder.BATCH + 1
-
-
-async def test_on_a_disk_nothing_waits_to_be_encoded(learn: Make, tmp_path: Path, free_port: int) -> None:
+async def test_an_episode_on_a_disk_is_durable_when_it_ends(learn: Make, tmp_path: Path, free_port: int) -> None:
     loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
     await play(loop)
     (path,) = (path for path in (tmp_path / "spool").iterdir() if path.is_file())
     assert len(Trajectory.model_validate_json(path.read_bytes()).steps) == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_what_took_the_place_of_a_parcel_in_flight_stays(kind: str, tmp_path: Path) -> None:
+    spool = MemorySpool() if kind == "memory" else DiskSpool(tmp_path)
+    spool.add(Parcel("opinion", b"up"))
+    (sent,) = spool.head(9)
+    spool.add(Parcel("opinion", b"down"))
+    spool.done(sent)
+    spool.later(sent)
+    (waiting,) = spool.head(9)
+    assert (waiting.body, len(spool), spool.has("opinion")) == (b"down", 1, True)
+    spool.done(waiting)
+    assert (spool.head(9), len(spool), spool.has("opinion")) == ([], 0, False)
+
+
+def test_of_two_files_of_one_identity_the_newer_counts(tmp_path: Path) -> None:
+    """A process that is killed between the write of the newer one and the end of the older one leaves both."""
+    for version, body in ((1, b"up"), (2, b"down")):
+        (tmp_path / f"{version:020d}~opinion.json").write_bytes(body)
+    spool = DiskSpool(tmp_path)
+    assert [parcel.body for parcel in spool.head(9)] == [b"down"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_parcel_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = DiskSpool(tmp_path)
+    spool.add(Parcel("a", b"1"))
+    monkeypatch.setattr(time, "time_ns", lambda: 5)
+    spool.add(Parcel("b", b"2"))
+    assert [parcel.identity for parcel in DiskSpool(tmp_path).head(9)] == ["a", "b"]
+
+
+async def test_a_spool_that_fails_does_not_end_delivery(
+    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = learn(data_url=data_plane.url)
+    with monkeypatch.context() as patched:
+        patched.setattr(MemorySpool, "head", lambda *_: 1 / 0)
+        await play(loop)
+        assert await loop.flush(0.3) == 1
+    assert await loop.flush(60) == 0

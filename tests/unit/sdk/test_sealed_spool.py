@@ -34,7 +34,7 @@ def test_without_its_key_it_waits_and_others_go_first(
     DiskSpool(tmp_path, keys=SpoolKeys([OLD])).add(PARCEL)
     spool = DiskSpool(tmp_path, keys=keys)
     spool.add(Parcel("e-2", b"{}"))
-    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["e-2"]
+    assert [parcel.identity for parcel in spool.head(9)] == ["e-2"]
     assert "add its line to the key file again" in caplog.text
     assert len(spool) == 2
     assert PARCEL in DiskSpool(tmp_path, keys=SpoolKeys([NEW, OLD])).head(9)

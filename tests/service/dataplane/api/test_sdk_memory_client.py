@@ -1,18 +1,38 @@
 """The SDK's memory client against the real service: it stores, recalls and gives feedback, and never raises."""
 
+from collections.abc import Mapping
+
 import httpx
 
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.memory import MemoryClient, Recall
 from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.redact import redact_text
+from learnloop_sdk.transport.http_client import Http, Response
 from learnloop_sdk.transport.identity import Identity
 
 from ..conftest import Api
 
 
+class InProcess:
+    """The service in this process, which has no port."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
+        answer = await self._client.post(
+            url, content=body, headers={"content-type": "application/json", **headers}, timeout=seconds
+        )
+        return Response(answer.status_code, answer.content)
+
+
+def courier_to(api: Api) -> Courier:
+    return Courier(InProcess(api.client), str(api.client.base_url), Identity(namespace="team-a"), Counters())
+
+
 def client(api: Api) -> MemoryClient:
-    return MemoryClient(Courier(api.client, Identity(namespace="team-a"), Counters()), "sdk-agent", redact_text)
+    return MemoryClient(courier_to(api), "sdk-agent", redact_text)
 
 
 async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -> None:
@@ -28,13 +48,15 @@ async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -
 
 async def test_a_refusal_costs_the_memory_and_nothing_else(api: Api) -> None:
     assert not await client(api).store({"text": "x"}, memory_type="dream")
-    away = Courier(httpx.AsyncClient(base_url="http://127.0.0.1:9"), Identity(namespace="a"), Counters())
+    http = Http()
+    away = Courier(http, "http://127.0.0.1:9", Identity(namespace="a"), Counters())
     assert await MemoryClient(away, "x", redact_text).retrieve({"q": "x"}) == Recall(degraded=["unavailable"])
+    await http.close()
 
 
 async def test_what_is_stored_again_because_nobody_knew_it_was_stored_is_there_once(api: Api) -> None:
     """As after a time-out: the service had it, the client did not hear of it, and the outbox sends it again."""
-    courier = Courier(api.client, Identity(namespace="team-a"), Counters())
+    courier = courier_to(api)
     sent = {"agent_id": "twice", "memory_type": "semantic", "content": {"text": "a buoy"}, "idempotency_key": "k-1"}
     for _ in range(2):
         assert await courier.hand_over("/api/v1/memory/store", sent)

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learnloop_api.circuit_breaker import Breaker
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, TASKS, ModelDistiller
-from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 from ..conftest import running, settings

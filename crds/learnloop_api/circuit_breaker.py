@@ -1,11 +1,11 @@
-"""Whoever asks a server that is away, or wants a rest, is told so at once instead of waiting for it each time."""
+"""A circuit breaker: after failures calls are refused without waiting for the server, for longer each time."""
 
 import time
 from collections.abc import Callable
 
 
 class Breaker:
-    """Open after so many failures in a row, for twice as long after each further one; then one caller tries.
+    """Open after so many failures in a row, for twice as long after each further one; then one caller tries (spec 002).
 
     Use from one event loop.
 
@@ -49,7 +49,7 @@ class Breaker:
         self._failures, self._trying, self._until = 0, False, 0.0
 
     def failed(self, rest: float = 0.0) -> None:
-        """It does not, or asks for a rest of so many seconds, of which `longest_rest` are believed."""
+        """Count a failure. `rest`: seconds that the server asks for, of which `longest_rest` are believed."""
         self._failures, self._trying = self._failures + 1, False
         if self._failures >= self._after:
             own = self._first_rest * 2.0 ** min(self._failures - self._after, 16)
