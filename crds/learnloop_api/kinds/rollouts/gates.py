@@ -201,17 +201,14 @@ class GateSuite(Resource):
         description="More environment variables. Those learnloop sets itself cannot be overridden.",
     )
     resources: Resources | None = Field(default=None, description="CPU and memory of the suite's container.")
-    labels: LabelMap | None = Field(
-        default=None, description="More labels of the suite's pod. Those learnloop sets itself cannot be overridden."
-    )
+    labels: LabelMap | None = Field(default=None, description="More labels of its pod.")
     annotations: Annotated[dict[str, Annotated[str, Field(max_length=32768)]], Field(max_length=32)] | None = Field(
-        default=None, description="More annotations of the suite's pod, e.g. those of a service mesh."
+        default=None, description="More annotations of its pod, e.g. a mesh's."
     )
     egress: list[Opaque] | None = Field(
         default=None,
         max_length=8,
-        description="Where the suite may connect to beside the candidate, e.g. its judge: networking/v1 "
-        "NetworkPolicyEgressRules.",
+        description="Where the suite may connect to besides the candidate: NetworkPolicyEgressRules.",
     )
 
     @property
