@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import random
+import re
 import time
 from math import isfinite
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -93,7 +95,7 @@ class PolicyClient:
         pause = FIRST_PAUSE
         while True:
             try:
-                response = await self._http.post(f"{base}{path}", body, headers | self._proof(), self._timeout)
+                response = await self._http.post(f"{base}{path}", body, headers | self._proof(base), self._timeout)
                 if response.status < 300:
                     return response
                 trouble = _trouble(response)
@@ -108,9 +110,23 @@ class PolicyClient:
             await asyncio.sleep(least + pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _proof(self) -> dict[str, str]:
-        token = self._identity.token() if self._identity else ""
+    def _proof(self, base: str) -> dict[str, str]:
+        token = self._identity.token() if self._identity and own_service(self._endpoint, base) else ""
         return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def own_service(endpoint: str, base: str) -> bool:
+    """Is `base` the endpoint's host or an arm of the same ModelDeployment: NAME-REVISION next to NAME? A routing
+    table that somebody else wrote could name any address, and tokens go to no other."""
+    (name, *domain), (arm, *arms_domain) = (_labels(address) for address in (endpoint, base))
+    if (name, domain) == (arm, arms_domain):
+        return True
+    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}", arm) is not None and domain in ([], arms_domain)
+
+
+def _labels(address: str) -> list[str]:
+    """Host name by its dots, without the endings that a cluster's own names may leave out."""
+    return (urlsplit(address).hostname or "").removesuffix(".cluster.local").removesuffix(".svc").split(".")
 
 
 def _trouble(response: Response) -> LearnloopError:

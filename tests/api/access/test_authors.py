@@ -42,19 +42,11 @@ HOST = [{"name": "v", "hostPath": {"path": "/"}}]
 TOKEN = [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]
 
 
-def shown(*more: str) -> list[dict[str, Any]]:
-    """The policy as the chart renders it."""
+def rendered(template: str) -> list[dict[str, Any]]:
+    """A policy as the chart renders it."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "authors"]
-    values = [
-        "--set",
-        "authors.askRights=always",
-        *more,
-        "-s",
-        "templates/authors/policy.yaml",
-        "-s",
-        "templates/authors/verdicts.yaml",
-    ]
+    values = ["--set", "authors.askRights=always", "-s", template]
     text = subprocess.run([*command, *values], capture_output=True, text=True, timeout=240, check=True).stdout
     return list(yaml.safe_load_all(text))
 
@@ -62,7 +54,7 @@ def shown(*more: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def policy(kube: Any) -> Iterator[None]:
     """In force for namespaces that ask for it, so that other tests go on as before."""
-    objects = shown()
+    objects = rendered("templates/authors/policy.yaml")
     for binding in (item for item in objects if item["kind"].endswith("Binding")):
         binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {"authors": "asked"}}}
     for item in objects:
@@ -124,14 +116,6 @@ class People:
         api = config.new_client_from_config(str(self._api_server))
         api.set_default_header("Impersonate-User", user)
         return self._sent(api, "PATCH", f"{path}/{made['metadata']['name']}", {"spec": after}, dry=True)
-
-    def verdict(self, user: str) -> str:
-        """The refusal of a routing ConfigMap with a verdict that `user` writes."""
-        api = config.new_client_from_config(str(self._api_server))
-        api.set_default_header("Impersonate-User", user)
-        metadata = {"name": "x-routing", "annotations": {"learnloop.dev/blocked-revision": "{}"}}
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        return self._posted(api, f"/api/v1/namespaces/{self._namespace}/configmaps", made)
 
     def _posted(self, api: client.ApiClient, path: str, made: dict[str, Any]) -> str:
         return self._sent(api, "POST", path, made, dry=True)
@@ -331,26 +315,3 @@ def test_a_config_map_is_mounted_for_who_may_get_it(people: People) -> None:
 def test_objects_without_pod_options_are_taken_from_whoever_may_write_them(people: People) -> None:
     for kind in ("TrainingJob", "ModelDeployment", "MemoryService"):
         assert not people.refusal("author", kind, {})
-
-
-def test_nobody_but_the_operator_says_that_an_arm_was_taken_back(kube: Any, namespace: str, people: People) -> None:
-    operator = "system:serviceaccount:authors:learnloop-operator"
-    for user in ("editor", operator):
-        grant(
-            kube,
-            namespace,
-            user.replace(":", "-"),
-            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-        )
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": operator}
-    kube.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"namespace": namespace, "name": "operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": operator.replace(":", "-")},
-            "subjects": [subject],
-        }
-    )
-    assert "only learnloop's operator says which arm was taken back" in people.verdict("editor")
-    assert not people.verdict(operator)
