@@ -78,12 +78,13 @@ class Linter(Resource):
 class UnitTests(Resource):
     """Share of unit tests that the code of an output passes, run in a Job of the chart's dataPlane.sandbox.
 
-    The tests import the code as `solution`; functions named test_… and TestCases of unittest count.
+    Tests are calls of the code's functions and what they return or raise, as JSON; the code sees the calls alone.
     """
 
     tests: Annotated[str, Field(min_length=1, max_length=32_768)] | None = Field(
         default=None,
-        description="Tests for every episode, as Python; left out, each episode's `expected` is its tests.",
+        description='Tests for every episode, as JSON: [{"call": "add", "args": [1, 2], "kwargs": {}, "returns": 3}, '
+        '{"call": "add", "raises": "TypeError"}]. Left out, the `expected` of each episode is its tests.',
     )
     seconds: int = Field(default=10, ge=1, le=60, description="Of processor and of wall time, for all tests together.")
     memory_megabytes: int = Field(default=256, ge=64, le=2048, description="That the code may take.")

@@ -13,7 +13,7 @@ from learnloop_api.kinds.evaluators import Evaluator, OwnHistory
 
 if TYPE_CHECKING:  # httpx is imported where a judge is configured
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
-    from learnloop_dataplane.sandbox.cases import RunCase
+    from learnloop_dataplane.sandbox.run_case import RunCase
 
 MAX_TEXT = 262_144
 """Characters of an output or an expected answer that an evaluator reads; a longer one is not scored."""
@@ -83,8 +83,8 @@ Scorer = Callable[[str, str, str], Awaitable[float]]
 class Sandbox(Protocol):
     """Runs code that nobody trusts; see `learnloop_dataplane.sandbox`."""
 
-    async def run(self, case: "RunCase", namespace: str = "") -> tuple[int, int, str] | None:
-        """How many of how many tests passed, and one sentence; None: it was stopped without a word.
+    async def run(self, case: "RunCase", namespace: str = "") -> tuple[list[Any], str] | None:
+        """The results of the calls, and why there are no more; None: it was stopped without a word.
 
         Raises:
             TooLong: the case does not fit.

@@ -1,45 +1,100 @@
-"""A case on its way into a Job: code, tests and limits in one environment variable."""
+"""Tests of code as data: calls, and what they should return. Only the calls go to the code; results are compared here.
 
-import base64
-import json
-import zlib
-from dataclasses import asdict, dataclass
+The code never sees what is expected, and nothing that it says is believed: each of its results is compared as JSON.
+"""
 
-VARIABLE = "LEARNLOOP_CASE"
-LONGEST = 98_304
-"""Characters; the kernel takes 131,072 of one variable."""
+import math
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+
+MOST_CASES = 200
+CLOSE = 1e-9  # numbers may differ by so much of the larger one
+MOST_SHOWN = 100  # characters of a result in a note
 
 
-class TooLong(ValueError):
-    """Code and tests do not fit in a Job."""
+class CodeTest(BaseModel):
+    """One call of a function of the code, and what comes of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    call: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    args: list[JsonValue] = Field(default_factory=list, max_length=32)
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict, max_length=32)
+    returns: JsonValue = None
+    raises: str | None = Field(default=None, min_length=1, max_length=64)
+
+    @model_validator(mode="after")
+    def _one_end(self) -> "CodeTest":
+        if ("returns" in self.model_fields_set) == (self.raises is not None):
+            raise ValueError("set either returns or raises")
+        return self
+
+    def passed(self, result: Any) -> bool:
+        """Whether a result, as the code's process wrote it, is what is expected."""
+        if not isinstance(result, dict):
+            return False
+        if self.raises is not None:
+            return bool(result.get("raised") == self.raises)
+        try:
+            return "returned" in result and same(self.returns, result["returned"])
+        except (RecursionError, OverflowError):
+            return False
 
 
-@dataclass(frozen=True)
-class RunCase:
-    """What is run, and how far.
+_TESTS = TypeAdapter(list[CodeTest])
 
-    Attributes:
-        seconds: of processor and of wall time, each.
-        memory_megabytes: of the judged code.
+
+def read_tests(given: Any) -> list[CodeTest]:
+    """Tests as a RewardPolicy or an episode has them: a list, or its JSON.
+
+    Raises:
+        ValueError: they are none; the message says why and what they look like.
     """
+    try:
+        tests = _TESTS.validate_python(orjson.loads(given) if isinstance(given, str) else given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"invalid tests: {place}: {first['msg']}; {_FORM}") from None
+    except ValueError:
+        raise ValueError(f"invalid tests: no JSON; {_FORM}") from None
+    if not 1 <= len(tests) <= MOST_CASES:
+        raise ValueError(f"invalid tests: {len(tests)} cases; give 1 to {MOST_CASES}")
+    return tests
 
-    code: str
-    tests: str
-    seconds: int
-    memory_megabytes: int
 
-    def written(self) -> str:
-        """As `read` reads it.
+def judge(tests: list[CodeTest], results: Any) -> tuple[int, str]:
+    """How many tests passed, and one sentence: of the first that failed, what the code made of it."""
+    answers = results if isinstance(results, list) else []
+    answers = [*answers[: len(tests)], *([None] * (len(tests) - len(answers)))]
+    verdicts = [test.passed(answer) for test, answer in zip(tests, answers, strict=True)]
+    note = f"{sum(verdicts)} of {len(tests)} tests passed"
+    if all(verdicts):
+        return len(tests), note
+    place = verdicts.index(False)
+    answer, call = answers[place], tests[place].call
+    if isinstance(answer, dict) and "returned" in answer:
+        came = f"returned {answer['returned']!r}"[:MOST_SHOWN]
+    elif isinstance(answer, dict) and isinstance(answer.get("raised"), str):
+        came = f"raised {answer['raised']}: {answer.get('text', '')}"[:MOST_SHOWN]
+    else:
+        came = "has no result"
+    return sum(verdicts), f"{note}; test {place + 1}: {call} {came}"
 
-        Raises:
-            TooLong: it does not fit.
-        """
-        text = base64.b64encode(zlib.compress(json.dumps(asdict(self)).encode())).decode()
-        if len(text) > LONGEST:
-            raise TooLong(f"code and tests take {len(text)} characters as one variable, {LONGEST} fit")
-        return text
 
-    @classmethod
-    def read(cls, text: str) -> "RunCase":
-        """What `written` wrote."""
-        return cls(**json.loads(zlib.decompress(base64.b64decode(text))))
+def same(expected: Any, value: Any) -> bool:
+    """Equality of JSON values; numbers may differ by rounding."""
+    if isinstance(expected, bool) or isinstance(value, bool):
+        return expected is value
+    if isinstance(expected, int | float) and isinstance(value, int | float):
+        return expected == value or math.isclose(expected, value, rel_tol=CLOSE)
+    if isinstance(expected, list) and isinstance(value, list):
+        return len(expected) == len(value) and all(map(same, expected, value))
+    if isinstance(expected, dict) and isinstance(value, dict):
+        return expected.keys() == value.keys() and all(same(item, value[key]) for key, item in expected.items())
+    return bool(expected == value)
+
+
+_FORM = """write a list like [{"call": "add", "args": [1, 2], "returns": 3}, {"call": "add", "raises": "TypeError"}]"""

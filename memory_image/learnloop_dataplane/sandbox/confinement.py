@@ -1,7 +1,7 @@
 """What a process gives up for good before it runs code that nobody trusts. Linux; the standard library alone.
 
 The pod around it has no token, no network and a root that nobody writes to. This is the second wall, for clusters whose
-network ignores NetworkPolicies, and it keeps the judged code from the process that reports on it.
+network ignores NetworkPolicies.
 """
 
 import ctypes
@@ -19,22 +19,13 @@ SYSCALLS: Final = {
 """Audit architecture and refused calls, by machine (linux/audit.h, asm/unistd.h)."""
 X32 = 0x40000000
 PROCESSES, FILES, WRITTEN_BYTES = 16, 64, 2**20
-_NO_NEW_PRIVILEGES, _SECCOMP, _DUMPABLE = 38, 22, 4
+_NO_NEW_PRIVILEGES, _SECCOMP = 38, 22
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_ALLOW, ERRNO with EPERM, KILL_PROCESS
 
 
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-
-
-def hide() -> None:
-    """No other process of this user may look into this one: its memory, environment and open files.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    _prctl(_DUMPABLE, 0)
 
 
 def confine(seconds: int, memory_bytes: int) -> None:

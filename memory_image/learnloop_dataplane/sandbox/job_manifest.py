@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 from learnloop_api import names
-from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
+from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
 START_SECONDS = 60
 """That a pod may take until its container runs."""

@@ -1,30 +1,26 @@
-"""Code that is made to cheat: it looks for its tests, equals everything, and speaks for others. It earns nothing."""
+"""Code that is made to cheat: it looks for its tests, equals everything, writes results itself. It earns nothing."""
 
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
+from learnloop_dataplane.sandbox.cases import judge, read_tests
+from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and filters are Linux's")
-TESTS = """
-import math
-import unittest
-from math import isclose
-from solution import *
-import solution
-def test_equal(): assert solution.f(1) == 2
-def test_near(): assert abs(f(1) - 2.5) < 0.1
-def test_close(): assert isclose(f(1), 2.5) and math.isclose(f(1), 2.5)
-class All(unittest.TestCase):
-    def test_almost(self): self.assertAlmostEqual(f(1), 2.5)
-    def test_within(self): self.assertIn(3, f(1))
-    def test_raises(self):
-        with self.assertRaises(Exception): f(1)
-        self.assertEqual(f(2), 7)
-"""
+TESTS = read_tests(
+    [
+        {"call": "f", "args": [1], "returns": 2},
+        {"call": "f", "args": [1], "returns": 2.5},
+        {"call": "f", "args": [1], "returns": [3]},
+        {"call": "f", "args": [2], "returns": {"a": 7}},
+        {"call": "f", "args": [3], "returns": True},
+        {"call": "f", "args": [4], "raises": "KeyError"},
+    ]
+)
 LIAR = """
 class Liar(dict):
     def __getattr__(self, name): return self
@@ -36,59 +32,67 @@ for name in "sub rsub add radd abs round mul truediv float int index".split():
 """
 SAYS = "import json, os\ndef f(x):\n    for pipe in range(3, 12):\n        try: os.write(pipe, {})\n"
 SAYS += "        except OSError: pass\n    os._exit(0)\n"
-PASSED = b"+ test_equal\n+ test_near\n+ test_close\n+ All.test_almost\n+ All.test_within\n+ All.test_raises\n"
+PASSED = b'{"results": [], "passed": 6, "tests": 6, "note": ""}\n'
 FORGED = {
     "reports by itself": SAYS.format(PASSED),
     "is like everything": f"{LIAR}\ndef f(x): return Liar()",
-    "brings the tests' own words": f"{LIAR}\nabs = isclose = math = unittest = Liar()\ndef f(x): return Liar()",
-    "names them all": f"{LIAR}\n__all__ = ['f', 'abs', 'isclose', 'math']\nabs = isclose = math = f = Liar()",
-    "changes the runner": "import sys\nmain = sys.modules['__main__']\nmain._tell = main._run = lambda *a, **k: True\n"
+    "is an int that is like everything": "class Liar(int):\n    def __eq__(self, other): return True\n"
+    "    __hash__ = int.__hash__\ndef f(x): return Liar(9)",
+    "changes the runner": "import sys\nm = sys.modules['__main__']\nm._called = m._raised = lambda *a: 'true'\n"
     "def f(x): return 0",
-    "reads the tests' constants": "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
-    "        if 'test' in frame.f_code.co_name: return frame.f_code.co_consts[-1]\n        frame = frame.f_back\n",
-    "ends the test early": "class _ShouldStop(Exception): __module__ = 'unittest.case'\ndef f(x): raise _ShouldStop",
+    "reads the stack for what is expected": "import sys\ndef f(x):\n    frame = sys._getframe()\n    found = []\n"
+    "    while frame:\n        found += [v for v in frame.f_locals.values() if isinstance(v, (int, float))]\n"
+    "        frame = frame.f_back\n    return found",
+    "reads the environment and the input": "import os\ndef f(x): return [dict(os.environ), os.read(0, 10**6).decode()]",
     "writes to all that others have open": "import os\ndef f(x):\n    for one in os.listdir('/proc'):\n"
     "        for pipe in range(12):\n            try:\n"
     f"                if int(one) != os.getpid(): os.write(os.open(f'/proc/{{one}}/fd/{{pipe}}', 1), {PASSED!r})\n"
     "            except (OSError, ValueError): pass\n",
+    "returns what is no JSON": "def f(x): return float('nan')",
 }
-TOLD = (
-    ["ask", "call", [-1, ["tuple", []], ["tuple", []]]],
-    ["ask", "get", [["function", 0], "x"]],
-    ["answer", True, ["object", -5, False], [], ""],
-    ["answer", True, ["named", "x); import os; os._exit(0", ["a"], [1]], [], ""],
-    ["answer", False, [["shared", "unittest.case", "SkipTest"], [], []], [], ""],
-    ["answer", False, [["own", "x", -1, []], [], []], [], ""],
-    ["answer", False, [["own", "x", 1, [["shared", "builtins", "SystemExit"]]], [0], []], [], ""],
-    ["answer", True, ["new", "Exchange", 0, []], [], ""],
-    ["answer", True, ["back", 0], [], ""],
-    ["answer"],
+WRITTEN: tuple[Any, ...] = (
+    [0, {"passed": True}],
+    [0, True],
+    [-1, {"returned": 2}],
+    [10**9, {"returned": 2}],
+    [True, {"returned": 2}],
+    [0, {"returned": 2, "raised": "KeyError"}, 1],
     {"passed": 6},
+    ["returned", 2],
 )
-"""What no honest process says."""
+"""Lines that no honest process writes."""
 
 
-def told(code: str) -> dict[str, object]:
-    environment = {VARIABLE: RunCase(code, TESTS, 5, 64).written()}
+def results_of(code: str) -> Any:
+    calls = [[test.call, test.args, test.kwargs] for test in TESTS]
+    environment = {VARIABLE: RunCase(code, calls, 5, 64).written()}
     command = [sys.executable, "-I", "-B", "-m", "learnloop_dataplane.sandbox.limited_run"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout.splitlines()[-1])["results"]
 
 
 @pytest.mark.parametrize("how", FORGED)
 def test_code_that_cheats_passes_no_test(how: str) -> None:
-    found = told(FORGED[how])
-    assert (found["passed"], found["tests"]) == (0, 6), found
+    passed, note = judge(TESTS, results_of(FORGED[how]))
+    assert passed == 0, note
 
 
-@pytest.mark.parametrize("message", TOLD, ids=json.dumps)
-def test_code_that_speaks_no_protocol_passes_no_test(message: object) -> None:
-    written = json.dumps(message).encode()
-    found = told(SAYS.format(b"%d\n%b" % (len(written), written)))
-    assert (found["passed"], found["tests"]) == (0, 6), found
+@pytest.mark.parametrize("line", WRITTEN, ids=json.dumps)
+def test_code_that_writes_results_of_its_own_passes_no_test(line: Any) -> None:
+    passed, note = judge(TESTS, results_of(SAYS.format(json.dumps(line).encode() + b"\n")))
+    assert passed == 0, note
+
+
+def test_of_several_results_of_one_call_the_last_one_counts() -> None:
+    guesses = b"".join(b'[0, {"returned": %d}]\n' % number for number in range(10))
+    assert judge(TESTS, results_of(SAYS.format(guesses)))[0] == 0
 
 
 def test_an_answer_without_end_or_bottom_passes_no_test() -> None:
-    for written in (b"99999999999999\n", b"9" * 1000, b"1000000\n" + b"[" * 1000000):
-        assert told(SAYS.format(f"{written[:9]!r} + {written[-1:]!r} * {len(written)}"))["passed"] == 0
+    for written in ("b'9' * 10**7", "b'[' * 10**6", "b'[0, {\"returned\": ' + b'[' * 10**5 + b']' * 10**5 + b'}]'"):
+        assert judge(TESTS, results_of(SAYS.format(written)))[0] == 0
+
+
+@pytest.mark.parametrize("results", [None, "6", {"0": 2}, [], [1] * 6, [{}] * 6, [{"returned": 2}] * 10_000])
+def test_a_report_of_another_shape_earns_what_its_results_are_worth(results: Any) -> None:
+    assert judge(TESTS, results)[0] == (1 if isinstance(results, list) and len(results) > 6 else 0)

@@ -1,20 +1,22 @@
 """A Job for each case: what it may, and what is made of what it says."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.errors import ApiServerRefused, Unavailable
+from learnloop_dataplane.errors import ApiServerRefused, Invalid, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.registry import score
+from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox, read
-from learnloop_dataplane.sandbox.cases import VARIABLE, RunCase
 from learnloop_dataplane.sandbox.job_manifest import manifest
+from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
-ASKED = RunCase("def f(): pass", "def test_f(): pass", 5, 256)
+TESTS = [{"call": "f", "args": [number], "returns": number} for number in range(4)]
+ASKED = RunCase("def f(x): return x", [["f", [number], {}] for number in range(4)], 5, 256)
 SPEC = Evaluator.model_validate({"type": "unit-tests", "unitTests": {"seconds": 5}})
 
 
@@ -64,13 +66,14 @@ class Cluster:
 
 def scored(cluster: Cluster, **facts: Any) -> Score:
     sandbox = JobSandbox(cluster, "apart", "image:1", look_seconds=0.001)  # type: ignore[arg-type]
-    case = Case(**{"output": ASKED.code, "expected": ASKED.tests, **facts})
+    case = Case(**{"output": ASKED.code, "expected": TESTS, **facts})
     return asyncio.run(score(SPEC, case, Tools(sandbox=sandbox)))
 
 
 def test_the_share_of_tests_passed_is_the_score_and_the_job_is_deleted() -> None:
-    cluster = Cluster('{"passed": 3, "tests": 4, "note": "3 of 4 tests passed"}\n')
-    assert scored(cluster) == Score(0.75, "3 of 4 tests passed")
+    results = [{"returned": 0}, {"returned": 1}, {"returned": 2}, {"raised": "KeyError", "text": "3"}]
+    cluster = Cluster(json.dumps({"results": results, "note": ""}) + "\n")
+    assert scored(cluster) == Score(0.75, "3 of 4 tests passed; test 4: f raised KeyError: 3")
     assert cluster.calls[0][0] == "POST"
     assert cluster.calls[-1][0] == "DELETE"
     assert all("/namespaces/apart/" in path for _, path in cluster.calls)
@@ -78,7 +81,7 @@ def test_the_share_of_tests_passed_is_the_score_and_the_job_is_deleted() -> None
 
 @pytest.mark.parametrize(
     "log",
-    ["", "Killed", '{"passed": 9, "tests": 4, "note": ""}', '{"passed": true, "tests": 1, "note": ""}', "[" * 4000],
+    ["", "Killed", '{"passed": 4, "tests": 4, "note": ""}', '{"results": 4, "note": ""}', "[" * 4000],
 )
 def test_a_job_that_says_nothing_sensible_earns_nothing(log: str) -> None:
     assert read(log) is None
@@ -88,6 +91,15 @@ def test_a_job_that_says_nothing_sensible_earns_nothing(log: str) -> None:
 def test_a_full_sandbox_is_asked_again_later() -> None:
     with pytest.raises(Unavailable, match="exceeded quota"):
         scored(Cluster(refuses=True))
+
+
+def test_tests_that_are_none_are_refused_when_the_policy_is_published_and_are_no_score_later() -> None:
+    spec = Evaluator.model_validate({"type": "unit-tests", "unitTests": {"tests": "def test_f(): pass"}})
+    with pytest.raises(Invalid, match=r"invalid tests: no JSON; write a list like"):
+        EVALUATORS["unit-tests"].check(spec)
+    found = scored(Cluster(), expected="def test_f(): pass")
+    assert found.value is None
+    assert "invalid tests" in found.note
 
 
 def test_without_tests_or_sandbox_it_cannot_tell() -> None:
