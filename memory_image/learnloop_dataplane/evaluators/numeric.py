@@ -9,7 +9,9 @@ from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score,
 
 MINUS = "\N{MINUS SIGN}"
 """As typography and language models write it."""
-_SIGN, _EXPONENT = f"[-+{MINUS}]?", f"(?:[eE][-+{MINUS}]?\\d{{1,3}})?"
+BEFORE_A_SIGN = "\\s\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}(\\[{=:,;<>≤≥≈~±*/^$€£\"'`|_"
+"""A sign stands behind one of these or begins a text; elsewhere it is a hyphen, as in GPT-4, pages 3-5 and 10%-15%."""
+_SIGN, _EXPONENT = f"(?:(?<![^{BEFORE_A_SIGN}])[-+{MINUS}])?", f"(?:[eE][-+{MINUS}]?\\d{{1,3}})?"
 _NUMBER = re.compile(
     rf"{_SIGN}(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+){_EXPONENT}",  # 7, 1,250.5 and .5
     re.ASCII,
