@@ -7,6 +7,7 @@ import aiohttp
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
 from learnloop_gateway.client_stream import Outgoing
+from learnloop_gateway.upstreams.idle_connections import noting_reuse, posted
 
 BACK = (
     names.HEADER_EPISODE,
@@ -32,10 +33,12 @@ class Forwarding:
         """Raises Unreachable where no answer began; an answer that breaks off is cut off for the client too."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=client_context() or True)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False)
+            self._session = aiohttp.ClientSession(
+                connector=connector, trust_env=False, auto_decompress=False, trace_configs=[noting_reuse()]
+            )
         try:
-            async with self._session.post(
-                f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout
+            async with posted(
+                self._session, f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout
             ) as answer:
                 out.headers |= {name: answer.headers[name] for name in BACK if name in answer.headers}
                 kind = answer.headers.get("content-type", "application/json")

@@ -10,6 +10,7 @@ import orjson
 
 from learnloop_api.circuit_breaker import Breaker
 from learnloop_api.tls.contexts import client_context
+from learnloop_gateway.upstreams.idle_connections import noting_reuse, posted
 from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown, UpstreamRefused
 
 MOST_BYTES = 64 * 2**20
@@ -41,7 +42,11 @@ class ModelServer:
             tls: Any = client_context() if self.url.startswith("https") else None
             connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True, keepalive_timeout=30.0)
             self._session = aiohttp.ClientSession(
-                connector=connector, headers=self._headers, trust_env=False, read_bufsize=LONGEST_LINE
+                connector=connector,
+                headers=self._headers,
+                trust_env=False,
+                read_bufsize=LONGEST_LINE,
+                trace_configs=[noting_reuse()],
             )
         return self._session
 
@@ -96,8 +101,8 @@ class ModelServer:
 
     async def _ask(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         address = f"{self.url}{path}"
-        async with self._client().post(
-            address, data=orjson.dumps(body), allow_redirects=False, timeout=self._timeout
+        async with posted(
+            self._client(), address, data=orjson.dumps(body), allow_redirects=False, timeout=self._timeout
         ) as answer:
             if answer.status != 200:
                 raise _refusal(address, answer, await _whole(answer))
