@@ -21,6 +21,7 @@ class ConfigError(TrainerError):
         text = " ".join(str(value).split())
         shown = text if len(text) <= 120 else f"{text[:117]}..."
         super().__init__(f"{field}: {shown!r} {problem}; {fix}")
+        self.problem = problem
 
 
 class EnvironmentFailed(TrainerError):

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from learnloop_api.wire.control_tokens import ControlTokens, pieces
+
 KIND, REWARD_MODEL = "learnloop.kind", "reward-model"
 BASE, TEMPLATE = "learnloop.base_sha256", "learnloop.template_sha256"
 TOKENISER, FRAMING = "learnloop.tokeniser", "learnloop.framing"
@@ -106,9 +108,15 @@ class RewardModel:
                 self._tokeniser = Tokenizer.from_str(self.facts[TOKENISER])
             except Exception as error:  # tokenizers raises Exception itself
                 raise NoRewardModel(f"its tokeniser cannot be read ({str(error)[:200]})") from None
-        texts = f"{self.before}{question}{self.between}", f"{answer}{self.after}"
         try:
-            return [int(word) for text in texts for word in self._tokeniser.encode(text, add_special_tokens=False).ids]
+            controls = ControlTokens(self._tokeniser.get_added_tokens_decoder().values())
+            asked, said = controls.marked(
+                [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            )
+            texts = f"{self.before}{asked['content']}{self.between}", f"{said['content']}{self.after}"
+            encode = self._tokeniser.encode
+            encoded = (encode(piece, add_special_tokens=False) for text in texts for piece in pieces(text))
+            return [word for one in encoded for word in one.ids]
         except Exception as error:  # tokenizers raises Exception itself
             raise NoRewardModel(f"its tokeniser cannot be used ({str(error)[:200]})") from None
 

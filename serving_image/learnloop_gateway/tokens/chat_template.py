@@ -7,7 +7,6 @@ says later is rendered behind a placeholder of an answer, and the text after tha
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,12 +18,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from learnloop_api.wire.control_tokens import ControlTokens, pieces
 from learnloop_gateway.openai_api.errors import ApiError
 
 PLACEHOLDER = "learnloop-answer"
 QUESTION: dict[str, Any] = {"role": "user", "content": "learnloop-question"}
 MOST_BYTES = 64 * 2**20
-REMEMBERED = 1024
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, RecursionError)
 Messages = Sequence[dict[str, Any]]
 Tools = Sequence[dict[str, Any]]
 
@@ -54,6 +54,7 @@ class ChatTokens:
         except Exception as error:  # the library raises bare exceptions
             problem = f"{folder / 'tokenizer.json'}: cannot be read as a tokeniser: {str(error)[:200]}"
             raise TokeniserError(f"{problem}; save the model by save_pretrained of transformers") from None
+        self._controls = ControlTokens(self._tokeniser.get_added_tokens_decoder().values())
         self._names = {name: _name(said.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         self._end = self._names["eos_token"]
         self.stops = self._read_stops(folder)
@@ -64,7 +65,6 @@ class ChatTokens:
         text = _template_text(folder, said)
         self.template_sha256 = None if text is None else hashlib.sha256(text.encode()).hexdigest()
         self._template = None if text is None else _compiled(text)
-        self._tails: OrderedDict[str, list[int]] = OrderedDict()
 
     def _read_stops(self, folder: Path) -> frozenset[int]:
         own = self._tokeniser.token_to_id(self._end) if self._end else None
@@ -94,8 +94,8 @@ class ChatTokens:
     def opening(self, messages: Messages, tools: Tools) -> list[int]:
         """The ids a conversation begins with, the beginning of the model's turn included; raises ApiError 400."""
         try:
-            return self.encode(self._render(messages, tools))
-        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            return self._encode_pieces(self._render(messages, tools))
+        except TEMPLATE_ERRORS as error:
             told = f"messages: the model's chat template does not take them: {str(error)[:300]}"
             raise ApiError(400, told, param="messages", code="template") from None
 
@@ -108,26 +108,20 @@ class ChatTokens:
         Raises:
             NoContinuation: the template does not end an answer in a way that could be recognised.
         """
-        key = f"{ended}{json.dumps([list(messages), list(tools)])}"
-        found = self._tails.get(key)
-        if found is None:
-            found = self._tails[key] = self._tail(messages, tools, ended)
-            if len(self._tails) > REMEMBERED:
-                self._tails.popitem(last=False)
-        return found
-
-    def _tail(self, messages: Messages, tools: Tools, ended: bool) -> list[int]:
         answer = PLACEHOLDER
         while answer in json.dumps([list(messages), list(tools)]):  # whoever says it is not to be taken for it
             answer += "-"
         begun = [QUESTION, {"role": "assistant", "content": answer}]
         try:
             _, placeholder, tail = self._render([*begun, *messages], tools).rpartition(answer)
-        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        except TEMPLATE_ERRORS as error:
             raise NoContinuation(str(error)[:200]) from None
         if not placeholder or not tail.startswith(self._end):
             raise NoContinuation(f"the template does not end an answer with {self._end}")
-        return self.encode(tail[len(self._end) :] if ended else tail)
+        return self._encode_pieces(tail[len(self._end) :] if ended else tail)
+
+    def _encode_pieces(self, rendered: str) -> list[int]:
+        return [one for piece in pieces(rendered) for one in self.encode(piece)]
 
     def _render(self, messages: Messages, tools: Tools) -> str:
         if self._template is None:
@@ -135,7 +129,10 @@ class ChatTokens:
         names = {name: text for name, text in self._names.items() if text}
         return str(
             self._template.render(
-                messages=list(messages), tools=list(tools) or None, add_generation_prompt=True, **names
+                messages=self._controls.marked(messages),
+                tools=self._controls.marked(tools) or None,
+                add_generation_prompt=True,
+                **names,
             )
         )
 

@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from learnloop_api.wire.control_tokens import ControlTokens, pieces
 from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_environments.errors import ConfigError
 
 FIELD = "spec.data.languageModel"
 PLACEHOLDER = "learnloop-answer"
+LONGEST_KEY = 512
+"""Characters of a continuation that is worth remembering: worlds repeat short ones."""
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 FIX = "use a model whose chat template ends an answer with its end-of-sequence token and knows tools"
 
@@ -36,6 +39,7 @@ class Chat:
             raise ConfigError(f"{FIELD}.base", tokeniser.name_or_path, problem, FIX)
         self._tokeniser, self._tools = tokeniser, [dict(tool) for tool in tools]
         self.stops = frozenset({int(tokeniser.eos_token_id), *map(int, stops)})
+        self._controls = ControlTokens(tokeniser.added_tokens_decoder.values())
         self._continuations: dict[str, list[int]] = {}
 
     @cached_property
@@ -46,18 +50,19 @@ class Chat:
     def _rendered(self, messages: Sequence[Message], *, prompt: bool) -> str:
         try:
             text = self._tokeniser.apply_chat_template(
-                [message.to_template() for message in messages],
-                tools=self._tools or None,
+                self._controls.marked([message.to_template() for message in messages]),
+                tools=self._controls.marked(self._tools) or None,
                 tokenize=False,
                 add_generation_prompt=prompt,
             )
         except Exception as error:  # templates are foreign code (Jinja) and raise what they like
-            problem = f"cannot render a message of role {messages[-1].role} ({str(error)[:200]})"
+            problem = f"cannot render messages of {', '.join(one.role for one in messages)[:80]} ({str(error)[:200]})"
             raise ConfigError(f"{FIELD}.base", "chat template", problem, FIX) from None
         return str(text)
 
     def _encoded(self, text: str) -> list[int]:
-        return [int(word) for word in self._tokeniser.encode(text, add_special_tokens=False)]
+        encode = self._tokeniser.encode
+        return [int(word) for piece in pieces(text) for word in encode(piece, add_special_tokens=False)]
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """The ids a conversation begins with, the beginning of the model's turn included."""
@@ -77,13 +82,23 @@ class Chat:
             if not placeholder or not tail.startswith(end):
                 raise ConfigError(f"{FIELD}.base", "chat template", f"does not end an answer with {end}", FIX)
             found = self._encoded(tail[len(end) :])
-            if len(self._continuations) < 4096:
+            if len(self._continuations) < 4096 and len(key) < LONGEST_KEY:
                 self._continuations[key] = found
         return found
 
+    def answered(self, asked: Sequence[Message], text: str) -> tuple[list[int], list[bool]]:
+        """A history as a request sends it and the text of an answer to it; which ids are the answer's."""
+        before, said = self.opening(asked), self._answer(Message("assistant", text))
+        return before + said, [False] * len(before) + [True] * len(said)
+
     def demonstration(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """A recorded conversation as ids, and which of them its assistant said: texts that were never sampled."""
-        turns = [at for at, message in enumerate(messages) if message.role == "assistant"]
+        """A conversation as ids, and which of them its assistant said: texts that were never sampled.
+
+        A greeting, with which the assistant begins, answers nothing: it is context.
+        """
+        turns = [at for at, one in enumerate(messages) if one.role == "assistant" and _asks(messages[:at])]
+        if not turns:
+            raise ConfigError("spec.data", "conversation", "has no answer of the assistant to anybody", "leave it out")
         ids = self.opening(messages[: turns[0]])
         learned = [False] * len(ids)
         for place, at in enumerate(turns):
@@ -136,6 +151,10 @@ class Chat:
         rest = CALL.sub("", text)
         malformed = None in calls or "<tool_call>" in rest or "</tool_call>" in rest
         return Message("assistant", rest.strip(), tuple(call for call in calls if call is not None), malformed)
+
+
+def _asks(messages: Sequence[Message]) -> bool:
+    return any(message.role in ("user", "tool") for message in messages)
 
 
 def _call(text: str) -> ToolCall | None:

@@ -370,7 +370,11 @@ def pairs_of(
         if why:
             refused[why] += 1
             continue
-        chosen, rejected = _answer(item.chosen, item, chat), _answer(item.rejected, item, chat)
+        try:
+            chosen, rejected = _answer(item.chosen, item, chat), _answer(item.rejected, item, chat)
+        except ConfigError as error:
+            refused[f"the chat template {error.problem}"] += 1
+            continue
         if why := bounds.refuse(chosen) or bounds.refuse(rejected):
             refused[why] += 1
             continue
@@ -384,15 +388,16 @@ def _answer(answer: Answer, preference: Preference, chat: Chat) -> Episode:
     if answer.turns:
         return _episode(answer.turns, 0)
     asked = [Message(message.role, message.content) for message in preference.messages]
-    return Episode([demonstrated(chat, [*asked, Message("assistant", answer.text or "")], last=True)], 0.0, 0)
+    return Episode([written(*chat.answered(asked, answer.text or ""))], 0.0, 0)
 
 
-def demonstrated(chat: Chat, messages: Sequence[Message], *, last: bool = False) -> Row:
-    """A conversation somebody wrote, as a row whose assistant's tokens are learned; `last`: those of the last turn."""
-    ids, learned = chat.demonstration(messages)
+def demonstrated(chat: Chat, messages: Sequence[Message]) -> Row:
+    """A conversation that was written, as a row whose assistant's tokens are learned."""
+    return written(*chat.demonstration(messages))
+
+
+def written(ids: Sequence[int], learned: Sequence[bool]) -> Row:
+    """Text that no model sampled, as a row of which the `learned` tokens count."""
     mask = np.asarray(learned, dtype=np.bool_)
-    if last:
-        inner = np.flatnonzero(~mask)
-        mask[: inner[-1] + 1] = False
     nothing = np.zeros(len(ids), dtype=np.float32)
     return Row(np.asarray(ids, dtype=np.int64), mask, nothing, np.ones(len(ids), dtype=np.float32))

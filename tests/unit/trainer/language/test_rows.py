@@ -117,6 +117,7 @@ def test_a_call_that_is_no_call_is_malformed(chat: Chat, text: str, monkeypatch:
 
 def test_a_template_that_hides_the_end_of_an_answer_is_refused(words: Any) -> None:
     class Odd:
+        added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
         chat_template, eos_token, eos_token_id, name_or_path = "x", "<end>", 2, "odd"
 
         def apply_chat_template(self, messages: list[dict[str, Any]], **rest: Any) -> str:
