@@ -21,7 +21,7 @@ class DrawnAnswer:
         self._text = tokens.stream()
         self._stops = StopTexts(stops)
         self._reader = ToolCallReader(tools)
-        self._shows_tokens = shows_tokens
+        self.shows_tokens = shows_tokens
         self._finish: Finish | None = None
         self._began = time.perf_counter()
         self._lost = False
@@ -68,9 +68,9 @@ class DrawnAnswer:
     @property
     def finish(self) -> Finish:
         """Why it ended, in OpenAI's words."""
-        if self.calls:
-            return "tool_calls"
-        return "stop" if self.stopped else self._finish or "stop"
+        if self._finish == "length" and not self.stopped:
+            return "length"
+        return "tool_calls" if self.calls else "stop"
 
     def take(self, drawn: Drawn) -> Shown:
         """More tokens; returns what they show."""
@@ -81,7 +81,7 @@ class DrawnAnswer:
             self.ids.append(one)
             if drawn.log_probs is not None:
                 self.log_probs.append(drawn.log_probs[place])
-                if self._shows_tokens:
+                if self.shows_tokens:
                     self.token_texts.append(TokenText(self._tokens.word(one), drawn.log_probs[place]))
             if text := self._stops.feed(self._text.step(one)):
                 shown += self._reader.feed(text)

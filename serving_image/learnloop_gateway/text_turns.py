@@ -15,11 +15,12 @@ from learnloop_gateway.sessions.open_sessions import OpenSessions
 from learnloop_gateway.sessions.recording import Recording
 from learnloop_gateway.sessions.session import Session, newest
 from learnloop_gateway.token_turns import messages_seen, text_step
+from learnloop_gateway.tokens.tool_calls import MOST_CALLS
 from learnloop_gateway.upstreams.port import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
 
 PATHS = {True: "/v1/chat/completions", False: "/v1/completions"}
-OURS = ("metadata", "store", "top_k")
-"""Fields of a request that are the gateway's business, or no field of OpenAI's."""
+OURS = ("metadata", "store")
+"""Fields of a request that are the gateway's business."""
 
 
 class SaidText:
@@ -28,6 +29,8 @@ class SaidText:
     def __init__(self) -> None:
         self.content = ""
         self.calls: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+        """Where the call of each index of the stream stands."""
         self.usage: dict[str, Any] = {}
         self.whole = b""
         self.answered = False
@@ -54,15 +57,23 @@ class SaidText:
         function = call.get("function") or {} if isinstance(call, dict) else None
         if not isinstance(function, dict):
             return
-        place = call.get("index", len(self.calls))
-        if not isinstance(place, int) or not 0 <= place <= len(self.calls) or place >= 128:
-            return
-        if place == len(self.calls):
+        index, identity = call.get("index"), str(call.get("id") or "")
+        place = self._places.get(index) if isinstance(index, int) else None
+        if place is None and not isinstance(index, int) and not identity and not function.get("name") and self.calls:
+            place = len(self.calls) - 1  # more of the last one, by a server that sends no index
+        if place is not None and identity and self.calls[place]["id"] not in ("", identity):
+            place = None  # some servers number every call 0
+        if place is None:
+            place = len(self.calls)
+            if place >= MOST_CALLS:
+                return
             self.calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        known = self.calls[place]
-        known["id"] = known["id"] or str(call.get("id") or "")
-        known["function"]["name"] += str(function.get("name") or "")
-        known["function"]["arguments"] += str(function.get("arguments") or "")
+        if isinstance(index, int):
+            self._places[index] = place
+        joined = self.calls[place]
+        joined["id"] = joined["id"] or identity
+        joined["function"]["name"] += str(function.get("name") or "")
+        joined["function"]["arguments"] += str(function.get("arguments") or "")
 
     def to_message(self) -> dict[str, Any]:
         """The whole answer."""

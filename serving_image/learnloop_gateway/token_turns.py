@@ -139,14 +139,14 @@ class Answering:
             tokens, answer.token_texts = answer.token_texts, []
         found = []
         for one in shown:
-            found.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one))
+            found.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one, tokens))
             tokens = None
         return b"".join(found)
 
     async def _finish(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing, last: Shown) -> None:
         spent = Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids))
         if not turn.request.stream:
-            tokens = answer.token_texts if turn.request.logprobs else None
+            tokens = answer.token_texts if answer.shows_tokens else None
             body = reply.whole(answer.text, answer.calls, answer.finish, spent, tokens)
             await out.whole(200, body)
             return
@@ -155,7 +155,8 @@ class Answering:
             await out.piece(reply.opening())
         options = turn.request.stream_options
         counted = reply.counted(spent) if options is not None and options.include_usage else b""
-        await out.end(self._pieces(reply, last, answer) + reply.end(answer.finish) + counted + DONE)
+        shown = self._pieces(reply, last, answer)
+        await out.end(shown + reply.end(answer.finish, answer.token_texts or None) + counted + DONE)
 
     def _turn(self, session: Session, request: Request) -> Turn:
         """The tokens to send; raises ApiError."""

@@ -50,7 +50,8 @@ def of_refusal(refusal: Refusal) -> ApiError:
 
 def invalid(error: ValidationError) -> ApiError:
     """400 that names the first field that is wrong, its value and what was expected."""
-    first = error.errors(include_url=False)[0]
+    every = error.errors(include_url=False)
+    first = next((one for one in every if one["type"] == "value_error"), every[0])  # of a union, the one that says why
     field = ".".join(str(part) for part in first["loc"]) or None
     told = f"{field or 'body'}: {repr(first.get('input'))[:80]}: {first['msg'].removeprefix('Value error, ')}"
     return ApiError(400, told, param=field, code="invalid_value")

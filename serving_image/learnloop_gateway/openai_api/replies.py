@@ -66,19 +66,21 @@ class ChatReply:
     def piece(self, text: str, tokens: Sequence[TokenText] | None = None) -> bytes:
         """Some text."""
         said: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
-        if tokens is not None:
-            said["logprobs"] = self._logprobs(tokens)
-        return self._chunk(said)
+        return self._chunk(said | self._measured(tokens))
 
-    def called(self, made: ToolCall) -> bytes:
+    def called(self, made: ToolCall, tokens: Sequence[TokenText] | None = None) -> bytes:
         """A whole tool call."""
         self.calls += 1
-        return self._chunk({"delta": {"tool_calls": [{"index": self.calls - 1} | call(made)]}})
+        said: dict[str, Any] = {"delta": {"tool_calls": [{"index": self.calls - 1} | call(made)]}}
+        return self._chunk(said | self._measured(tokens))
 
-    def end(self, finish: Finish) -> bytes:
-        """The last piece."""
+    def end(self, finish: Finish, tokens: Sequence[TokenText] | None = None) -> bytes:
+        """The last piece; `tokens`: those that no other piece showed, as the one that ends an answer."""
         said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        return self._chunk({"finish_reason": finish} | said)
+        return self._chunk({"finish_reason": finish} | said | self._measured(tokens))
+
+    def _measured(self, tokens: Sequence[TokenText] | None) -> dict[str, Any]:
+        return {} if tokens is None else {"logprobs": self._logprobs(tokens)}
 
     def counted(self, spent: Usage) -> bytes:
         """The piece with the tokens spent, after the last one."""

@@ -1,7 +1,7 @@
 """What is asked: the bodies of /v1/chat/completions and /v1/completions, bounded.
 
-A field that would change what the model says, and that the gateway cannot obey, is refused by name. Others that it does
-not know are ignored, as clients send new ones with every release.
+A field is obeyed or refused by name, at every level: what is silently ignored gives another answer than was asked for.
+A value that asks for nothing is fine, as are the fields that cannot change an answer.
 """
 
 import json
@@ -21,35 +21,51 @@ Short = Annotated[str, Field(max_length=256)]
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "logit_bias": (None, {}),
-    "top_logprobs": (None, 0),
-    "echo": (None, False),
-    "suffix": (None, ""),
-    "audio": (None,),
     "modalities": (None, ["text"]),
-    "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "reasoning_effort": (None, "none"),
-    "web_search_options": (None,),
-    "prediction": (None,),
+    "parallel_tool_calls": (None, True),
+    "repetition_penalty": (None, 1, 1.0),
+    "length_penalty": (None, 1, 1.0),
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True),
+    "add_generation_prompt": (None, True),
+    "response_format": (None, {"type": "text"}),
+    "service_tier": (None, "auto", "default"),
+    "strict": (None, False),
 }
 """Fields that ask for something which is not done here, with the values that ask for nothing."""
+_NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
+"""What asks for nothing in any other field."""
+_HARMLESS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "cache_control"}
+"""Fields that change no answer."""
+MOST_DEPTH = 64
 
 
-class _Lenient(BaseModel):
+class _Obeyed(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _all_obeyed(cls, given: Any) -> Any:
+        """Raises ValueError for a field that is not obeyed."""
+        if not isinstance(given, dict):
+            return given
+        for name in given.keys() - cls.model_fields.keys() - _HARMLESS:
+            neutral = _NEUTRAL.get(name, _NOTHING)
+            if not any(type(given[name]) is type(value) and given[name] == value for value in neutral):
+                raise ValueError(f"{name} is {str(given[name])[:80]!r}, which is not supported here: leave it out")
+        return given
 
-class Function(_Lenient):
+
+class Function(_Obeyed):
     """A call as OpenAI writes it: the arguments are text."""
 
     name: Short
     arguments: Text = ""
 
 
-class Call(_Lenient):
+class Call(_Obeyed):
     """A tool call of an earlier answer."""
 
     id: Short = ""
@@ -57,17 +73,18 @@ class Call(_Lenient):
     function: Function
 
 
-class TextPart(_Lenient):
+class TextPart(_Obeyed):
     """A piece of a message; images and sound are no text."""
 
     type: Literal["text"]
     text: Text
 
 
-class ChatMessage(_Lenient):
+class ChatMessage(_Obeyed):
     """One message of the history."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
+    name: Short | None = None
     content: Text | Annotated[list[TextPart], Field(max_length=1024)] | None = None
     tool_calls: Annotated[list[Call], Field(max_length=MAX_TOOLS)] | None = None
     tool_call_id: Short | None = None
@@ -102,8 +119,8 @@ class ChatMessage(_Lenient):
                 }
                 for call in self.tool_calls
             ]
-        if self.tool_call_id:
-            said["tool_call_id"] = self.tool_call_id
+        said |= {"tool_call_id": self.tool_call_id} if self.tool_call_id else {}
+        said |= {"name": self.name} if self.name else {}
         return said
 
 
@@ -116,12 +133,13 @@ def _read(arguments: str) -> str:
 
 def _object(arguments: str) -> Any:
     try:
-        return json.loads(arguments)
+        found = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
+    return arguments if too_deep(found) else found
 
 
-class FunctionSchema(_Lenient):
+class FunctionSchema(_Obeyed):
     """A function that may be called."""
 
     name: Short
@@ -129,20 +147,20 @@ class FunctionSchema(_Lenient):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
-class Tool(_Lenient):
+class Tool(_Obeyed):
     """A tool of the request."""
 
     type: Literal["function"]
     function: FunctionSchema
 
 
-class StreamOptions(_Lenient):
+class StreamOptions(_Obeyed):
     """Of a stream."""
 
     include_usage: bool = False
 
 
-class _Request(_Lenient):
+class _Request(_Obeyed):
     model: Short
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -161,18 +179,6 @@ class _Request(_Lenient):
         | None
     ) = None
     store: bool | None = Field(default=None, description="false: this turn is answered and not recorded")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            for name, neutral in _NEUTRAL.items():
-                if given.get(name) not in neutral:
-                    raise ValueError(f"{name} is {str(given[name])[:80]!r}, which is not supported here: leave it out")
-            asked = given.get("response_format")
-            if asked is not None and asked != {"type": "text"}:
-                raise ValueError("response_format other than text is not supported here: leave it out")
-        return given
 
     @property
     def most(self) -> int | None:
@@ -239,6 +245,27 @@ def read_completion(body: bytes) -> CompletionRequest:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
+        found = orjson.loads(body)
     except ValueError as error:
         raise ApiError(400, f"body: not JSON: {error}"[:300], code="invalid_json") from None
+    deep = next((name for name in found if too_deep(found[name])), None) if isinstance(found, dict) else None
+    if deep is not None:
+        told = f"{deep}: is nested more than {MOST_DEPTH} levels deep: make it flatter"
+        raise ApiError(400, told[:300], param=deep[:64], code="invalid_value")
+    return found
+
+
+def too_deep(value: Any) -> bool:
+    """Does a JSON value nest more than MOST_DEPTH levels? Programs that read it call themselves for each level."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [inner for one in level for inner in _inner(one)]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 
 from learnloop_api.wire.language import MAX_TEXT, ToolCall
+from learnloop_gateway.openai_api.requests import too_deep
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 MOST_CALLS = 128
@@ -96,7 +97,12 @@ def _call(raw: str) -> ToolCall | None:
         found = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or len(found["name"]) > 256:
+    if (
+        too_deep(found)
+        or not isinstance(found, dict)
+        or not isinstance(found.get("name"), str)
+        or len(found["name"]) > 256
+    ):
         return None
     arguments = found.get("arguments", {})
     try:
