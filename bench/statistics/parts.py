@@ -13,6 +13,7 @@ from bench.statistics.experiments import false_winners, guarded_winners, right_w
 from bench.statistics.goals import EXPERIMENT_ALPHA
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
+from bench.statistics.lengths import figures as lengths
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
@@ -27,6 +28,7 @@ A_A_ROLLOUTS = 10_000
 OTHERS = 2_000
 RECORDED = 40
 DRIFTS = 200
+LENGTH_SEEDS = 40
 SIMULATED_SECONDS = 20.0
 MAX_DROP = 0.05
 SECONDS = 1_800
@@ -237,7 +239,13 @@ def default_part() -> Figures:
     return default_analysis(A_A_ROLLOUTS, OTHERS)
 
 
+def episode_lengths() -> Figures:
+    """Episodes whose length depends on their outcome."""
+    return lengths(LENGTH_SEEDS)
+
+
 SIDE_BY_SIDE: tuple[Callable[[], Figures], ...] = (
+    episode_lengths,
     default_part,
     drops,
     a_a,

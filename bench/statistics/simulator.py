@@ -32,6 +32,7 @@ from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.status.fields import data_condition
 from learnloop_operator.core.rollout.steps import canary_steps
 from learnloop_operator.core.times import stamp
+from testing.simulation.opened_episodes import ended_at_once
 from testing.state_walk.table_shares import shares, unfair
 
 ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
@@ -99,7 +100,7 @@ class World:
             n, good = self.counters.get(revision, NOTHING)
             rate = math.nan if fault == "nan" else good / n if n else None
             errors = None if rate is None else (1.0 - rate) / 4.0
-            arms[revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n)
+            arms[revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n, openings=ended_at_once(n))
         clock = self.now + timedelta(hours=1) if fault == "skewed" else None
         return Evidence(arms, clock=clock)
 

@@ -100,7 +100,7 @@ class Provider:
 
 
 def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
-    """The vector that `counters_query` asks for; episodes end as they are opened, and other buckets are not kept."""
+    """The vector that `counters_query` asks for; episodes end as they are opened."""
     if names.METRIC_SHADOW_COMPARED in promql:
         return _copies(traffic, promql, int(_WINDOW.findall(promql)[0]))
     revisions = dict.fromkeys(_REVISIONS.findall(promql))
@@ -123,6 +123,8 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
         ]
         also = ("lately", "opened", "in_time", "due")
         rows += [_row({**arm, "learnloop_signal": it}, now, counted[it]) for it in also if it in counted]
+        lasted = ({**arm, "learnloop_signal": "lasted", "le": bound} for bound in ("1.0", "+Inf"))
+        rows += [_row(labels, now, count) for labels in lasted if "lasted" in counted]
     return rows
 
 

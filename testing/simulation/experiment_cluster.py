@@ -61,7 +61,12 @@ class ExperimentCluster(Cluster):
         errors = self.errors.get(self.model_of(revision), 0.0)
         mean = (sums[last] - sums[first]) / (last - first)
         success = self.success.get(self.model_of(revision), 1.0)
-        return ArmEvidence(last - first, mean, success, errors, seen_at=self.now)
+        since, deadline = (
+            self.now - timedelta(seconds=seconds),
+            self.spec["analysis"].get("episodeDeadlineSeconds", 600),
+        )
+        openings = self.opened.since(revision, since, self.now, deadline)
+        return ArmEvidence(last - first, mean, success, errors, seen_at=self.now, openings=openings)
 
     def run(self, seconds: int) -> None:
         """Look every five seconds."""

@@ -12,7 +12,9 @@ from learnloop_operator.core.rollout.evidence.pod_counters import (
     Reading,
 )
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, PodEvidence, at_weight, looked
+from learnloop_operator.core.rollout.judging.analysis import is_steady
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject, subjects
+from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
 from testing.simulation.experiment_cluster import ExperimentCluster
@@ -66,15 +68,17 @@ class LanedCluster(Cluster):
     def snapshot(self) -> Snapshot:
         """With what the pods say now."""
         bare = super().snapshot()
-        asked = subjects(bare, current(bare))
-        self.direct = {item.revision: self._looked(item) for item in asked}
+        state = current(bare)
+        self.direct = {item.revision: self._looked(item, bare, state) for item in subjects(bare, state)}
         return replace(bare, direct=dict(self.direct))
 
-    def _looked(self, asked: Subject) -> PodEvidence:
+    def _looked(self, asked: Subject, bare: Snapshot, state: State) -> PodEvidence:
         known = self.direct.get(asked.revision)
         if known is None or known.rollout != asked.rollout:
             known = PodEvidence(asked.revision, asked.rollout)
         known = at_weight(known, asked.weight)
+        if is_steady(bare, state, asked.revision):
+            known = replace(known, steady=True)
         read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
         told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
         moment = 1 + int(seconds_since(asked.rollout, self.now))

@@ -50,12 +50,18 @@ class Pod:
         for bound in (0.05, 0.1, 0.25, math.inf):
             self.counters[f"within/{bound!r}"] += seconds <= bound
 
+    def requests(self, n: float, seconds: float) -> None:
+        """So many requests that take as long."""
+        self.counters["requests"] += n
+        for bound in (0.05, 0.1, 0.25, math.inf):
+            self.counters[f"within/{bound!r}"] += n * (seconds <= bound)
+
     def read(self, **damaged: float) -> Reading:
         return Reading(self.process, {**self.counters, **damaged})
 
 
-def watched(weight: int = 10) -> PodEvidence:
-    return PodEvidence("1" * 8, stamp(START), weight)
+def watched(weight: int = 10, *, steady: bool = True) -> PodEvidence:
+    return PodEvidence("1" * 8, stamp(START), weight, steady=steady)
 
 
 def look(direct: PodEvidence, *pods: Pod, second: int = 1, silent: Collection[int] = ()) -> PodEvidence:

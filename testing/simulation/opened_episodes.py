@@ -14,6 +14,11 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import Openings
 BOUNDS = (*EPISODE_SECONDS_BUCKETS, inf)
 
 
+def ended_at_once(episodes: float) -> Openings:
+    """So many episodes that ended as soon as they were opened."""
+    return Openings(episodes, 0.0, episodes, episodes, lasted={0.0: episodes, inf: episodes})
+
+
 class Opened:
     """By arm, in the order of time: a look at an arm costs the logarithm of what it has seen."""
 

@@ -15,7 +15,7 @@ from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.observed_arms import arms
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Openings
 from learnloop_operator.core.rollout.judging.query_windows import windows
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
@@ -142,9 +142,14 @@ class Cluster:
         known = 1.0 if returns else None, 0.0 if returns else None
         buckets = histogram(returns)
         scraped = seen + timedelta(seconds=self.skew)
-        openings = self.opened.since(revision, since, seen, self.spec["analysis"].get("episodeDeadlineSeconds", 600))
+        openings = self.openings(revision, since, seen)
         seen_of: dict[str, Any] = {"returns": buckets, "seen_at": scraped, "lately": lately, "openings": openings}
         return ArmEvidence(len(returns), mean, *known, **seen_of)
+
+    def openings(self, revision: str, since: datetime, seen: datetime) -> Openings:
+        """What became of the arm's opened episodes."""
+        deadline = self.spec["analysis"].get("episodeDeadlineSeconds", 600)
+        return self.opened.since(revision, since, seen, deadline)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
@@ -312,8 +317,12 @@ class Cluster:
     def _begin(self, revision: str) -> None:
         """An agent opens an episode; it ends after a while, or never."""
         value, hangs = self.outcome(revision), self.hangs.get(self.model_of(revision), 0.0)
-        ends = None if hangs and self.random.random() < hangs else self.now + timedelta(seconds=self.lasts)
+        ends = None if hangs and self.random.random() < hangs else self.now + timedelta(seconds=self.seconds_of(value))
         self.opened.open(revision, self.now, ends, value)
+
+    def seconds_of(self, value: float) -> float:
+        """How long an episode lasts that returns `value`."""
+        return self.lasts
 
     def outcome(self, revision: str) -> float:
         """Return of the arm's next episode."""

@@ -18,6 +18,7 @@ from learnloop_operator.core.rollout.judging.query_windows import windows
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.opened_episodes import ended_at_once
 
 SUCCESS = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.05}
 RETURN = {
@@ -102,6 +103,7 @@ class World:
             {0.005: prompt, 0.1: calls, inf: calls},
             seen_at=self.now,
             lately=n,
+            openings=ended_at_once(n),
             drift=self.drifts.get(role),
             custom={"own": share} if share is not None else {},
             events={"own": Counts(calls, prompt)},

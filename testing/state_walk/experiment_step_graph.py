@@ -16,6 +16,7 @@ from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from testing.simulation.opened_episodes import ended_at_once
 from testing.state_walk.rollout_graph import DEADLINE, ERRORS, Node, applied, routing_of, step_of
 from testing.state_walk.state_key import Key, age_of, unfinished
 
@@ -126,7 +127,9 @@ def snapshot_of(asked: ModelDeploymentSpec, node: StepNode, seen: str) -> Snapsh
 
 
 def _evidence(node: StepNode, n: float, good: float) -> ArmEvidence:
-    return ArmEvidence(int(n), None, good / n if n else None, 0.0 * good if n else None, seen_at=node.now)
+    return ArmEvidence(
+        int(n), None, good / n if n else None, 0.0 * good if n else None, seen_at=node.now, openings=ended_at_once(n)
+    )
 
 
 def key_of(node: StepNode) -> Key:

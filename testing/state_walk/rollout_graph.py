@@ -18,6 +18,7 @@ from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
+from testing.simulation.opened_episodes import ended_at_once
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
 TORN = {"canary torn": "canary", "stable torn": "stable"}
@@ -125,8 +126,9 @@ def evidence_of(node: Node, seen: str) -> Evidence:
     lately = 0 if seen in ("quiet", "nan") else None
     scraped = node.now - timedelta(seconds=600 if seen == "stale" else 0)
     canary = ArmEvidence(int(n), None, rate, math.nan if seen == "nan" else errors if n else None, seen_at=scraped)
-    canary = replace(canary, lately=lately)
+    canary = replace(canary, lately=lately, openings=ended_at_once(n))
     stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, seen_at=scraped)
+    stable = replace(stable, openings=ended_at_once(m))
     known = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
     roles = known.get(seen, {"canary": canary, "stable": stable})
     roles = {role: replace(arm, gap=int(TORN.get(seen) == role)) for role, arm in roles.items()}

@@ -81,7 +81,15 @@ def test_the_first_episodes_at_a_weight_do_not_count_for_the_short_ones_end_firs
     direct = after(pod, *[lambda: pod.episode("failure", 80.0)] * 3)
     assert all(alarm.recent.n == 0 for claim, alarm in direct.alarms.items() if claim.startswith("success"))
     raised = at_weight(direct, 25)
-    assert (raised.episodes, raised.alarms) == (0.0, direct.alarms)
+    assert (raised.episodes, raised.steady, raised.alarms) == (0.0, False, direct.alarms)
+
+
+def test_episodes_do_not_count_before_the_long_ones_end_and_failing_requests_do() -> None:
+    pod = Pod()
+    early = after(pod, *[lambda: pod.episode("error")] * 50, direct=watched(steady=False))
+    assert said(early) == ""
+    failing = after(pod, *[lambda: pod.request(fails=True)] * 20, direct=early)
+    assert "requests to the canary failed" in said(failing)
 
 
 @pytest.mark.parametrize("damage", [{"ended/error": math.nan}, {"failed": math.inf}, {"gain": -1.0}])
@@ -233,3 +241,28 @@ def test_how_many_pods_are_silent_is_told_when_it_stays_so_and_not_with_every_lo
     assert told([1, 2] * 60) == [(0, 0), (1, 2)], "it is as bad as it gets, until it was better for a while"
     assert told([1, 2, 0] * 60) == [(0, 0)]
     assert told([4] * 10 + [1] * 60 + [0] * 60) == [(0, 0), (2, 0), (1, 1), (0, 0)]
+
+
+@pytest.mark.parametrize("per_second", [20, 200])
+def test_a_pause_now_and_then_that_many_requests_meet_is_no_slow_canary(per_second: int) -> None:
+    for half_hour in range(6):
+        pod, source = Pod(), random.Random(half_hour)
+        direct, pause = after(pod, pod.episode, pod.episode), source.uniform(0.0, 120.0)
+        for second in range(4, 1800):
+            slow = max(0.0, min(second, pause + 0.5) - max(second - 1, pause))
+            pause += 120.0 if pause + 0.5 <= second else 0.0
+            pod.requests(slow * per_second, 0.3)
+            pod.requests((1.0 - slow) * per_second, 0.01)
+            direct = look(direct, pod, second=second)
+            assert said(direct) == "", f"after {second} s"
+
+
+def test_a_canary_that_is_slow_throughout_is_noticed_within_seconds_however_few_requests_it_gets() -> None:
+    for per_second in (1, 100):
+        pod = Pod()
+        direct, seconds = after(pod, pod.episode, *[pod.request] * 100), 0
+        while not said(direct):
+            seconds += 1
+            pod.requests(per_second, 0.3)
+            direct = look(direct, pod, second=103 + seconds)
+        assert seconds <= 15

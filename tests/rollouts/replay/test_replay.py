@@ -9,6 +9,7 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, E
 from learnloop_operator.core.rollout.model.revision import revision_of
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Look, Replay
+from testing.simulation.opened_episodes import ended_at_once
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
 
 OLD, NEW = Model("bbbbbbbb", "https://m/0"), Model("aaaaaaaa", "https://m/1")
@@ -51,7 +52,9 @@ def seen(
     returns = [value for at, arm, value in episodes if arm == revision and since < at <= until]
     mean = sum(returns) / len(returns) if returns else None
     known = 1.0 if returns else None, 0.0 if returns else None
-    return ArmEvidence(len(returns), mean, *known, returns=histogram(returns), seen_at=now)
+    return ArmEvidence(
+        len(returns), mean, *known, returns=histogram(returns), seen_at=now, openings=ended_at_once(len(returns))
+    )
 
 
 def test_a_recorded_bad_canary_would_have_been_taken_back_at_its_first_step() -> None:

@@ -62,6 +62,9 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
         else:
             for arm, count in played.items():
                 rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
+                rows.append(({"revision": arm, "learnloop_signal": "opened"}, count))
+                rows.append(({"revision": arm, "learnloop_signal": "lasted", "le": "1.0"}, count))
+                rows.append(({"revision": arm, "learnloop_signal": "lasted", "le": "+Inf"}, count))
                 rows.append(({"revision": arm, "learnloop_signal": "gain"}, count * (returns if arm == BAD else 300.0)))
                 rows.append(({"revision": arm, "learnloop_signal": "seen"}, now))
                 of = returns if arm == BAD else 300.0

@@ -7,7 +7,7 @@ It decides nothing. The reader reads, and says when a pass is due. The pass puts
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -92,6 +92,13 @@ class FastLaneReader:
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
         return {revision: replace(arm.direct, every=max(self._every, arm.pace.every)) for revision, arm in arms}
+
+    def let_episodes_speak(self, name: Name, steady: Iterable[str]) -> None:
+        """The endings of these revisions are steady at their present weight."""
+        on_trial = self._on_trial.get(name, OnTrial())
+        for revision in steady:
+            if arm := on_trial.arms.get(revision):
+                arm.direct = replace(arm.direct, steady=True)
 
     async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""

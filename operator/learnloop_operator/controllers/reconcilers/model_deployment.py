@@ -44,6 +44,7 @@ from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.core.rollout.judging.analysis import is_steady
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
 from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
@@ -108,7 +109,11 @@ class ModelDeploymentController:
         snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
         if evidence is None and not breached(snapshot, state):
             evidence = await self._evidence(snapshot, state)
-        return replace(snapshot, evidence=evidence, now=self._clock()) if evidence else snapshot
+        if evidence is None:
+            return snapshot
+        snapshot = replace(snapshot, evidence=evidence, now=self._clock())
+        self._lane.let_episodes_speak(key, [arm for arm in snapshot.direct if is_steady(snapshot, state, arm)])
+        return snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""

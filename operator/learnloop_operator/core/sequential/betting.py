@@ -33,6 +33,10 @@ class Counts:
         """Both together."""
         return Counts(self.n + other.n, self.total + other.total)
 
+    def at_most(self, most: float) -> "Counts":
+        """So many outcomes of the same mean, where there are more: more are not independent."""
+        return self if self.n <= most else Counts(most, self.total * most / self.n)
+
     def minus(self, other: "Counts") -> "Counts":
         """What came after `other`."""
         return Counts(self.n - other.n, self.total - other.total)

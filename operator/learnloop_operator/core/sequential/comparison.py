@@ -29,8 +29,6 @@ written, some dozens of times a rollout and not at every look."""
 CREDIT = 2.0
 """How far (log) `fine` may rise above its bar. Giving wealth away keeps an e-process valid; what it has no more of
 cannot hide a canary that turns bad late."""
-JITTER = 2.0
-"""Episodes by which extrapolated counters may seem to fall without having been reset."""
 MOST = 1e7
 """More episodes than this are not worth announcing."""
 
@@ -90,15 +88,16 @@ def look(memory: TestMemory, seen: Pair, max_drop: float, bar: Bars, *, concurre
     """The memory after a look at counters that now read `seen` (since some fixed moment), `max_drop` in 0..1.
 
     The first look takes the counters for the beginning: what stable did alone is not concurrent. Anything impossible
-    leaves the evidence unchanged: NaN, negative counts, more successes than outcomes, a small fall. A counter that
-    was reset is a new beginning and leaves the evidence unchanged too. So does a look while not both arms get
-    episodes (`concurrent`): the last outcomes of a retired arm are its longest episodes, not a sample.
+    leaves everything unchanged: NaN, negative counts, more successes than outcomes, and a fall. Counters fall when the
+    other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once. A look
+    while not both arms get episodes (`concurrent`) begins anew: the last outcomes of a retired arm are its longest
+    episodes, not a sample.
     """
     if not concurrent:
         return replace(memory, seen=None)
     if not (seen.canary.possible and seen.stable.possible):
         return memory
-    if memory.seen is None or was_reset(seen, memory.seen):
+    if memory.seen is None:
         return replace(memory, seen=seen)
     batch = seen.minus(memory.seen)
     enough = max(BATCH, GROWTH * memory.judged.canary.n)
@@ -182,11 +181,6 @@ def needed(memory: TestMemory, max_drop: float, bar: Bars, share: float) -> floa
 def chance(log_evidence: float) -> float:
     """1 minus the always-valid p-value: 0 while the evidence speaks against the claim, 0.99 at e-value 100."""
     return 1.0 - math.exp(-log_evidence) if log_evidence > 0.0 else 0.0
-
-
-def was_reset(now: Pair, before: Pair) -> bool:
-    """Whether a counter began anew between two looks."""
-    return now.canary.n < before.canary.n - JITTER or now.stable.n < before.stable.n - JITTER
 
 
 def _more(missing: float, p_a: float, p_b: float, b_per_a: float, margin: float, scale: float = 1.0) -> float:

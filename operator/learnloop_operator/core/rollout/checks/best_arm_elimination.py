@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
-from learnloop_operator.core.sequential.comparison import JITTER, Pair, expected
+from learnloop_operator.core.sequential.comparison import Pair, expected
 
 BATCH = 4.0
 GROWTH = 0.1
@@ -76,11 +76,12 @@ def look(tallies: tuple[ArmRecord, ...], seen: tuple[Counts | None, ...]) -> tup
 
 def new_batch(known: Sequence[PairEvidence], seen: tuple[Counts | None, ...]) -> Batch | None:
     """What the arms have played since the last look. None: leave everything as it is, for counters are impossible or
-    too little is new. Empty: a counter fell, or an arm has not been looked at, and all begin anew."""
+    too little is new. Empty: an arm has not been looked at, and all begin anew. A counter that fell is not a beginning:
+    of two Prometheus servers behind one address the other one is a scrape behind."""
     now = {index: counts for index, counts in enumerate(seen) if counts is not None}
     if any(not counts.possible for counts in now.values()) or len(now) < 2:
         return None
-    if any(_begins_anew(known[index], counts) for index, counts in now.items()):
+    if any(known[index].seen is None for index in now):
         return {}
     batch = {index: counts.minus(known[index].seen or NONE) for index, counts in now.items()}
     if any(not counts.possible for counts in batch.values()):
@@ -132,7 +133,3 @@ def _bet(tallies: tuple[ArmRecord, ...], batch: Batch, mine: int) -> ArmRecord:
             better[other] += log_e(batch[mine], theirs, *bets, 0.0)
     seen = (tally.seen or NONE).plus(batch[mine])
     return ArmRecord(tally.judged.plus(batch[mine]), seen, tuple(better))
-
-
-def _begins_anew(tally: PairEvidence, now: Counts) -> bool:
-    return tally.seen is None or now.n < tally.seen.n - JITTER

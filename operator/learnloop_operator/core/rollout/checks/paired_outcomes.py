@@ -1,9 +1,9 @@
 """A ratio's memory: both arms' outcomes of the same times, and the evidence that they gave.
 
-A batch is what both arms finished between two looks at one weight. An episode counts when it ends, in the arm that it
-was opened on. Of the first episodes at a weight the short ones end first; of those from before it the long ones end
-last. So the comparison waits until minEpisodes of the canary have ended at the present weight. No batch reaches over a
-change of the weight, and there is none while only one arm gets episodes.
+A batch is what both arms finished between two looks at one weight, while their endings are steady
+(steady_endings.py). An episode counts when it ends, in the arm that it was opened on. The comparison waits until
+minEpisodes of the canary have ended at the present weight. No batch reaches over a change of the weight, and there is
+none while only one arm gets episodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,6 @@ from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import JITTER
 from learnloop_operator.core.sequential.ratio import Row, added, after
 
 GROWTH = 0.04
@@ -62,7 +61,14 @@ def known(analysis: Analysis, trials: Iterable[PairedOutcomes]) -> Mapping[str, 
 
 
 def looked(
-    analysis: Analysis, before: Iterable[PairedOutcomes], evidence: Evidence, subject: str, reference: str, weight: int
+    analysis: Analysis,
+    before: Iterable[PairedOutcomes],
+    evidence: Evidence,
+    subject: str,
+    reference: str,
+    weight: int,
+    *,
+    steady: bool = True,
 ) -> tuple[PairedOutcomes, ...]:
     """Every ratio's memory after one look, the canary at `weight`. Missing evidence leaves all of them as they are."""
     old, found = known(analysis, before), []
@@ -75,7 +81,8 @@ def looked(
         if not 0 < weight < 100 or torn:
             trial = replace(trial, seen=None, weight=weight if trial.rows else 0)
         elif canary is not None and stable is not None:
-            trial = _look(metric, _at_weight(trial, canary, weight), canary, stable)
+            trial = _at_weight(trial, canary, weight)
+            trial = _look(metric, trial, canary, stable) if steady else replace(trial, seen=None)
         found.append(trial)
     return tuple(found)
 
@@ -95,7 +102,7 @@ def _look(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEvidence, s
     now = quantities(metric, fixed, canary, stable) if fixed else None
     if fixed is None or now is None:
         return trial
-    if fixed.seen is None or any(_fell(new, old) for new, old in zip(now, fixed.seen, strict=True)):
+    if fixed.seen is None:
         return replace(fixed, rows=fixed.rows or tuple(_first(stable) for _, stable in now), seen=now)
     batch = tuple((new[0].minus(old[0]), new[1].minus(old[1])) for new, old in zip(now, fixed.seen, strict=True))
     enough = max(1.0, GROWTH * fixed.compared)
@@ -127,7 +134,3 @@ def quantities(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEviden
 def _first(stable: Counts) -> Row:
     """Bets begin at stable's mean so far. Of a quantity without bets it means nothing, and does no harm."""
     return Row(level=stable.total / stable.n if stable.n > 0.0 else 0.0)
-
-
-def _fell(now: tuple[Counts, Counts], before: tuple[Counts, Counts]) -> bool:
-    return any(new.n < old.n - JITTER for new, old in zip(now, before, strict=True))

@@ -1,7 +1,7 @@
 """Sequential tests of a rollout: what they remember, and how they take a look at the evidence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
@@ -9,7 +9,7 @@ from learnloop_operator.core.rollout.checks.error_budget import claims
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure, max_drop_share
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, bars, look, was_reset
+from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, bars, look
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,6 @@ class SequentialTest:
     memory: TestMemory
     measure: Measure = PLAIN
     """Fixed at the look that begins the comparison."""
-    reset: bool = field(default=False, compare=False)
-    """At this very look a counter began anew. Not persisted."""
 
     @property
     def begun(self) -> bool:
@@ -92,6 +90,4 @@ def _look(
     one, other = kind.outcomes(metric, canary, fixed), kind.outcomes(metric, stable, fixed)
     if one is None or other is None:
         return trial
-    pair, memory = Pair(one, other), trial.memory
-    reset = memory.seen is not None and one.possible and other.possible and was_reset(pair, memory.seen)
-    return SequentialTest(trial.name, trial.claim, look(memory, pair, drop, bar), fixed, reset)
+    return SequentialTest(trial.name, trial.claim, look(trial.memory, Pair(one, other), drop, bar), fixed)

@@ -23,9 +23,6 @@ def weigh(metric: MetricThreshold, trial: SequentialTest, analysis: Analysis, sh
     if drop is None:
         return Check(Verdict.HOLD, f"{noun}: spec.analysis.metrics: {metric.name} needs a maxDrop within its range")
     canary, stable = memory.judged.canary, memory.judged.stable
-    if trial.reset:
-        text = f"{noun}: a counter began anew at this look; what is known stays, and the next look counts from here"
-        return Check(Verdict.HOLD, text, reasons.COUNTER_RESET)
     if canary.n <= 0.0:
         return Check(Verdict.HOLD, f"{noun}: no episodes of the canary and of stable at the same time to compare yet")
     said = f"{noun} of the canary {_value(metric, canary)} vs {_value(metric, stable)} of stable"

@@ -48,18 +48,32 @@ def unfinished(
     mine = subject.openings if subject else None
     if subject is None or mine is None or mine.opened <= 0.0 or lost(subject.gap, subject_is):
         return None
-    beside = reference.openings if reference and not reference.gap else None
-    excused = min(1.0, beside.open_share + beside.late_share) if beside else 0.0
-    if beside is not None and (found := _overdue(analysis, mine, excused, subject_is, reference_is)):
+    excused = _excused(reference)
+    if excused is not None and (found := _overdue(analysis, mine, excused, subject_is, reference_is)):
         return found
-    due = mine.opened * (1.0 - excused) * ENDED_BESIDE_STABLE
-    if not passing or mine.closed >= due:
+    if not passing or not lags(mine, reference):
         return None
+    due = _expected(mine, reference)
     text = (
         f"episodes: {subject_is} has ended {mine.closed:.0f} of {mine.opened:.0f} that were opened, "
         f"{due:.0f} needed beside {reference_is}"
     )
     return hold(text, reasons.EPISODES_UNFINISHED)
+
+
+def lags(mine: Openings, reference: ArmEvidence | None) -> bool:
+    """Whether an arm has ended less than half of the share of its openings that the reference has ended of its own."""
+    return mine.closed < _expected(mine, reference)
+
+
+def _expected(mine: Openings, reference: ArmEvidence | None) -> float:
+    return mine.opened * (1.0 - (_excused(reference) or 0.0)) * ENDED_BESIDE_STABLE
+
+
+def _excused(reference: ArmEvidence | None) -> float | None:
+    """The share of its openings that the reference leaves open or ends late; None where that is unknown."""
+    beside = reference.openings if reference and not reference.gap else None
+    return min(1.0, beside.open_share + beside.late_share) if beside else None
 
 
 def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str, reference_is: str) -> Check | None:

@@ -45,6 +45,11 @@ class Openings:
     """Ended episodes by the seconds from their opening to their end."""
 
     @property
+    def running(self) -> float:
+        """Episodes that are neither ended nor overdue, at most."""
+        return max(0.0, min(self.opened - self.closed, self.opened - self.due - self.young))
+
+    @property
     def open_share(self) -> float:
         """Of the opened episodes, those that have not ended; 0 where none was opened."""
         return max(0.0, self.opened - self.closed) / self.opened if self.opened > 0.0 else 0.0

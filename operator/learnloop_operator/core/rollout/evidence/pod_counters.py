@@ -1,7 +1,7 @@
 """Counters of policy servers by name, and what happened between two readings of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Counters = Mapping[str, float]
@@ -49,7 +49,7 @@ def between(before: Reading | None, now: Reading) -> Counters:
     return {} if any(value < 0.0 for value in more.values()) else more
 
 
-def total(parts: list[Counters]) -> Counters:
+def total(parts: Sequence[Counters]) -> Counters:
     """All of them together."""
     names = {name for part in parts for name in part}
     return {name: math.fsum(part.get(name, 0.0) for part in parts) for name in names}

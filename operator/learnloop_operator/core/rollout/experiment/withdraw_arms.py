@@ -9,6 +9,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.experiment import AnyExperiment
 from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
 from learnloop_operator.core.rollout.experiment.sentence import broken_guardrail
+from learnloop_operator.core.rollout.judging.analysis import is_steady
 from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, world
 from learnloop_operator.core.rollout.judging.experiment_arms import breach, counts, measured, silences
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import gross_breach
@@ -28,7 +29,7 @@ def watched(
         return trial, left
     if seconds_since(trial.started_at, snapshot.now) < SHORTEST:
         return trial, left
-    trial, more = _looked(snapshot, asked, trial)
+    trial, more = _looked(snapshot, state, asked, trial)
     return trial, (*left, *more)
 
 
@@ -47,7 +48,7 @@ def racing(trial: ExperimentState) -> frozenset[int]:
 
 
 def _looked(
-    snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState
+    snapshot: Snapshot, state: State, asked: AnyExperiment, trial: ExperimentState
 ) -> tuple[ExperimentState, tuple[str, ...]]:
     """The experiment after a look at the evidence, and what is said of the arms that had to go."""
     said = []
@@ -62,6 +63,9 @@ def _looked(
             said.append(f"{player.name} withdrawn: {why}")
     if trial.phase != "Running":
         return trial, tuple(said)
+    playing = [player.model.revision for player in trial.challengers()]
+    if not is_steady(snapshot, replace(state, experiment=trial), *playing):
+        return trial.begun_anew(), tuple(said)
     trial, broken = _guarded(snapshot, asked, trial)
     said += broken
     seen = tuple(counts(snapshot, asked.metric, player) for player in trial.players)

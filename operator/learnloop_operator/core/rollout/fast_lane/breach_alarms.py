@@ -4,7 +4,7 @@ Each bound (hard_bounds.py has them) is an alarm (sequential/alarm.py), so that 
 rollback.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from learnloop_operator.core.rollout.evidence.pod_counters import Counters
@@ -23,17 +23,26 @@ class Questions:
 
 
 def listened(
-    asked: Questions, before: Mapping[str, Alarm], batch: Counters, episodes: float, moment: int
+    asked: Questions,
+    before: Mapping[str, Alarm],
+    batches: Sequence[Counters],
+    seconds: float,
+    episodes: float,
+    moment: int,
+    *,
+    steady: bool,
 ) -> dict[str, Alarm]:
-    """Every alarm after `batch`, at `moment` (1, 2, … since the rollout's start); those not asked stay as they are.
+    """Every alarm after each pod's batch of the last `seconds`, at `moment` (1, 2, … since the rollout's start); those
+    not asked stay as they are.
 
-    `episodes`: finished at the present weight before the batch. Until there are minEpisodes of them, outcomes of
-    episodes do not count: of the first episodes the short ones end first, and those are often the failed ones.
+    `episodes`: finished at the present weight before the batch. Until there are minEpisodes of them, and the arm's
+    endings are `steady` (checks/steady_endings.py), outcomes of episodes do not count: the short ones end first, and
+    those are often the failed ones.
     """
     after = dict(before)
     for bound in asked.bounds:
-        alarm, bad = before.get(bound.claim, Alarm()), bound.bad(batch)
-        if bad is not None and episodes >= bound.min_episodes:
+        alarm, bad = before.get(bound.claim, Alarm()), bound.heard_of(batches, seconds)
+        if bad is not None and episodes >= bound.min_episodes and (steady or not bound.of_episodes):
             alarm = heard(alarm, bad, bound.share, moment)
         after[bound.claim] = alarm
     return after

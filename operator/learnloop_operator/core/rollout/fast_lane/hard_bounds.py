@@ -51,7 +51,7 @@ class FailedRequests(HardBound):
         return Counts(tally.get(REQUESTS, 0.0), tally.get(FAILED, 0.0))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`0.5 of 30 requests to the canary failed; bar at most 0.05`."""
+        """`0.5 of the requests to the canary failed; bar at most 0.05`."""
         return _failed(self, alarm, f"requests to {subject_is}")
 
 
@@ -67,7 +67,7 @@ class FailedCopies(HardBound):
         return Counts(tally.get(COMPARED, 0.0) + failed, failed)
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`0.5 of 30 copies of requests to the canary failed; bar at most 0.05`."""
+        """`0.5 of the copies of requests to the canary failed; bar at most 0.05`."""
         return _failed(self, alarm, f"copies of requests to {subject_is}")
 
 
@@ -76,15 +76,16 @@ class SlowCopies(HardBound):
 
     __slots__ = ()
     kind = "copies latency"
+    together = True
 
     def bad(self, tally: Counters) -> Counts | None:
         """Copies that took longer."""
         return too_slow(within(tally, self.limit, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`0.5 of 30 copies of requests to the canary took longer than 0.1 s; bar at most 0.11`."""
+        """`0.5 of the copies of requests to the canary took longer than 0.1 s; bar at most 0.11`."""
         n, bad = alarm.recent.n, alarm.recent.total
-        copies = f"{number(bad / n)} of {n:.0f} copies of requests to {subject_is}"
+        copies = f"{number(bad / n)} of the copies of requests to {subject_is}"
         return f"{copies} took longer than {number(self.limit)} s; bar at most {number(self.share)}"
 
 
@@ -100,9 +101,9 @@ class Disagreement(HardBound):
         return Counts(compared, compared - tally.get(AGREED, 0.0))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`the canary agrees with stable on 0.4 of 30 copies of requests; bar at least 0.9`."""
+        """`the canary agrees with stable on 0.4 of the copies of requests; bar at least 0.9`."""
         n, bad = alarm.recent.n, alarm.recent.total
-        agreed = f"{subject_is} agrees with stable on {number(1.0 - bad / n)} of {n:.0f} copies of requests"
+        agreed = f"{subject_is} agrees with stable on {number(1.0 - bad / n)} of the copies of requests"
         return f"{agreed}; bar at least {number(self.limit)}"
 
 
@@ -147,4 +148,4 @@ def _of_shadow(bars: ShadowCheck) -> Iterator[HardBound]:
 
 def _failed(bound: HardBound, alarm: Alarm, what: str) -> str:
     n, bad = alarm.recent.n, alarm.recent.total
-    return f"{number(bad / n)} of {n:.0f} {what} failed; bar at most {number(bound.limit)}"
+    return f"{number(bad / n)} of the {what} failed; bar at most {number(bound.limit)}"

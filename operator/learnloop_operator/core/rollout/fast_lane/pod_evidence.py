@@ -65,6 +65,8 @@ class PodEvidence:
     weight: int = 0
     episodes: float = 0.0
     """Episodes that finished at this weight, as far as they were read."""
+    steady: bool = False
+    """Whether the episodes that end are those that are opened at this weight: not only the short ones of them."""
     last: Mapping[str, Reading] = field(default_factory=dict)
     """The last reading of each pod, one that is silent now included: its next reading is compared with it."""
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
@@ -96,11 +98,12 @@ def looked(
     if not told:
         return after
     after = replace(after, seen_at=now)
-    batch = total([between(direct.last.get(pod), reading) for pod, reading in told.items()])
-    if not asked.exposed or not batch:
+    batches = [between(direct.last.get(pod), reading) for pod, reading in told.items()]
+    if not asked.exposed or not any(batches):
         return after
-    alarms = listened(asked, direct.alarms, batch, direct.episodes, moment)
-    return replace(after, alarms=alarms, episodes=direct.episodes + finished(batch))
+    seconds = max(1.0, (now - direct.seen_at).total_seconds()) if direct.seen_at else 1.0
+    alarms = listened(asked, direct.alarms, batches, seconds, direct.episodes, moment, steady=direct.steady)
+    return replace(after, alarms=alarms, episodes=direct.episodes + finished(total(batches)))
 
 
 def trouble(silent: Mapping[str, str]) -> str:
@@ -115,4 +118,4 @@ def _health(before: FastLaneHealth, told: int, silent: Mapping[str, str], now: d
 
 def at_weight(direct: PodEvidence, weight: int) -> PodEvidence:
     """The evidence now that the arm gets `weight` percent; another weight begins with other episodes."""
-    return direct if weight == direct.weight else replace(direct, weight=weight, episodes=0.0)
+    return direct if weight == direct.weight else replace(direct, weight=weight, episodes=0.0, steady=False)

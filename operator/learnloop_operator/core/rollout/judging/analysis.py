@@ -15,6 +15,7 @@ from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
 from learnloop_operator.core.rollout.checks.sequential_test import bars_of, claim_text, looked
 from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
+from learnloop_operator.core.rollout.checks.steady_endings import steady
 from learnloop_operator.core.rollout.checks.thresholds import Comparison, check
 from learnloop_operator.core.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost
@@ -70,18 +71,19 @@ def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     """The state after its tests and ratios have taken this look. They compare while both arms get episodes only."""
     if snapshot.evidence.unavailable or state.stable is None or young(snapshot, state):
         return state
+    even = is_steady(snapshot, state, canary.revision)
     trials = looked(
         snapshot.spec.analysis,
         state.trials,
         snapshot.evidence,
         canary.revision,
         state.stable.revision,
-        concurrent=0 < state.weight < 100,
+        concurrent=0 < state.weight < 100 and even,
     )
-    changed = trials != state.trials or any([trial.reset for trial in trials])
-    after = replace(state, trials=trials) if changed else state
+    after = state if trials == state.trials else replace(state, trials=trials)
+    pair = canary.revision, state.stable.revision
     ratios = paired_outcomes.looked(
-        snapshot.spec.analysis, state.ratios, snapshot.evidence, canary.revision, state.stable.revision, state.weight
+        snapshot.spec.analysis, state.ratios, snapshot.evidence, *pair, state.weight, steady=even
     )
     after = after if ratios == state.ratios else replace(after, ratios=ratios)
     seen = snapshot.evidence.arms.get(state.stable.revision)
@@ -95,6 +97,14 @@ def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
         _canary_pairing(snapshot, after, canary, state.stable),
         _against_stable(snapshot, after, canary, state.stable),
     )
+
+
+def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
+    """Whether the endings of these arms can be compared with stable's, at the shares that all have now."""
+    arms = snapshot.evidence.arms
+    reference = arms.get(state.stable.revision) if state.stable else None
+    deadline = snapshot.spec.analysis.episode_deadline_seconds
+    return steady(map(arms.get, revisions), reference, state.shares_since(), snapshot.now, deadline)
 
 
 def observed_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> State:

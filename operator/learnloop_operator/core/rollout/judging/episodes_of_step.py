@@ -26,13 +26,11 @@ def begun(state: State) -> int | None:
 
 def settled(state: State, canary: ArmEvidence | None) -> State:
     """The state with the step's base, as soon as every pod was scraped in this step. A count that shrank (pods that
-    left) takes the base along."""
+    left) takes the base along; an older sample, of the other one of two Prometheus servers, does not."""
     total = canary.episodes if canary else 0
-    if state.step_base is not None:
-        return state if state.step_base <= total else replace(state, step_base=total)
+    if state.step_base is not None and state.step_base <= total:
+        return state
     began = parse(state.step_started_at)
-    if began is None:
-        return replace(state, step_base=total)
-    if canary is None or canary.seen_at is None or canary.seen_at < began + STAMP:
+    if began is not None and (canary is None or canary.seen_at is None or canary.seen_at < began + STAMP):
         return state
     return replace(state, step_base=total)

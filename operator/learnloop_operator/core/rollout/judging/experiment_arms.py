@@ -10,6 +10,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.anchor import against_anchor
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.thresholds import check
+from learnloop_operator.core.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing, Verdict, lost, number
 from learnloop_operator.core.rollout.evidence.sample_age import untimely
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure
@@ -132,7 +133,8 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
 
 
 def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
-    """Which hard bounds of spec.analysis the arm, one of `arms` that are asked, certainly breaks; "" for none.
+    """Which hard bounds of spec.analysis the arm, one of `arms` that are asked, certainly breaks, and whether it leaves
+    too many episodes open; "" for none.
 
     Ratios are left to the comparison of the arms, which does not fall for the noise of the first episodes.
     """
@@ -146,6 +148,10 @@ def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
         found = check(hard, arm, None, alpha, subject_is=player.name)
         if found.verdict is Verdict.BREACH:
             said.append(found.sentence)
+    stable = snapshot.before.stable
+    reference = snapshot.evidence.arms.get(stable.revision) if stable else None
+    hung = unfinished(snapshot.spec.analysis, arm, reference, player.name, "stable", passing=False)
+    said += [hung.sentence] if hung and hung.verdict is Verdict.BREACH else []
     figures, called = snapshot.before.anchor or (), {"subject_is": player.name, "reference_is": "stable"}
     anchored = against_anchor(snapshot.spec.analysis, figures, arm, None, alpha, **called, waits=False)
     said += [found.sentence for found in anchored if found.verdict is Verdict.BREACH]

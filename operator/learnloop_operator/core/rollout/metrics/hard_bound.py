@@ -2,15 +2,15 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import count, number
-from learnloop_operator.core.rollout.evidence.pod_counters import Counters
+from learnloop_operator.core.rollout.evidence.pod_counters import Counters, total
 from learnloop_operator.core.sequential.alarm import Alarm
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.betting import NONE, Counts
 
 ROUNDING = 1.0 + 1e-6
 """Sums of many returns may differ in their last bits."""
@@ -21,6 +21,10 @@ class HardBound(ABC):
     """At most `share` of the outcomes may be bad. `low`: the bound is a minimum."""
 
     kind: ClassVar[str]
+    of_episodes: ClassVar[bool] = False
+    """Whether each outcome is an episode that ended."""
+    together: ClassVar[bool] = False
+    """Whether outcomes of one pod and second have a common cause, as one pause has: they count as one."""
     fewest_bad: ClassVar[float] = 0.0
     """So many outcomes must have been bad before the bound can be broken."""
     limit: float
@@ -39,6 +43,18 @@ class HardBound(ABC):
     def bad(self, tally: Counters) -> Counts | None:
         """Outcomes and how many of them (or which part of each) were bad; None where the counters cannot tell."""
 
+    def heard_of(self, batches: Sequence[Counters], seconds: float) -> Counts | None:
+        """Outcomes and bad ones of what each pod has counted in so many seconds; None where counters cannot tell."""
+        if not self.together:
+            return self.bad(total(batches))
+        heard = NONE
+        for batch in filter(None, batches):
+            counts = self.bad(batch)
+            if counts is None:
+                return None
+            heard = heard.plus(counts.at_most(seconds))
+        return heard
+
     @abstractmethod
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
         """The verdict with its numbers, in the metric's own unit."""
@@ -53,6 +69,7 @@ class EpisodeBound(HardBound, ABC):
     """A hard bound on a mean of which each ended episode gives one outcome."""
 
     __slots__ = ()
+    of_episodes = True
     noun: ClassVar[str]
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:

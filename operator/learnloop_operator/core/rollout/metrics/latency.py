@@ -31,15 +31,16 @@ class SlowRequests(HardBound):
 
     __slots__ = ()
     kind = "latency"
+    together = True
 
     def bad(self, tally: Counters) -> Counts | None:
         """Requests, and those that took longer."""
         return too_slow(within(tally, self.limit), tally.get(REQUESTS, 0.0))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`0.4 of 80 requests to the canary took longer than 0.1 s; bar at most 0.11`."""
+        """`0.4 of the requests to the canary took longer than 0.1 s; bar at most 0.11`."""
         n, bad = alarm.recent.n, alarm.recent.total
-        slow = f"{number(bad / n)} of {n:.0f} requests to {subject_is} took longer than {number(self.limit)} s"
+        slow = f"{number(bad / n)} of the requests to {subject_is} took longer than {number(self.limit)} s"
         return f"{slow}; bar at most {number(self.share)}"
 
 

@@ -4,8 +4,9 @@ import math
 from enum import Enum
 
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import JITTER
 
+JITTER = 2.0
+"""Episodes by which a sum and its count, which are extrapolated apart, may differ."""
 SLACK = 0.01
 """Share of the range by which a mean may lie beyond its ends: sums and counts are extrapolated apart."""
 

@@ -34,9 +34,9 @@ class UnboundedReturns(Returns):
         bound = nearest_bound(returns, limit, low)
         least = 0.0
         if bound is not None:
-            n = total(returns)
+            n, running = total(returns), arm.openings.running if arm.openings else 0.0
             wrong = returns[bound] if low else n - returns[bound]
-            least = mean_interval(Counts(n, wrong), alpha)[0]
+            least = mean_interval(Counts(n + running, wrong), alpha)[0]
         side = "less" if low else "more"
         text = f"certainly {least:.0%} of its episodes return {side}, {HALF:.0%} needed ({level_text(alpha)})"
         return Confidence(least > HALF, text)

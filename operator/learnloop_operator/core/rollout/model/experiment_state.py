@@ -94,6 +94,18 @@ class ExperimentState:
             return {}
         return {player.model.revision: player.weight if player.ready else 0 for player in self.guests()}
 
+    def begun_anew(self) -> "ExperimentState":
+        """The same experiment, whose next look begins a batch."""
+        players = tuple(
+            replace(
+                player,
+                tally=replace(player.tally, seen=None),
+                guards=tuple(replace(guard, seen=None) for guard in player.guards),
+            )
+            for player in self.players
+        )
+        return self if players == self.players else replace(self, players=players)
+
     def with_player(self, index: int, player: Player) -> "ExperimentState":
         """The same experiment with one arm changed."""
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))

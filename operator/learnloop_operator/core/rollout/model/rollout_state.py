@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.model.blocked_models import load as load_pi
 from learnloop_operator.core.rollout.model.experiment_state import ExperimentState as Experiment
 from learnloop_operator.core.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.core.times import stamp
+from learnloop_operator.core.times import parse, stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,18 @@ class State:
         if stable is self.stable and canary is self.canary and previous is self.previous:
             return self
         return replace(self, stable=stable, canary=canary, previous=previous)
+
+    def shares_since(self) -> datetime | None:
+        """When an arm last got another share of new episodes; its readiness is one reason."""
+        trial = self.experiment
+        changes = [self.step_started_at if self.canary else None]
+        changes += [trial.started_at, *(player.since for player in trial.players)] if trial else []
+        return max((at for at in map(parse, changes) if at), default=None)
+
+    def at_weight(self, weight: int, step_base: int | None, now: datetime) -> "State":
+        """The canary gets another share: no test bets on what ended before and after."""
+        trials = tuple(replace(trial, memory=replace(trial.memory, seen=None)) for trial in self.trials)
+        return replace(self, weight=weight, step_started_at=stamp(now), step_base=step_base, trials=trials)
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""

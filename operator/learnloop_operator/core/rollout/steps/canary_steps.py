@@ -178,12 +178,7 @@ def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wa
         return wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
-    after = replace(
-        state,
-        weight=wanted.weight,
-        step_started_at=stamp(snapshot.now),
-        step_base=begun(state),
-    )
+    after = state.at_weight(wanted.weight, begun(state), snapshot.now)
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 

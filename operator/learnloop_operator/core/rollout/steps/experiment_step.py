@@ -136,14 +136,10 @@ def _starting(
         return wait(state, evidence.reason, f"{at}: no evidence: {text}", interval, text)
     steps, arms = len(snapshot.spec.rollout.steps), len(trial.challengers()) + 1
     sentence = f"step {step + 1}/{steps}: an experiment among {arms} arms, {wanted.weight} % to the canary"
-    now = stamp(snapshot.now)
     after = replace(
-        state,
+        state.at_weight(wanted.weight, begun(state), snapshot.now),
         step=step,
-        weight=wanted.weight,
-        step_started_at=now,
-        step_base=begun(state),
-        experiment=replace(trial, phase="Running", started_at=now, message=sentence),
+        experiment=replace(trial, phase="Running", started_at=stamp(snapshot.now), message=sentence),
     )
     events = happened(reasons.WEIGHT_RAISED, sentence)
     # The shares are persisted first: the routing table never runs ahead of the status.

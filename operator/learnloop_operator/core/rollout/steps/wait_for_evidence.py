@@ -21,7 +21,7 @@ from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.comparison import Claim, TestMemory, claim
-from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.core.times import parse, seconds_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
     weight = snapshot.spec.rollout.steps[step - 1].weight
     sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
     return NextState(
-        replace(state, step=step - 1, weight=weight, step_started_at=stamp(snapshot.now), step_base=None),
+        replace(state.at_weight(weight, None, snapshot.now), step=step - 1),
         "Progressing",
         reasons.COMPARISON_LOST,
         sentence,

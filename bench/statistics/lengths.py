@@ -1,0 +1,82 @@
+"""Whole rollouts and experiments whose episodes last as long as their outcome makes them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from statistics import median
+from typing import Any
+
+from testing.simulation.episode_lengths import (
+    ALIKE,
+    BOUND,
+    LENGTHS,
+    RATIO,
+    SEQUENTIAL,
+    LengthsExperiment,
+    ended,
+    rollout,
+)
+from testing.simulation.rollout_cluster import MODES, uri
+
+METRICS = (SEQUENTIAL, RATIO, BOUND)
+EXPERIMENT_SECONDS = 900
+DEADLINE = 60
+
+
+def rolled_back(metric: dict[str, Any], lengths: str, seeds: Sequence[int]) -> list[bool]:
+    """Of identical models, by seed; every second rollout is seen by two Prometheus servers in turn."""
+    found = []
+    for seed in seeds:
+        cluster = rollout(metric, LENGTHS[lengths], seed, mode=MODES[seed % 2])
+        cluster.replicas = seed % 4 < 2
+        found.append(ended(cluster) == "RolledBack")
+    return found
+
+
+def beaten(lengths: str, seeds: Sequence[int]) -> list[bool]:
+    """Whether an arm of an experiment of two identical models loses, by seed."""
+    found = []
+    for seed in seeds:
+        cluster = LengthsExperiment((0.9, 0.9), (50,)).by(MODES[seed % 2])
+        cluster.lengths, cluster.per_second = LENGTHS[lengths], 10
+        cluster.random.seed(seed)
+        cluster.run(190)
+        cluster.start().run(EXPERIMENT_SECONDS)
+        found.append(any(arm["standing"] == "beaten" for arm in cluster.status["experiment"]["arms"]))
+    return found
+
+
+def episodes_until_a_hang_is_found(mode: str, seeds: Sequence[int]) -> float:
+    """Episodes that were due when a canary of which a fifth hangs was rolled back; the median."""
+    due = []
+    for seed in seeds:
+        cluster = rollout(SEQUENTIAL, ALIKE, seed, mode=mode)
+        cluster.spec["analysis"] |= {"episodeDeadlineSeconds": DEADLINE}
+        cluster.spec["rollout"] |= {"steps": [{"weight": 10, "minEpisodes": 5_000}, {"weight": 100}]}
+        cluster.hangs = {uri(1): 0.2}
+        while cluster.status["phase"] != "RolledBack":
+            cluster.run(5)
+        revision = cluster.status["blockedRevision"]["revision"]
+        due.append(cluster.opened.since(revision, cluster.now - timedelta(days=1), cluster.now, DEADLINE).due)
+    return median(due)
+
+
+def figures(seeds: int) -> dict[str, object]:
+    """`seeds` rollouts of each metric and length, as many experiments of each length, and a tenth as many hangs."""
+    source = range(seeds)
+    rollouts = {(m["name"], length): rolled_back(m, length, source) for m in METRICS for length in LENGTHS}
+    experiments = {length: beaten(length, source) for length in LENGTHS}
+    return {
+        "lengths_rollouts": sum(map(len, rollouts.values())),
+        "lengths_false_rollback_rate": _share([one for case in rollouts.values() for one in case]),
+        "lengths_false_rollback_rate_worst_case": max(map(_share, rollouts.values())),
+        "lengths_experiments": sum(map(len, experiments.values())),
+        "lengths_beaten_rate": max(map(_share, experiments.values())),
+        **{
+            f"hang_of_a_fifth_episodes_p50_{mode}": episodes_until_a_hang_is_found(mode, source[: 1 + seeds // 4])
+            for mode in MODES
+        },
+    }
+
+
+def _share(which: Sequence[bool]) -> float:
+    return round(sum(which) / len(which), 5)

@@ -1,0 +1,74 @@
+"""Episodes whose length depends on their outcome: identical arms stay identical at every raise, in every variant."""
+
+from typing import Any
+
+import pytest
+
+from testing.simulation.episode_lengths import (
+    ALIKE,
+    BOUND,
+    LENGTHS,
+    RATIO,
+    SEQUENTIAL,
+    LengthsExperiment,
+    LengthsStep,
+    ended,
+    rollout,
+)
+from testing.simulation.rollout_cluster import MODES, uri
+
+
+@pytest.mark.parametrize("replicas", [False, True], ids=["one Prometheus", "two in turn"])
+@pytest.mark.parametrize("metric", [SEQUENTIAL, RATIO, BOUND], ids=["sequential", "ratio", "bound"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_an_identical_model_is_promoted_whichever_of_its_episodes_are_short(
+    lengths: str, metric: dict[str, Any], replicas: bool
+) -> None:
+    for mode in MODES:
+        cluster = rollout(metric, LENGTHS[lengths], seed=1, mode=mode)
+        cluster.replicas = replicas
+        assert ended(cluster) == "Healthy", cluster.status["verdict"]
+        assert cluster.promotions
+
+
+def test_a_worse_model_is_taken_back_although_its_failures_are_the_long_episodes() -> None:
+    cluster = rollout(SEQUENTIAL, LENGTHS["successes are short"], seed=1, chances=(0.9, 0.6))
+    assert ended(cluster) == "RolledBack"
+    assert not cluster.promotions
+
+
+@pytest.mark.parametrize("guardrail", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_no_arm_of_an_experiment_is_beaten_by_the_length_of_its_episodes(
+    lengths: str, mode: str, guardrail: bool
+) -> None:
+    more = {"guardrails": [{"name": "ok", "type": "success", "maxDrop": 0.1}]} if guardrail else {}
+    cluster = LengthsExperiment((0.9, 0.9), (50,), **more).by(mode)
+    cluster.lengths = LENGTHS[lengths]
+    cluster.run(190)
+    cluster.start().run(600)
+    assert [arm["standing"] for arm in cluster.status["experiment"]["arms"]] == ["playing"] * 2
+    assert cluster.arm("a")["episodes"] > 1_000, "nothing was compared"
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_no_arm_of_a_steps_experiment_is_beaten_by_the_length_of_its_episodes(lengths: str) -> None:
+    cluster = LengthsStep((0.9, 0.9, 0.9), (20,), maxEpisodes=20_000)
+    cluster.lengths = LENGTHS[lengths]
+    cluster.run(190)
+    cluster.start().run(900)
+    assert [arm["standing"] for arm in cluster.status["experiment"]["arms"]] == ["playing"] * 3
+    assert cluster.arm("a")["episodes"] > 500, "nothing was compared"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_arm_of_an_experiment_that_hangs_is_withdrawn_although_its_survivors_do_well(mode: str) -> None:
+    cluster = LengthsExperiment((0.5, 0.9), (50,)).by(mode)
+    cluster.lengths = ALIKE
+    cluster.spec["analysis"]["episodeDeadlineSeconds"] = 30
+    cluster.hangs = {uri(1): 0.6}
+    cluster.start().run(300)
+    assert cluster.arm("a")["standing"] == "withdrawn"
+    assert "have not ended" in cluster.arm("a")["message"]
+    assert not cluster.promotions
