@@ -10,6 +10,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
+from learnloop_api.wire.chat_request import ChatFields
 from learnloop_gates.cases import Case, Reply, ToolCall
 
 TRIES = 3
@@ -33,7 +34,7 @@ class ModelClient:
     def __init__(self, url: str, model: str, *, arm: str = "", key: str = "", seconds: float = 60.0) -> None:
         base = url.rstrip("/")
         self._url = f"{base}/chat/completions" if base.endswith("/v1") else f"{base}/v1/chat/completions"
-        self._model = model
+        self._model, self._fields = model, ChatFields()
         self._headers = {names.HEADER_ARM: arm} if arm else {}
         if key:
             self._headers["authorization"] = f"Bearer {key}"
@@ -58,13 +59,19 @@ class ModelClient:
         if case.tools:
             body["tools"] = list(case.tools)
         why = ""
-        for attempt in range(TRIES):
+        attempt = 0
+        while attempt < TRIES:
             if attempt:
                 time.sleep(0.2 * 2**attempt)
+            sent = self._fields.of(body)
+            attempt += 1
             try:
-                answer = self._client.post(self._url, content=orjson.dumps(body), headers=self._sent())
+                answer = self._client.post(self._url, content=orjson.dumps(sent), headers=self._sent())
             except httpx.HTTPError as error:
                 why = str(error) or type(error).__name__
+                continue
+            if answer.status_code == 400 and self._fields.refused(sent, answer.text):
+                attempt -= 1
                 continue
             if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
                 return reply_of(answer.content)

@@ -12,6 +12,7 @@ from learnloop_api.circuit_breaker import Breaker
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict
+from learnloop_dataplane.model_servers.chat_model import ChatModel
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 SECONDS = 60.0
@@ -43,9 +44,8 @@ class JudgeClient:
     """
 
     def __init__(self, url: str, model: str, key: str | None = None, *, seconds: float = SECONDS) -> None:
-        self._model = model
         self._places = FairPlaces(AT_ONCE)
-        self._server = ModelServer(
+        server = ModelServer(
             url,
             chat_probe(model),
             key,
@@ -54,10 +54,11 @@ class JudgeClient:
             most_bytes=MAX_ANSWER,
             breaker=Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST),
         )
+        self._model = ChatModel(server, model, TOKENS)
 
     async def close(self) -> None:
         """Closes its connections."""
-        await self._server.close()
+        await self._model.server.close()
 
     async def better(self, question: str, task: str, first: str, second: str, *, namespace: str = "") -> Verdict:
         """Which of the two answers is better, the first being A.
@@ -66,19 +67,14 @@ class JudgeClient:
             Unavailable: it does not answer in time, or answers with an error.
             NoVerdict: what it says names no winner, or two, or it refuses this question.
         """
-        body = {
-            "model": self._model,
-            "messages": [{"role": "system", "content": _RULES}, _asked(question, task, first, second)],
-            "temperature": 0,
-            "max_tokens": TOKENS,
-        }
+        messages = [{"role": "system", "content": _RULES}, _asked(question, task, first, second)]
         try:
             async with self._places.of(namespace):
-                answer = await self._server.post("chat/completions", body, lambda answer: answer)
+                answer = await self._model.ask(messages, lambda answer: answer)
         except NotTaken as problem:
             if problem.refused:
                 raise NoVerdict(f"the judge refuses to compare these answers ({problem})") from problem
-            raise Unavailable(f"the judge {self._server.url} ({problem})", retry_after=5) from problem
+            raise Unavailable(f"the judge {self._model.server.url} ({problem})", retry_after=5) from problem
         return _read(answer)
 
 

@@ -17,6 +17,7 @@ import orjson
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.distillation import FEWEST, CountingDistiller, Distiller, Episode, distilled
 from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.model_servers.chat_model import ChatModel
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,7 @@ class ModelDistiller:
     """
 
     def __init__(self, server: ModelServer, model: str, seconds: float, counting: Distiller | None = None) -> None:
-        self._server = server
-        self._model = model
+        self._model = ChatModel(server, model, MOST_TOKENS)
         self._seconds = seconds
         self._counting = counting or CountingDistiller()
         self._known: OrderedDict[bytes, Lessons] = OrderedDict()
@@ -91,7 +91,7 @@ class ModelDistiller:
 
     async def close(self) -> None:
         """Closes the connections to the server."""
-        await self._server.close()
+        await self._model.server.close()
 
     async def _ask(self, task: str, episodes: Sequence[Episode]) -> Lessons:
         told = {
@@ -100,17 +100,12 @@ class ModelDistiller:
                 {"success": item.success, "return": item.returned, "told": item.text[:EACH]} for item in episodes
             ],
         }
-        body = {
-            "model": self._model,
-            "messages": [
-                {"role": "system", "content": INSTRUCTION},
-                {"role": "user", "content": orjson.dumps(told).decode()},
-            ],
-            "temperature": 0,
-            "max_tokens": MOST_TOKENS,
-        }
+        messages = [
+            {"role": "system", "content": INSTRUCTION},
+            {"role": "user", "content": orjson.dumps(told).decode()},
+        ]
         # Episodes may bring the model to say anything: that is no failure of the server, which others ask, too.
-        return read(await self._server.post("chat/completions", body, _said))
+        return read(await self._model.ask(messages, _said))
 
 
 def _keep(kept: "OrderedDict[bytes, T]", key: bytes, value: T) -> None:

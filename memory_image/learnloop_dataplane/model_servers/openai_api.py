@@ -176,7 +176,7 @@ class ModelServer:
 
 def chat_probe(model: str) -> Probe:
     """A request that a chat model answers as long as it works."""
-    body = {"model": model, "messages": [{"role": "user", "content": "Say ok."}], "temperature": 0}
+    body = {"model": model, "messages": [{"role": "user", "content": "Say ok."}]}
     return "chat/completions", body, lambda answer: answer["choices"][0]["message"]
 
 

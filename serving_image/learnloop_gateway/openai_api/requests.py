@@ -18,26 +18,32 @@ from learnloop_gateway.openai_api.errors import ApiError, invalid
 MAX_TOOLS = 128
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Short = Annotated[str, Field(max_length=256)]
+_OFF = (None, False)
+_ZERO = (None, 0, 0.0)
+_ONE = (None, 1, 1.0)
+_ON = (None, True)
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "best_of": (None, 1),
+    **dict.fromkeys(("echo", "ignore_eos", "use_beam_search", "include_stop_str_in_output", "strict"), _OFF),
+    **dict.fromkeys(("continue_final_message", "return_token_ids", "return_tokens_as_token_ids"), _OFF),
+    **dict.fromkeys(("continuous_usage_stats", "stream_continuous_usage_stats"), _OFF),
+    **dict.fromkeys(
+        ("presence_penalty", "frequency_penalty", "top_logprobs", "min_p", "min_tokens", "priority"), _ZERO
+    ),
+    **dict.fromkeys(("n", "best_of", "repetition_penalty", "length_penalty"), _ONE),
+    **dict.fromkeys(("parallel_tool_calls", "skip_special_tokens", "spaces_between_special_tokens"), _ON),
+    **dict.fromkeys(("add_generation_prompt", "include_reasoning"), _ON),
+    "logit_bias": (None, {}),
     "modalities": (None, ["text"]),
     "function_call": (None, "none", "auto"),
     "reasoning_effort": (None, "none"),
-    "parallel_tool_calls": (None, True),
-    "repetition_penalty": (None, 1, 1.0),
-    "length_penalty": (None, 1, 1.0),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True),
-    "add_generation_prompt": (None, True),
+    "verbosity": (None, "medium"),
     "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
-    "strict": (None, False),
 }
 """Fields that ask for something which is not done here, with the values that ask for nothing."""
-_NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
-"""What asks for nothing in any other field."""
-_HARMLESS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "cache_control"}
+_NOTHING: tuple[Any, ...] = (None, "", [])
+"""The values of any other field that ask for nothing."""
+_HARMLESS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "cache_control", "include_obfuscation"}
 """Fields that change no answer."""
 MOST_DEPTH = 64
 

@@ -290,3 +290,41 @@ async def test_an_answer_of_a_million_levels_is_no_verdict() -> None:
 
     async with served(deep) as (client, _):
         assert (await judged(client)).value is None
+
+
+MODERN = {
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+    "instead.",
+    "temperature": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value "
+    "is supported.",
+}
+
+
+async def test_a_judge_that_takes_only_newer_fields_is_asked_in_them() -> None:
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        problem = next((MODERN[name] for name in MODERN if name in body), None)
+        if problem is None:
+            said(writer, verdict("A"))
+            return
+        told = json.dumps({"error": {"message": problem, "type": "invalid_request_error"}}).encode()
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+
+    async with served(answer) as (client, asked):
+        both = await asyncio.gather(*(client.better("q", "t", "a", "b") for _ in range(3)))
+        assert both == ["A"] * 3
+        before = len(asked)
+        assert await client.better("q", "t", "a", "b") == "A"
+    assert len(asked) == before + 1, "what was refused once is not sent again"
+    assert asked[-1]["max_completion_tokens"] == 1024
+    assert "temperature" not in asked[-1]
+
+
+async def test_why_a_judge_refuses_is_shown_in_its_own_sentence() -> None:
+    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        told = b'{"error": {"message": "max_tokens is above the limit of 64"}}'
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+
+    async with served(answer) as (client, asked):
+        with pytest.raises(NoVerdict, match="max_tokens is above the limit of 64"):
+            await client.better("q", "t", "a", "b")
+    assert len(asked) == 1

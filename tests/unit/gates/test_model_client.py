@@ -1,0 +1,81 @@
+"""The client of gates asks each model in the fields that it takes."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from learnloop_gates.cases import Case
+from learnloop_gates.model_client import ModelClient, Unanswered
+
+CASE = Case(messages=({"role": "user", "content": "hi"},))
+ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}
+REFUSALS = {
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+    "temperature": "'temperature' does not support 0 with this model.",
+}
+
+
+class Modern(HTTPServer):
+    """A model that takes `max_completion_tokens` alone and no temperature."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.refuses = True
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """See Modern."""
+
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, Modern)
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        server.asked.append(body)
+        problem = next((REFUSALS[name] for name in REFUSALS if name in body), None)
+        if not server.refuses:
+            problem = "this account is not active"
+        told = json.dumps({"error": {"message": problem}} if problem else ANSWER).encode()
+        self.send_response(400 if problem else 200)
+        self.send_header("content-length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+    def log_message(self, *_: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def modern() -> Iterator[Modern]:
+    """A server on a real socket."""
+    server = Modern()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_fields_that_a_model_refuses_are_left_out_from_then_on(modern: Modern) -> None:
+    client = ModelClient(f"http://127.0.0.1:{modern.server_port}", "m")
+    assert [client.ask(CASE, most_tokens=9).text for _ in range(2)] == ["hello", "hello"]
+    client.close()
+    assert [sorted(body.keys() - {"model", "messages"}) for body in modern.asked] == [
+        ["max_tokens", "temperature"],
+        ["max_completion_tokens", "temperature"],
+        ["max_completion_tokens"],
+        ["max_completion_tokens"],
+    ]
+    assert modern.asked[-1]["max_completion_tokens"] == 9
+
+
+def test_why_a_model_refuses_is_shown_in_its_own_sentence(modern: Modern) -> None:
+    modern.refuses = False
+    client = ModelClient(f"http://127.0.0.1:{modern.server_port}", "m")
+    with pytest.raises(Unanswered, match="this account is not active"):
+        client.ask(CASE)
+    client.close()
+    assert len(modern.asked) == 1
