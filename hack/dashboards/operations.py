@@ -91,8 +91,8 @@ def operator() -> Dashboard:
         .with_panel(
             figure(
                 "Next certificate ends in",
-                "Renewed at two thirds of its life.",
-                "min(learnloop_certificate_expiry_timestamp_seconds) - time()",
+                "cert-manager, or an upgrade, renews it.",
+                "min(learnloop_certificate_expiry_timestamp_seconds > 0) - time()",
                 "s",
             )
         )

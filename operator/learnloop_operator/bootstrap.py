@@ -1,4 +1,4 @@
-"""Fills the chart's empty Secrets with passwords, keys and certificates; runs to its end before the operator starts.
+"""Fills the chart's empty Secret with passwords and keys; runs to its end before the operator starts.
 
     python -m learnloop_operator.bootstrap
 
@@ -13,15 +13,12 @@ import secrets
 import string
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.adapters.certificates.keeper_settings import VARIABLE, keeper_of
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.errors import Conflict, KubeError
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 from learnloop_operator.adapters.kube.kinds import SECRET
-from learnloop_operator.adapters.settings import SettingsError
 
 ATTEMPTS = 5
 # Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).
@@ -94,10 +91,6 @@ async def _main() -> int:
     http = KubeHttp(kubeconfig.find())
     try:
         written = await fill(http, namespace, name)
-        await _make_certificates(http)
-    except SettingsError as error:
-        print(error, file=sys.stderr)
-        return 2
     except KubeError as error:
         print(f"Secret {namespace}/{name}: {error}", file=sys.stderr)
         return 1
@@ -105,15 +98,6 @@ async def _main() -> int:
         await http.close()
     print(f"Secret {namespace}/{name}: {'passwords generated' if written else 'complete'}")
     return 0
-
-
-async def _make_certificates(http: KubeHttp) -> None:
-    """The other parts wait for theirs. Raises KubeError and SettingsError."""
-    if text := os.environ.get(VARIABLE):
-        keeper = keeper_of(text, http, lambda: datetime.now(UTC))
-        written = await keeper.look()
-        await keeper.copy_own()
-        print(f"certificates: {', '.join(written) or 'complete'}")
 
 
 if __name__ == "__main__":

@@ -31,13 +31,13 @@ class Facts:
     ends: datetime
     names: frozenset[str]
     key_id: str
-    """Of its own key, in hexadecimal digits."""
+    """Of its own key, in hexadecimal digits; empty where it does not say."""
     signer_id: str
     """Of the key that signed it."""
 
 
 class NotACertificate(ValueError):
-    """The text is no certificate in PEM, or not one with key identifiers."""
+    """The text is not a certificate in PEM."""
 
 
 def make_authority(name: str, now: datetime, life: timedelta) -> Pair:
@@ -98,37 +98,25 @@ def read(pem: str) -> Facts:
     """The facts of the first certificate in `pem`.
 
     Raises:
-        NotACertificate: there is none, or it bears no key identifiers.
+        NotACertificate: there is none.
     """
     from cryptography import x509
 
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
-        own = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        signer = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    except (ValueError, x509.ExtensionNotFound) as error:
+    except ValueError as error:
         raise NotACertificate(str(error)[:200]) from None
-    try:
-        held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        hosts = frozenset(held.get_values_for_type(x509.DNSName))
-    except x509.ExtensionNotFound:
-        hosts = frozenset()
+    extensions = [extension.value for extension in certificate.extensions]
+    own = next((one.digest for one in extensions if isinstance(one, x509.SubjectKeyIdentifier)), b"")
+    signers = (one.key_identifier for one in extensions if isinstance(one, x509.AuthorityKeyIdentifier))
+    hosts = next((one for one in extensions if isinstance(one, x509.SubjectAlternativeName)), None)
     return Facts(
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
-        hosts,
-        own.digest.hex(),
-        (signer.key_identifier or b"").hex(),
+        frozenset(hosts.get_values_for_type(x509.DNSName)) if hosts else frozenset(),
+        own.hex(),
+        (next(signers, None) or b"").hex(),
     )
-
-
-def fits(pair: Pair) -> bool:
-    """Whether the key is the certificate's."""
-    try:
-        certificate, key = _loaded(pair)
-    except ValueError:
-        return False
-    return bool(key.public_key() == certificate.public_key())
 
 
 def _loaded(pair: Pair) -> "tuple[Certificate, Any]":

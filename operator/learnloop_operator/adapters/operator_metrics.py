@@ -70,8 +70,7 @@ class OperatorMetrics:
         )
         self.certificate_expiry = Gauge(
             "learnloop_certificate_expiry_timestamp_seconds",
-            "When a certificate of the installation's own parts ends, Unix time; no series without TLS.",
-            ["secret"],
+            "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",
             registry=self.registry,
         )
         self.traced = Counter(

@@ -45,8 +45,6 @@ class Settings:
     postgres_image: str = "localhost/learnloop/postgres:17"
     tls: bool = False
     """All parts serve by TLS; the bundle of the authorities is `ca_file`, and the operator's own pair beside it."""
-    tls_keeper: str = ""
-    """JSON: the certificates that the operator makes itself (LEARNLOOP_TLS_KEEPER); empty: somebody else does."""
     names_are_verified: bool = False
     """The chart's admission policy lets nobody write another's name into a verb's annotation."""
     four_eyes: bool = False
@@ -116,7 +114,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
         tls=environment.get("LEARNLOOP_TLS", "") == "true",
-        tls_keeper=environment.get("LEARNLOOP_TLS_KEEPER", ""),
         names_are_verified=environment.get("LEARNLOOP_NAMES_ARE_VERIFIED", "") == "true",
         four_eyes=environment.get("LEARNLOOP_FOUR_EYES", "") == "true",
         serving_callers=callers,

@@ -14,8 +14,6 @@ from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
 from learnloop_api.tls.pod_certificate import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
-from learnloop_operator.adapters.certificates.keeper_settings import keeper_of
-from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.experience_evidence import WithExperience
 from learnloop_operator.adapters.http.probe_server import ProbeServer
@@ -28,6 +26,7 @@ from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns
+from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 from learnloop_operator.adapters.leadership import dead_man_switch
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.namespace_claims import NamespaceClaims
@@ -42,8 +41,8 @@ from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.adapters.tracer import Tracer
 from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
-from learnloop_operator.controllers.background.certificate_renewal import CertificateRenewal, TrustSpreading
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
+from learnloop_operator.controllers.background.trust_spreading import TrustSpreading
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
@@ -89,16 +88,6 @@ class Operator:
             connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
         )
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
-        keeper = settings.tls_keeper
-        self.renewal = (
-            CertificateRenewal(
-                keeper_of(keeper, self.kube.http, utc_now),
-                None if shard.index else self.leadership,  # one pair for all parts: the first shard renews it
-                self.metrics.certificate_expiry,
-            )
-            if keeper
-            else None
-        )
         siblings = SiblingShards(self.kube, settings.system_namespace, settings.lease_name, shard)
         self.claims = NamespaceClaims(self.kube, siblings.installation, siblings=siblings)
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
@@ -170,8 +159,11 @@ class Operator:
             "announcer": self.announcer.run(),
             "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
             "liveness": self._liveness(),
-            **({"certificates": self.renewal.run()} if self.renewal else {}),
-            **({"trust": TrustSpreading(self.trust, self._mine).run()} if self.trust else {}),
+            **(
+                {"trust": TrustSpreading(self.trust, self._mine, self.metrics.certificate_expiry).run()}
+                if self.trust
+                else {}
+            ),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]

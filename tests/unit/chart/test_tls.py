@@ -1,12 +1,17 @@
 """TLS between the parts: who has which certificate, who believes whom, and that nothing is left in plain text."""
 
+import contextlib
 import json
+import ssl
+from base64 import b64decode
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from learnloop_operator.adapters.certificates.keeper_settings import keeper_of
+from learnloop_api.tls.certificates import Pair, make_leaf, read
 from learnloop_operator.adapters.settings import from_environment
 
 from .conftest import Rejected, Release, Render
@@ -28,9 +33,35 @@ def on(render: Render) -> Release:
     return render(ON)
 
 
-def keeper(release: Release) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(release.environment("learnloop-operator")["LEARNLOOP_TLS_KEEPER"])
-    return told
+def made(release: Release) -> dict[str, dict[str, str]]:
+    """Secret → its files."""
+    found = {
+        item["metadata"]["name"]: item["data"] for item in release.of("Secret") if "tls" in item["metadata"]["name"]
+    }
+    return {name: {key: b64decode(text).decode() for key, text in data.items()} for name, data in found.items()}
+
+
+def names_of(release: Release) -> dict[str, list[str]]:
+    """Secret of a part → the names that it serves under."""
+    names = {secret: read(files["tls.crt"]).names for secret, files in made(release).items()}
+    return {secret: sorted(found) for secret, found in names.items() if found}
+
+
+def shake_hands(tmp_path: Path, server: dict[str, str], bundle: str, name: str) -> None:
+    """A strict client that trusts `bundle` asks for `name`; raises ssl.SSLError."""
+    for key, text in server.items():
+        (tmp_path / key).write_text(text)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    asking = ssl.create_default_context(cadata=bundle)
+    asking.verify_flags |= ssl.VERIFY_X509_STRICT
+    wires = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = asking.wrap_bio(*wires, server_hostname=name), serving.wrap_bio(*reversed(wires), server_side=True)
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[0].version() == "TLSv1.3"
 
 
 def test_nothing_speaks_plain_text_any_more(on: Release) -> None:
@@ -73,8 +104,6 @@ def test_each_part_mounts_its_own_certificate_and_no_others(render: Render, mode
         "learnloop-operator": {own["operator"] if own else "learnloop-tls-operator"},
         "learnloop-test-ready": {own["dataPlane"] if own else "learnloop-tls-data"},
     }
-    if mode == "self-signed":
-        expected["learnloop-operator"] = set()  # it reads its own by name, for it makes it
     assert mounted == expected
 
 
@@ -85,29 +114,43 @@ def test_keys_are_mounted_by_name_so_that_a_pod_waits_for_them(on: Release) -> N
                 assert volume["secret"]["items"], owner
 
 
-def test_the_operator_may_write_the_secrets_that_it_makes_and_reads_no_others(on: Release) -> None:
-    told = keeper(on)
-    made = {told["authority"], told["signer"], *told["parts"]}
-    rules = on.one("Role", "learnloop-operator-own")["rules"]
-    named = [rule for rule in rules if rule["resources"] == ["secrets"]]
-    assert all(rule.get("resourceNames") and rule["verbs"] == ["get", "patch"] for rule in named)
-    assert {name for rule in named for name in rule["resourceNames"]} == made | {"learnloop-credentials"}
-    empty = {item["metadata"]["name"] for item in on.of("Secret") if not item.get("data")}
-    assert made <= empty
-    assert told["own"] in told["parts"]
-
-
-@pytest.mark.parametrize("mode", ["cert-manager", "secret"])
-def test_who_else_makes_certificates_leaves_the_operator_without_their_secrets(render: Render, mode: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_the_operator_reads_no_secret_of_a_certificate(render: Render, mode: str) -> None:
     release = render(MODES[mode])
     rules = release.one("Role", "learnloop-operator-own")["rules"]
     assert [rule["resourceNames"] for rule in rules if rule["resources"] == ["secrets"]] == [["learnloop-credentials"]]
-    assert "LEARNLOOP_TLS_KEEPER" not in release.environment("learnloop-operator")
-    assert not [item for item in release.of("Secret") if "tls" in item["metadata"]["name"]]
+    assert bool(made(release)) is (mode == "self-signed")
+
+
+def test_every_part_is_believed_by_a_strict_client_of_its_bundle_and_by_no_other(on: Release, tmp_path: Path) -> None:
+    secrets = made(on)
+    parts = names_of(on)
+    assert set(parts) == set(secrets) - {"learnloop-tls-authority", "learnloop-tls-workloads"}
+    bundles = {files["ca.crt"] for files in secrets.values()}
+    assert len(bundles) == 1
+    (bundle,) = bundles
+    for secret, names in parts.items():
+        for name in (name.replace("*", "x") for name in names):
+            shake_hands(tmp_path, secrets[secret], bundle, name)
+    other = secrets["learnloop-tls-workloads"]["tls.crt"]
+    with pytest.raises(ssl.SSLError):
+        shake_hands(tmp_path, secrets["learnloop-tls-data"], other, "localhost")
+
+
+def test_the_data_plane_signs_for_pods_by_an_authority_of_its_own(on: Release, tmp_path: Path) -> None:
+    secrets = made(on)
+    signer = secrets["learnloop-tls-workloads"]
+    pair = make_leaf(
+        Pair(signer["tls.crt"], signer["tls.key"]), ["cart.team.svc"], datetime.now(UTC), timedelta(hours=1)
+    )
+    leaf = {"tls.crt": pair.certificate, "tls.key": pair.key}
+    shake_hands(tmp_path, leaf, signer["ca.crt"], "cart.team.svc")
+    mounted = [name for name in secrets if name in json.dumps([pod for pod in on.pods().values()])]
+    assert "learnloop-tls-authority" not in mounted, "nothing needs the parts' authority but Helm"
 
 
 def test_every_address_that_is_asked_is_a_name_of_the_certificate_there(on: Release) -> None:
-    parts = keeper(on)["parts"]
+    parts = names_of(on)
     data, operator = on.environment("learnloop-data"), on.environment("learnloop-operator")
     for secret, url in (
         ("learnloop-tls-data", operator["LEARNLOOP_DATA_URL"]),
@@ -127,15 +170,14 @@ async def test_the_operator_understands_what_it_is_told(on: Release) -> None:
     }
     settings = from_environment(environment)
     assert settings.tls
-    assert keeper_of(settings.tls_keeper, None, lambda: None)  # type: ignore[arg-type]
 
 
 def test_cert_manager_is_asked_for_the_same_names_and_for_an_authority_for_pods(render: Render, on: Release) -> None:
     release = render(MODES["cert-manager"])
     asked = {item["spec"]["secretName"]: item["spec"] for item in release.of("Certificate")}
-    parts = keeper(on)["parts"]
+    parts = names_of(on)
     assert set(asked) == {*parts, "learnloop-tls-workloads"}
-    assert all(asked[secret]["dnsNames"] == names for secret, names in parts.items())
+    assert all(sorted(asked[secret]["dnsNames"]) == names for secret, names in parts.items())
     assert asked["learnloop-tls-workloads"]["isCA"] is True
     assert all(spec["issuerRef"]["name"] == "ours" for spec in asked.values())
 

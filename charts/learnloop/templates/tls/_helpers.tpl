@@ -68,18 +68,6 @@ prometheus: prometheus
 {{- append $names "workloads.learnloop.dev" | toJson -}}
 {{- end -}}
 
-{{/* What the operator makes, for itself to read. */}}
-{{- define "learnloop.tls.keeper" -}}
-{{- $root := . -}}
-{{- $parts := dict -}}
-{{- range $part, $suffix := include "learnloop.tls.parts" . | fromYaml -}}
-{{- $secret := include "learnloop.tls.secret" (dict "root" $root "part" $part) -}}
-{{- $_ := set $parts $secret (include "learnloop.tls.names" (dict "root" $root "suffix" $suffix) | fromJsonArray) -}}
-{{- end -}}
-{{- $lives := .Values.tls.selfSigned -}}
-{{- dict "namespace" .Release.Namespace "authority" (include "learnloop.tls.authority" .) "signer" (include "learnloop.tls.secret" (dict "root" . "part" "workloads")) "own" (include "learnloop.tls.secret" (dict "root" . "part" "operator")) "folder" "/run/tls" "parts" $parts "authorityDays" $lives.authorityDays "partHours" $lives.partHours "announceHours" $lives.announceHours | toJson -}}
-{{- end -}}
-
 {{/* A part's volume: naming the keys holds the pod back until they are there. Call: (dict "root" $ "part" "nats") */}}
 {{- define "learnloop.tls.volume" -}}
 {{- if include "learnloop.tls" .root }}

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from learnloop_api.telemetry.json_logs import about, tell
-from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
 from learnloop_operator.adapters.kube.live_or_cached_reads import LiveOrCachedReads
+from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, NamespaceClaims
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from learnloop_api.tls.certificates import NotACertificate, Pair, fits, make_authority, make_leaf, make_signer, read
+from learnloop_api.tls.certificates import NotACertificate, Pair, make_authority, make_leaf, make_signer, read
 from testing.certificates import authority
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -83,13 +83,6 @@ def test_certificates_pass_the_profile_of_the_web() -> None:
     )
     with pytest.raises(VerificationError):
         late.verify(leaf, [])
-
-
-def test_a_key_that_is_another_ones_does_not_fit() -> None:
-    one, other = authority(), authority()
-    assert fits(one)
-    assert not fits(Pair(one.certificate, other.key))
-    assert not fits(Pair(one.certificate, "no key"))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """More than one of each part: what is rendered, and what is refused with a sentence."""
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
+
+from learnloop_api.tls.certificates import read
 
 from ..conftest import Object, Rejected, Release, Render
 
@@ -88,9 +91,8 @@ def test_servers_of_nats_find_one_another_by_name_and_only_they_may_join(release
         place = f"learnloop-nats-cluster-{number}.learnloop-nats-peers.learnloop-system.svc"
         assert f"tls://{place}:6222" in config
     assert "verify_cert_and_check_known_urls: true" in config
-    keeper = release.one("Deployment", "learnloop-operator")["spec"]["template"]["spec"]["initContainers"][0]["env"]
-    [told] = [item["value"] for item in keeper if item["name"] == "LEARNLOOP_TLS_KEEPER"]
-    assert "*.learnloop-nats-peers.learnloop-system.svc" in told
+    certificate = b64decode(release.one("Secret", "learnloop-tls-nats")["data"]["tls.crt"]).decode()
+    assert "*.learnloop-nats-peers.learnloop-system.svc" in read(certificate).names
     rules = {item["metadata"]["name"]: item["spec"] for item in release.of("NetworkPolicy")}
     assert rules["learnloop-nats-peers"]["ingress"][0]["ports"] == [{"port": "cluster", "protocol": "TCP"}]
     assert rules["learnloop-nats-peers"]["ingress"][0]["from"] == rules["learnloop-nats-egress"]["egress"][1]["to"]
@@ -155,9 +157,8 @@ def test_cloudnativepg_runs_postgresql_with_our_certificates_and_an_ordinary_log
     }
     assert environment["LEARNLOOP_ADMIN_DSN"].startswith(f"postgresql://postgres@{HOST}:5432/")
     assert f"@{HOST}:5432/learnloop?sslmode=verify-full" in release.environment("learnloop-data")["LEARNLOOP_DSN"]
-    assert HOST in repr(pod(release, "Deployment", "learnloop-operator")["initContainers"][0]["env"]), (
-        "in the certificate"
-    )
+    certificate = b64decode(release.one("Secret", "learnloop-tls-postgres")["data"]["tls.crt"]).decode()
+    assert HOST in read(certificate).names
     rules = {item["metadata"]["name"]: item["spec"] for item in release.of("NetworkPolicy")}
     chosen = {"matchLabels": {"cnpg.io/cluster": "learnloop-postgres"}}
     assert rules["learnloop-postgres"]["podSelector"] == chosen

@@ -1,1 +1,0 @@
-"""Certificates of the installation's own parts, and the bundle by which tenants know them."""
