@@ -1,22 +1,21 @@
 """Hands one message to one receiver. Nothing that answers is trusted: time and size are bounded, redirects refused."""
 
 import asyncio
-import smtplib
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiosmtplib
 import httpx
 import orjson
 
 from learnloop_dataplane.notifications import messages
 from learnloop_dataplane.notifications.addresses import RefusedAddress, looked_up, resolved
-from learnloop_dataplane.notifications.mail_connections import connected
+from learnloop_dataplane.notifications.mail_connections import hand_in
 from learnloop_dataplane.notifications.outbox import BATCH
 from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Receiver, Receivers
 
@@ -42,7 +41,7 @@ class Sender:
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _own(self, receiver: Receiver) -> ThreadPoolExecutor:
-        """Threads of this receiver alone: mail servers and name servers that do not answer hold up to all of them."""
+        """Threads of this receiver alone: name servers that do not answer hold up to all of them."""
         if receiver.name not in self._threads:
             self._threads[receiver.name] = ThreadPoolExecutor(BATCH, f"tell-{receiver.name}")
         return self._threads[receiver.name]
@@ -62,7 +61,7 @@ class Sender:
             RefusedAddress,
             httpx.HTTPError,
             httpx.InvalidURL,
-            smtplib.SMTPException,
+            aiosmtplib.SMTPException,
             TimeoutError,
         ) as error:
             raise NotDelivered(f"{type(error).__name__}: {error}"[:SAID]) from error
@@ -107,8 +106,7 @@ class Sender:
             raise RefusedAddress(f"smtp://{settings.host}: {said}")
         threads, private = self._own(receiver), receiver.private_addresses
         place = await looked_up(settings.host, settings.port, private=private, threads=threads)
-        handing = partial(_hand_in, settings, place.address, password, message)
-        await asyncio.get_running_loop().run_in_executor(threads, handing)
+        await hand_in(settings, place.address, password, message)
 
 
 def _retry_after(said: str, now: float) -> float:
@@ -122,10 +120,3 @@ def _retry_after(said: str, now: float) -> float:
 
 
 _CLOUD_EVENT = "application/cloudevents+json; charset=utf-8"
-
-
-def _hand_in(settings: Mail, address: str, password: str, message: EmailMessage) -> None:
-    with connected(settings, address, SECONDS) as server:
-        if settings.username:
-            server.login(settings.username, password)
-        server.send_message(message)

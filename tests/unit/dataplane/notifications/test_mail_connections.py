@@ -1,20 +1,21 @@
 """Mail goes to the address that was looked up, and the certificate is of the name that was meant."""
 
 import contextlib
-import smtplib
 import socketserver
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from email.message import EmailMessage
 from pathlib import Path
 
+import aiosmtplib
 import pytest
 
 from learnloop_api.tls.certificates import make_authority
 from learnloop_dataplane.notifications import mail_connections
-from learnloop_dataplane.notifications.mail_connections import connected
+from learnloop_dataplane.notifications.mail_connections import hand_in
 from learnloop_dataplane.notifications.receivers import Mail
 from testing.certificates import LIFE, Folder
 from testing.servers.smtp_server import Smtp
@@ -28,9 +29,17 @@ def settings(port: int, security: str) -> Mail:
     return Mail.model_validate(given)
 
 
-def test_nothing_is_looked_up_again() -> None:
-    with contextlib.closing(connected(settings(Smtp().port, "none"), "127.0.0.1", 30.0)) as server:
-        assert server.noop()[0] == 250
+def message() -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "a@example.org", "b@example.org", "told"
+    mail.set_content("text")
+    return mail
+
+
+async def test_nothing_is_looked_up_again() -> None:
+    server = Smtp()
+    await hand_in(settings(server.port, "none"), "127.0.0.1", "", message())
+    assert "Subject: told" in server.mails[0]
 
 
 class _ByteByByte(socketserver.StreamRequestHandler):
@@ -44,13 +53,13 @@ class _ByteByByte(socketserver.StreamRequestHandler):
             self.rfile.readline()
 
 
-def test_a_server_that_says_a_byte_now_and_then_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_says_a_byte_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail_connections, "WHOLE_SECONDS", 0.2)
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _ByteByByte) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        with pytest.raises(smtplib.SMTPServerDisconnected):
-            connected(settings(int(server.server_address[1]), "none"), "127.0.0.1", 30.0)
+        with pytest.raises(TimeoutError):
+            await hand_in(settings(int(server.server_address[1]), "none"), "127.0.0.1", "", message())
         server.shutdown()
 
 
@@ -58,9 +67,11 @@ class _Greeting(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(OSError):
             self.wfile.write(b"220 test\r\n")
-            self.rfile.readline()
-            self.wfile.write(b"250 yes\r\n")
-            self.rfile.readline()
+            while line := self.rfile.readline():
+                self.wfile.write(b"354 go on\r\n" if line.startswith(b"DATA") else b"250 yes\r\n")
+                while line.startswith(b"DATA") and self.rfile.readline() != b".\r\n":
+                    pass
+                self.wfile.write(b"250 taken\r\n" * line.startswith(b"DATA"))
 
 
 @contextlib.contextmanager
@@ -80,13 +91,11 @@ def by_tls(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
         server.shutdown()
 
 
-def test_the_certificate_is_compared_with_the_name_and_not_with_the_address(
+async def test_the_certificate_is_compared_with_the_name_and_not_with_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with by_tls(tmp_path, NOWHERE, monkeypatch) as port:
-        server = connected(settings(port, "tls"), "127.0.0.1", 30.0)
-        assert server.noop()[0] == 250
-        server.close()
+        await hand_in(settings(port, "tls"), "127.0.0.1", "", message())
     another = by_tls(tmp_path, "another.invalid", monkeypatch)
-    with another as port, pytest.raises(ssl.SSLCertVerificationError, match=NOWHERE):
-        connected(settings(port, "tls"), "127.0.0.1", 30.0)
+    with another as port, pytest.raises(aiosmtplib.SMTPException, match=NOWHERE):
+        await hand_in(settings(port, "tls"), "127.0.0.1", "", message())
