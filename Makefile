@@ -94,9 +94,8 @@ audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are m
 check-manifests: $(VENV)/.ready ## kubeconform and kube-score over the chart and what the operator makes; builds them once, a minute
 	@PYTHONPATH=hack $(PYTHON) -m testing.manifests
 
-crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
+crds: $(VENV)/.ready ## write crds/*.yaml from the models
 	$(PYTHON) -m learnloop_api.crd write crds
-	hack/sync-chart-crds
 
 lock: ## pin requirements/*.txt anew
 	hack/lock
