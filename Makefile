@@ -115,7 +115,7 @@ bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a rea
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and 10,000 changes, beside a plain Kopf operator
 	@PYTHONPATH=hack $(PYTHON) -m bench.operator
 
-bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods that kwok plays, two shards; NODES=, AGENTS=: others
+bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods that kwok plays; NODES=, AGENTS=: others
 	@PYTHONPATH=hack $(PYTHON) -m bench.scale $(if $(NODES),--nodes $(NODES)) $(if $(AGENTS),--agents $(AGENTS)) $(if $(PODS),--pods $(PODS)) $(ARGS)
 
 cluster: ## start it (GATEWAY=1 adds Contour and Envoy)

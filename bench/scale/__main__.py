@@ -14,7 +14,6 @@ the agents wait for experience. Each team has a ModelDeployment of its own. Othe
                 until each status has seen its newest generation
     take-back   seconds from the canary's first failure until it has no weight, here and in a small cluster with a
                 control plane of its own, side by side (take_backs.py)
-    moves       two shards and 100 moves of namespaces: generations about which two decided (moves.py)
 
 The figures of a busy machine are too high; `load_average` says how busy it was.
 """
@@ -37,7 +36,6 @@ from bench.operator.data_plane import data_plane
 from bench.operator.observer import Observer
 from bench.operator.process import Running, cpu_seconds, running
 from bench.operator.thousand import say, spread
-from bench.scale import moves
 from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left, unready_deployments
 from bench.scale.goals import judged
 from bench.scale.simulated_nodes import simulated_nodes
@@ -47,7 +45,7 @@ from learnloop_operator.adapters.settings import Settings
 
 SMALL = Fleet(nodes=5, agents=10, pods=50)
 PODS_AN_AGENT = 5
-PARTS = ("settled", "take-back", "moves")
+PARTS = ("settled", "take-back")
 QUIET_SECONDS = 20.0
 """Between the last change and the measurement of a settled operator."""
 
@@ -86,9 +84,6 @@ async def _measure(
             figures |= {f"{name}_rss_mib": _rss_mib(pid) for name, pid in _parts(kubeconfig, components).items()}
         if "take-back" in options.only:
             figures |= await _take_backs(kubeconfig, options.canaries, options.turns)
-        if "moves" in options.only:
-            async with data_plane() as url, Observer(api, [MODEL_DEPLOYMENT]) as observer:
-                figures |= await moves.measure(kubeconfig, api, observer, url, options.moves)
     figures |= {f"{name}_cpu_s": cpu_seconds(pid) for name, pid in _parts(kubeconfig, components).items()}
 
 
@@ -197,7 +192,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--canaries", type=_count, default=10, help="canaries side by side (%(default)s)")
     parser.add_argument("--turns", type=_count, default=10, help="take-backs of each, in each cluster (%(default)s)")
-    parser.add_argument("--moves", type=_count, default=100, help="moves of namespaces (%(default)s)")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part alone (may be repeated)")
     options = parser.parse_args(arguments)
     options.only = options.only or list(PARTS)

@@ -18,7 +18,7 @@ SECRETS = {
     part: f"tls-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus", "workloads")
 }
 EVERY_SWITCH: dict[str, Any] = {
-    "operator": {"replicas": 2, "shards": 2},
+    "operator": {"replicas": 2},
     "dataPlane": {
         "replicas": 2,
         "artifacts": {"s3": S3},

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import re
 import uuid
 from collections.abc import Mapping
@@ -84,9 +83,8 @@ class Leading(Leadership):
         """Always."""
         return True
 
-    def guard(self) -> float:
-        """And for ever."""
-        return math.inf
+    def guard(self) -> None:
+        """Every write may begin."""
 
 
 class Later(DirtyQueue):

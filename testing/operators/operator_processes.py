@@ -58,10 +58,6 @@ class Operator:
     ) -> None:
         self.world, self.name, self.proxy, self.system, self._hasty = world, name, proxy, system, hasty
         self.codes, self.given_up = list[int](), False
-        self.shard = ""
-        """What it looks after from its next start on, as in 1/2; "": everything."""
-        self.armed = True
-        """Whether the kernel ends a process that was stopped for too long."""
         self.log = world.folder / f"{name}.log"
         self.config = world.folder / f"{name}.kubeconfig"
         self.process: subprocess.Popen[bytes] | None = None
@@ -71,12 +67,10 @@ class Operator:
         environment = os.environ | {
             "KUBECONFIG": str(self.config),
             "HASTY": json.dumps(self._hasty),
-            "ARMED": json.dumps(self.armed),
             "POD_NAME": self.name,
             "LEARNLOOP_WATCH_NAMESPACE": self.world.namespace,
             "LEARNLOOP_SYSTEM_NAMESPACE": self.system,
             "LEARNLOOP_LEASE_NAME": LEASE_NAME,
-            "LEARNLOOP_SHARD": self.shard,
             "LEARNLOOP_PROMETHEUS_URL": self.world.provider.url,
             "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
             "LEARNLOOP_PORT": "0",
@@ -156,16 +150,13 @@ class LiveWorld:
         hasty: Mapping[str, float] | None = None,
         *,
         beside: Operator | None = None,
-        armed: bool = True,
-        shard: str = "",
     ) -> Operator:
         """One more process with a proxy of its own: of another installation, with a system namespace of its own, or of
-        the one that the operator `beside` belongs to. `armed`: see Operator."""
+        the one that the operator `beside` belongs to."""
         proxy, name = StreamProxy(self.connection, seed), f"{self.namespace}-{len(self.operators)}"
         if beside is None:
             await self._namespace(name)
         made = Operator(self, name, proxy, beside.system if beside else name, hasty or {})
-        made.armed, made.shard = armed, shard
         await proxy.start(made.config)
         self.operators.append(made)
         made.begin()

@@ -48,6 +48,8 @@ class StreamProxy:
         self.met: Counter[str] = Counter()
         self.writes: list[str] = []
         self.bodies: list[bytes] = []
+        self.answers: dict[int, int] = {}
+        """HTTP status by number of the write."""
         self.on_write: Write = let_pass
         self.on_read: Write = let_pass
         """As `on_write`, before a read that is no watch; the number is that of the last write."""
@@ -117,6 +119,7 @@ class StreamProxy:
         number = len(self.writes)
         await self.on_write(number, "before", request.method, request.path)
         answer = await self._forward(request)
+        self.answers[number] = answer.status
         await self.on_write(number, "after", request.method, request.path)
         return answer
 

@@ -1,7 +1,7 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -20,7 +20,6 @@ from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.http.token_file import TokenFile
-from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 from learnloop_operator.core.plan import Call
 
 log = logging.getLogger(__name__)
@@ -41,13 +40,17 @@ class DataPlaneRefused(Exception):
 class DataPlane:
     """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it.
 
-    `guard` is asked before every write, and bounds it.
+    `guard` is called before every write and raises when this process does not lead.
     """
 
     def __init__(
-        self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0, guard: WriteGuard = unguarded
+        self,
+        url: str,
+        token_file: str = names.TOKEN_FILE,
+        timeout: float = 5.0,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
-        self.url, self._seconds, self._guard = url.rstrip("/"), timeout, guard
+        self.url, self._guard = url.rstrip("/"), guard
         self._token = TokenFile(Path(token_file))
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
@@ -168,8 +171,8 @@ class DataPlane:
             DataPlaneRefused: the same request will never be accepted.
             NotLeading: by the guard.
         """
-        seconds = min(self._seconds, self._guard())
-        status, body = await self._request(call.method, namespace, call.path, call.body, seconds)
+        self._guard()
+        status, body = await self._request(call.method, namespace, call.path, call.body)
         if status < 300 or (status == 404 and call.method == "DELETE"):
             return
         raise DataPlaneRefused(f"{call.method} {call.path}: {status} {_message(body)}")

@@ -62,12 +62,6 @@ class OperatorMetrics:
             ["kind", "verb", "outcome"],
             registry=self.registry,
         )
-        self.claimed = Gauge(
-            "learnloop_namespace_claimed_elsewhere",
-            "1 for each namespace that another installation works in, so that this one does not",
-            ["namespace_claimed", "holder"],
-            registry=self.registry,
-        )
         self.certificate_expiry = Gauge(
             "learnloop_certificate_expiry_timestamp_seconds",
             "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",

@@ -10,8 +10,6 @@ from learnloop_api.telemetry.otlp_exporter import headers_of
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.coordination.shards import WHOLE, Shard
-from learnloop_operator.core.coordination.shards import read as read_shard
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
 from learnloop_operator.core.workload_network import WorkloadNetwork
 
@@ -63,9 +61,6 @@ class Settings:
     """What pods made for others may have (LEARNLOOP_POD_RULES, a JSON object)."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
-    """Of the installation; a shard's own is `shard.lease(lease_name)`."""
-    shard: Shard = WHOLE
-    """Which part of the namespaces this operator looks after (LEARNLOOP_SHARD, as in 1/3)."""
     operator_subject: str = ""
     """Our own subject, told to the memory services we run."""
     pod_name: str = ""
@@ -123,7 +118,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         pod_rules=_pod_rules(environment.get("LEARNLOOP_POD_RULES", "")),
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
-        shard=_shard(environment.get("LEARNLOOP_SHARD", ""), quotas),
         operator_subject=environment.get("LEARNLOOP_OPERATOR_SUBJECT", ""),
         pod_name=environment.get(names.ENV_POD_NAME, "") or environment.get("HOSTNAME", "") or "learnloop-operator",
         port=int(_number("LEARNLOOP_PORT", text("port"), 0, 65535)),
@@ -202,19 +196,6 @@ def _pod_rules(value: str) -> PodRules:
         shape = ", ".join(RULES)
         raise SettingsError(f"LEARNLOOP_POD_RULES is {value[:200]!r}: set a JSON object of lists of texts: {shape}")
     return PodRules(**{RULES[key]: tuple(items) for key, items in lists.items()})
-
-
-def _shard(value: str, quotas: Quotas) -> Shard:
-    try:
-        shard = read_shard(value)
-    except ValueError as error:
-        raise SettingsError(f"LEARNLOOP_SHARD: {error}") from None
-    if shard.count > 1 and quotas.cluster.limits:
-        raise SettingsError(
-            f"LEARNLOOP_SHARD is {value!r} and LEARNLOOP_TRAINING_QUOTAS limits the cluster: no shard knows what"
-            " another one trains; limit namespaces, or run one operator"
-        )
-    return shard
 
 
 def _quotas(environment: Mapping[str, str]) -> Quotas:

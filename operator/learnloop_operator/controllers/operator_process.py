@@ -8,7 +8,7 @@ import time
 
 import kopf
 
-from learnloop_api import names, process_end
+from learnloop_api import process_end
 from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
 from learnloop_api.telemetry.otlp_exporter import OtlpExporter
 from learnloop_api.tls.contexts import authorities
@@ -19,7 +19,7 @@ from learnloop_operator.adapters.experience_evidence import WithExperience
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit, on_behalf_of
+from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
@@ -27,11 +27,7 @@ from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOr
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
-from learnloop_operator.adapters.leadership import dead_man_switch
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.namespace_claims import NamespaceClaims
-from learnloop_operator.adapters.leadership.own_event_loop import OwnEventLoop
-from learnloop_operator.adapters.leadership.sibling_shards import SiblingShards
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness, watch_lease
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
@@ -52,7 +48,6 @@ from learnloop_operator.controllers.watching import kopf_handlers
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-BEAT_SECONDS = 0.5
 DRAIN_SECONDS = 3.0
 EVENTS_SECONDS = 1.0
 """For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
@@ -66,30 +61,15 @@ class Operator:
         self.settings = settings
         self.metrics = OperatorMetrics()
         self.echo = WatchLiveness()
-        # The Lease has connections, an event loop and a thread of its own: a busy operator must not lose leadership.
-        dead_man_switch.install()
-        self.lease_loop = OwnEventLoop("lease", dead_man_switch.keep_off)
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
-        shard = settings.shard
-        self.lease_name = shard.lease(settings.lease_name)
-        self.leadership = Leadership(
-            self.lease_kube,
-            settings.system_namespace,
-            self.lease_name,
-            settings.pod_name,
-            tell=asyncio.get_running_loop().call_soon_threadsafe,
-            switch=dead_man_switch.wind_up,
-            annotations={names.ANNOTATION_SHARDS: str(shard.count)},
-        )
-        cache = ObjectCache(CACHED, shard.owns)
+        self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
+        cache = ObjectCache(CACHED)
         pace = ConcurrencyLimit()
         self.metrics.allowed.set_function(lambda: float(pace.allowed))
         self.kube = KubeClient(
             connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
         )
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
-        siblings = SiblingShards(self.kube, settings.system_namespace, settings.lease_name, shard)
-        self.claims = NamespaceClaims(self.kube, siblings.installation, siblings=siblings)
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
@@ -123,9 +103,7 @@ class Operator:
             workers=settings.workers,
             resync_seconds=settings.resync_seconds,
             reads=self.reads,
-            claims=self.claims,
             trust=self.trust,
-            owns=shard.owns,
         )
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
@@ -141,19 +119,15 @@ class Operator:
         log.info("probes and metrics on port %d", self.server.port)
         parts = {
             "kopf": self._watch(),
-            "lease": self.lease_loop.run(self.leadership.run()),
-            "lease watch": self.lease_loop.run(
-                watch_lease(
-                    self.lease_kube,
-                    self.settings.system_namespace,
-                    self.lease_name,
-                    self.echo,
-                    self.leadership.noticed,
-                )
+            "lease": self.leadership.run(),
+            "lease watch": watch_lease(
+                self.lease_kube,
+                self.settings.system_namespace,
+                self.settings.lease_name,
+                self.echo,
+                self.leadership.noticed,
             ),
-            "heart": self._beat(),
             "workers": self.runtime.run(),
-            "claims": self._claim(),
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
@@ -182,8 +156,9 @@ class Operator:
         tasks["workers"].cancel()
         await asyncio.gather(tasks["workers"], return_exceptions=True)
         await self.recorder.drain(EVENTS_SECONDS)
-        await self.lease_loop.run(self.leadership.release())
-        self.leadership.lapsed()
+        tasks["lease"].cancel()
+        await asyncio.gather(tasks["lease"], return_exceptions=True)
+        await self.leadership.release()
         # Kopf ends last: when it does, it cancels every task that began after it.
         self._watching_over.set()
         await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
@@ -193,19 +168,12 @@ class Operator:
         await self.server.stop()
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.close)
-        for client in (self.kube, self.data_plane, self.prometheus, self.pods):
+        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
-        await self.lease_loop.run(self.lease_kube.close())
-        await self.lease_loop.stop()
 
     def _mine(self) -> set[str]:
-        """The namespaces this process looks after now."""
-        return self.runtime.namespaces() - set(self.claims.others()) if self.leadership.held else set()
-
-    async def _claim(self) -> None:
-        await self.leadership.acquired.wait()
-        with on_behalf_of("", quiet=True):  # a renewal that is late in a flood would stop all work in its namespace
-            await self.claims.run(self.runtime.namespaces, self.runtime.mark_namespace)
+        """Namespaces with objects, while this process leads."""
+        return self.runtime.namespaces() if self.leadership.held else set()
 
     def _seen(self, namespace: str, name: str, breached: bool) -> None:
         self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
@@ -241,15 +209,6 @@ class Operator:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stopping.set)
 
-    async def _beat(self) -> None:
-        lapsed = False
-        while True:
-            self.leadership.beat()
-            before, lapsed = lapsed, not self.leadership.held
-            if before and lapsed:  # whatever the guard let pass in earlier turns of this loop was sent since
-                self.leadership.lapsed()
-            await asyncio.sleep(BEAT_SECONDS)
-
     async def _liveness(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -261,15 +220,12 @@ class Operator:
 
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
-        self.metrics.claimed.clear()
-        for namespace, holder in self.claims.others().items():
-            self.metrics.claimed.labels(namespace_claimed=namespace, holder=holder).set(1.0)
         self.metrics.lag.clear()
         for source, lag in self.echo.lags().items():
             self.metrics.lag.labels(source=source).set(lag)
 
     def _unready(self) -> str | None:
-        return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
+        return None if self.watching.is_set() else "the watches are not established yet"
 
 
 def _report_end(part: "asyncio.Task[object]") -> None:

@@ -8,9 +8,7 @@ import pytest
 
 from learnloop_operator.adapters.kube import kinds
 from learnloop_operator.adapters.kube.kinds import ResourceKind
-from learnloop_operator.adapters.leadership.namespace_claims import NAME
 from learnloop_operator.controllers.watching.kopf_handlers import CHILD_SELECTORS
-from learnloop_operator.core.coordination.shards import MOST, Shard
 
 from .conftest import ROOT, Object, Release, Render
 
@@ -92,7 +90,7 @@ def test_nothing_is_allowed_that_the_table_does_not_list(operator: Rights) -> No
     assert operator["", "pods"] == READ | {"create"}, "as a dry run: test_dry_runs.py"
     assert ("", "persistentvolumeclaims") not in operator
     assert operator["events.k8s.io", "events"] == {"list", "create", "patch"}
-    assert operator["coordination.k8s.io", "leases"] == {"create"}
+    assert ("coordination.k8s.io", "leases") not in operator
 
 
 def test_no_rule_has_a_wildcard(cluster_wide: Release, namespaced: Release) -> None:
@@ -124,10 +122,9 @@ def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(
     assert namespaced.environment("learnloop-operator")["LEARNLOOP_WATCH_NAMESPACE"] == "team-a,team-b"
 
 
-def test_of_leases_elsewhere_it_may_touch_its_claim_only(cluster_wide: Release) -> None:
+def test_of_leases_elsewhere_it_may_touch_none(cluster_wide: Release) -> None:
     rules = cluster_wide.one("ClusterRole", "learnloop-system-learnloop-operator")["rules"]
-    named_rules = [rule for rule in rules if rule["apiGroups"] == ["coordination.k8s.io"] and "resourceNames" in rule]
-    assert [(rule["resourceNames"], rule["verbs"]) for rule in named_rules] == [([NAME], ["get", "update", "delete"])]
+    assert not [rule for rule in rules if rule["apiGroups"] == ["coordination.k8s.io"]]
 
 
 def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_wide: Release) -> None:
@@ -138,8 +135,7 @@ def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
-            # The shards', also those that there are not: whoever follows one asks whether it has ended.
-            "resourceNames": [Shard(index, MOST).lease("learnloop-operator") for index in range(MOST)],
+            "resourceNames": ["learnloop-operator"],
             "verbs": ["get", "watch", "update"],
         },
         {

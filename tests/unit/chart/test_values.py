@@ -12,7 +12,6 @@ from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.coordination.shards import MOST
 from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
 from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
 from learnloop_operator.core.training.backends.trainjob import NODE
@@ -28,8 +27,6 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("decisions.signatures", {"bot": ""}, "/decisions/signatures"),
     ("decisions.verifyNames", True, "/decisions/verifyNames"),
     ("operator.replicas", -1, "/operator/replicas"),
-    ("operator.shards", 0, "/operator/shards"),
-    ("operator.shards", MOST + 1, "/operator/shards"),
     ("operator.image.tag", 1.0, "/operator/image/tag"),
     ("operator.image.digest", "sha256:short", "/operator/image/digest"),
     ("operator.logLevel", "chatty", "/operator/logLevel"),

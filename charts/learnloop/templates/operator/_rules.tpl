@@ -86,14 +86,6 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [list, create, patch]
-# The claim that keeps a second installation out of the namespace. `create` knows no names.
-- apiGroups: [coordination.k8s.io]
-  resources: [leases]
-  verbs: [create]
-- apiGroups: [coordination.k8s.io]
-  resources: [leases]
-  resourceNames: [learnloop-claim]
-  verbs: [get, update, delete]
 {{- end -}}
 
 {{/* Only possible cluster-wide: noticing that a kind of somebody else's appears. */}}

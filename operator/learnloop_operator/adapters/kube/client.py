@@ -16,7 +16,6 @@ from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.manifest_diff import covers, unchanged
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 from learnloop_operator.core.plan import Manifest, ObjectRef
 
 log = logging.getLogger(__name__)
@@ -35,15 +34,15 @@ Object = dict[str, Any]
 class KubeClient:
     """Reads are always live; `cache` learns from the answers to our own writes, so that it is never older than they.
 
-    `guard` is asked before every try of a write (KubeHttp) and raises when the operator does not lead; `written` is
-    told of every write (verb, kind) that the operator set out to make.
+    `guard` is called before each attempt of a write and raises when this process does not lead; `written` is called
+    with (verb, kind) for each write.
     """
 
     def __init__(
         self,
         connection: Connection,
         *,
-        guard: WriteGuard = unguarded,
+        guard: Callable[[], None] = lambda: None,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
         cache: ObjectCache | None = None,
         timeout: float = 10.0,
@@ -263,7 +262,7 @@ class KubeClient:
             self._last.popitem(last=False)
 
     def _set_out(self, verb: str, kind: str) -> None:
-        self._guard()  # who may not write need not wait for its turn to be told so
+        self._guard()
         self._written(verb, kind)
 
     async def _write_apply(

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import math
 import random
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +16,6 @@ from learnloop_operator.adapters.http.token_file import TokenFile
 from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kube.kubeconfig import Connection
-from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +24,12 @@ BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
 MAX_ANSWER = 64 * 1024 * 1024
 RETRIED = (429, 500, 502, 503, 504)
-UNACKNOWLEDGED_SECONDS = 2.0
-"""After so long without a sign of life from the other machine the kernel drops what we sent, and does not deliver it
-when the network is mended minutes later."""
 
 
 class KubeHttp:
     """One connection pool to one API server; `pace` bounds the requests under way (watches are none).
 
-    `guard` is asked directly before each try of a write, and once more when its connection is there. What it says
-    bounds the try, here and in the API server, which gives up by itself what it has not done by then.
+    `guard` is called before each attempt of a write, and again when its connection is ready.
     """
 
     def __init__(
@@ -44,7 +37,7 @@ class KubeHttp:
         connection: Connection,
         timeout: float = REQUEST_SECONDS,
         pace: ConcurrencyLimit | None = None,
-        guard: WriteGuard = unguarded,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
         self.clock = ClusterClock()
@@ -121,13 +114,10 @@ class KubeHttp:
         data = None if body is None else orjson.dumps(body)
         if data is not None:
             headers["Content-Type"] = content_type
-        seconds = self._seconds
-        if method != "GET" and (left := self._guard()) < math.inf:
-            seconds = min(seconds, left)
-            query = {**(query or {}), "timeout": f"{seconds:.3f}s"}
+        if method != "GET":
+            self._guard()
         asked = self.clock.ask()
-        # Without the threshold aiohttp would round a time of more than five seconds up to whole ones.
-        timeout = aiohttp.ClientTimeout(total=seconds, connect=min(5.0, seconds), ceil_threshold=math.inf)
+        timeout = aiohttp.ClientTimeout(total=self._seconds, connect=min(5.0, self._seconds))
         try:
             async with session.request(
                 method, self._url(path), data=data, params=query, headers=headers, timeout=timeout
@@ -147,9 +137,7 @@ class KubeHttp:
 
     def _ready(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60, socket_factory=_socket
-            )
+            connector = aiohttp.TCPConnector(limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60)
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(self._about_to_send)
             # No API server sets cookies, and looking for them costs with each request.
@@ -175,14 +163,6 @@ class KubeHttp:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol = address[:3]
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_SECONDS * 1000))
-    return made
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:

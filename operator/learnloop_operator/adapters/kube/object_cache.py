@@ -6,7 +6,7 @@ objects, and safe from accidental changes.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
@@ -43,11 +43,9 @@ class Entry:
 
 
 class ObjectCache:
-    """Objects of `kinds` by namespace and name, in the namespaces that `owns` says. A kind counts only once it was
-    listed as a whole."""
+    """Objects of `kinds` by namespace and name. A kind counts only once it was listed as a whole."""
 
-    def __init__(self, kinds: Iterable[ResourceKind], owns: Callable[[str], bool] = lambda _namespace: True) -> None:
-        self._owns = owns
+    def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._kinds = frozenset(kind.kind for kind in kinds)
         self._places: defaultdict[ObjectName, dict[str, Entry]] = defaultdict(dict)
         self._labelled: defaultdict[ObjectName, dict[str, tuple[str, ...]]] = defaultdict(dict)
@@ -71,8 +69,6 @@ class ObjectCache:
             return True
         self._unknown.discard(kind.kind)
         metadata = body["metadata"]
-        if not self._owns(metadata["namespace"]):
-            return True
         place, name = (kind.kind, metadata["namespace"]), intern(metadata["name"])
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
         if version <= max(known.version if known else -1, self._deleted.get((place, name), -1)):

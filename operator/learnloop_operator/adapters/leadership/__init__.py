@@ -1,1 +1,1 @@
-"""One leader at a time: the Lease, the claims on namespaces, and the proofs that this process is alive."""
+"""One leader at a time, and the proof that its watches are alive."""

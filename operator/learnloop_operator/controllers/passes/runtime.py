@@ -21,7 +21,6 @@ from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKin
 from learnloop_operator.adapters.kube.live_or_cached_reads import LiveOrCachedReads
 from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, NamespaceClaims
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.at_rest import at_rest, behind, on_trial
@@ -40,7 +39,6 @@ PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
 QUIET_WORKERS = 2
 """Beside the others, for quiet news and what goes first: in a flood all others are in the middle of a pass."""
-LAPSE_SECONDS = 1.0
 CACHED_LOOKS = 2
 """Of one pass, before it looks live: an object that somebody writes all the time could go on for ever."""
 GONE_SECONDS = 30.0
@@ -78,18 +76,14 @@ class Runtime:
         workers: int,
         resync_seconds: float,
         reads: LiveOrCachedReads | None = None,
-        claims: NamespaceClaims | None = None,
         trust: TrustBundles | None = None,
-        owns: Callable[[str], bool] = lambda _namespace: True,
     ) -> None:
-        self.owns = owns
-        """Whether this process looks after a namespace at all; what others look after is not even remembered."""
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
         self.known: set[ObjectKey] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
-        self._reads, self._claims, self._trust = reads, claims, trust
+        self._reads, self._trust = reads, trust
         self._failures: dict[ObjectKey, int] = {}
         self._gone_since: dict[ObjectKey, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
@@ -97,7 +91,7 @@ class Runtime:
     def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
         """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
         `first`: before everything else (`DirtyQueue.mark_first`)."""
-        if kind in self.controllers and self.owns(namespace):
+        if kind in self.controllers:
             key = ObjectKey(kind, namespace, name)
             self.known.add(key)
             if first:
@@ -108,10 +102,6 @@ class Runtime:
     def namespaces(self) -> set[str]:
         """Where there are objects of ours to look after."""
         return {key.namespace for key in self.known}
-
-    def mark_namespace(self, namespace: str) -> None:
-        """Everything in the namespace needs a look: it has just become ours."""
-        self._ours_now(key for key in tuple(self.known) if key.namespace == namespace)
 
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
@@ -187,12 +177,8 @@ class Runtime:
                 async with asyncio.timeout(PASS_SECONDS):
                     result = await self._attempt(key)
             self._failures.pop(key, None)
-        except ClaimedElsewhere:
-            result = "not_leading"  # the claims mark the whole namespace when that has changed
         except NotLeading:
-            # A renewal came late: either the next one is in time, or this process ends.
-            result = "not_leading"
-            self.queue.mark_later(key, LAPSE_SECONDS)
+            result = "not_leading"  # this process ends
         except InvalidSpec as error:
             await self._report(key, error)
         except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
@@ -206,8 +192,6 @@ class Runtime:
 
     async def _attempt(self, key: ObjectKey) -> str:
         self._leadership.guard()
-        if self._claims is not None:
-            await self._claims.hold(key.namespace)
         if self._trust is not None:
             await self._trust.ensure(key.namespace)
         if await self._settled_from_cache(key):

@@ -108,8 +108,6 @@ def own_handler(
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
-        if not runtime.owns(metadata["namespace"]):
-            return
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         first = key not in runtime.known
@@ -131,8 +129,6 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     """Marks the owners of a child."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
-        if not runtime.owns(event["object"]["metadata"]["namespace"]):
-            return
         metadata = event["object"]["metadata"]
         first = not cache.has(kind, metadata["namespace"], metadata["name"])
         heard = learn(cache, kind, event)

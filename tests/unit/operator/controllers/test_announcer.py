@@ -54,11 +54,11 @@ async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_late
     refused, done = asyncio.Event(), asyncio.Event()
     leading: list[bool] = []
 
-    def guard() -> float:
+    def guard() -> None:
         if not leading:
             refused.set()
             raise NotLeading("no")
-        return 5.0
+        return
 
     async def accept(_: web.Request) -> web.Response:
         done.set()

@@ -19,7 +19,6 @@ from learnloop_operator.adapters.kube.kinds import (
 )
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
 from learnloop_operator.controllers.passes.runtime import CACHED_LOOKS, Runtime
@@ -113,7 +112,7 @@ async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier_
         ({"experiment": {"phase": "Finished"}, "stable": {"name": "s"}}, False),
     ],
 )
-@pytest.mark.parametrize("how", ["the Lease", "a claim", "a listing"])
+@pytest.mark.parametrize("how", ["the Lease", "a listing"])
 async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     status: dict[str, Any], first: bool, how: str
 ) -> None:
@@ -122,7 +121,7 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     assert not first or passes[0][0] == TRIED.name
 
 
-@pytest.mark.parametrize("how", ["the Lease", "a claim", "a listing"])
+@pytest.mark.parametrize("how", ["the Lease", "a listing"])
 async def test_whoever_takes_over_looks_at_what_was_edited_meanwhile_before_all_that_was_not(how: str) -> None:
     passes = await _taken_over({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}, how)
     assert passes[0] == (TRIED.name, False)
@@ -158,17 +157,12 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]
         reads=Listed(None, cache, ()),  # type: ignore[arg-type]
     )
     running = asyncio.create_task(made.run())
-    if how == "a claim":  # long after this process has the Lease
-        leading.acquired.set()
-        await listed.wait()
     for key in keys:
         body = tried if key == TRIED else {"metadata": {"generation": 1}, "status": {"observedGeneration": 1}}
         metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": "1"}
         cache.put(MODEL_DEPLOYMENT, {**body, "metadata": {**metadata, **body.get("metadata", {})}})
     if how != "a listing":
         made.known |= keys
-    if how == "a claim":
-        made.mark_namespace("ns")
     leading.acquired.set()
     await over.wait()
     running.cancel()
@@ -226,11 +220,11 @@ async def test_a_pass_with_many_requests_does_not_hold_up_one_in_another_namespa
     made.queue.close()
 
 
-async def test_a_pass_refused_for_a_late_renewal_is_made_up_for_one_in_anothers_namespace_is_not() -> None:
-    made = runtime(Scripted({"a": NotLeading("late"), "b": ClaimedElsewhere("theirs")}))
+async def test_a_pass_of_a_process_that_does_not_lead_is_not_repeated() -> None:
+    made = runtime(Scripted({"a": NotLeading("lost")}))
     await made.one_pass(A)
-    await made.one_pass(B)
-    assert set(made.queue._timers) == {A}
+    assert not made._failures
+    assert not len(made.queue)
     made.queue.close()
 
 

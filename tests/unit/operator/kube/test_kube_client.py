@@ -1,7 +1,6 @@
 """The API client when the network misbehaves, and its comparison that saves writes."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -134,16 +133,15 @@ MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "
 
 
 class Leading:
-    """Leads for so many questions, each with so many seconds left."""
+    """Leads for so many questions."""
 
-    def __init__(self, questions: int, seconds: float = 5.0) -> None:
-        self.questions, self.seconds = questions, seconds
+    def __init__(self, questions: int) -> None:
+        self.questions = questions
 
-    def __call__(self) -> float:
+    def __call__(self) -> None:
         self.questions -= 1
         if self.questions < 0:
             raise NotLeading("no")
-        return self.seconds
 
 
 @asynccontextmanager
@@ -195,42 +193,6 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
         with pytest.raises(NotLeading):
             await write
     assert not any(method == "POST" for method, _, _ in wire.asked)
-
-
-async def test_a_write_may_take_no_longer_than_its_leader_leads_and_tells_the_api_server_so(wire: Any) -> None:
-    over = asyncio.Event()
-
-    async def hang(_: web.Request) -> web.Response:
-        await over.wait()
-        return web.Response()
-
-    wire.script.append(hang)
-    async with guarded(wire, Leading(3, seconds=0.5), timeout=3600.0) as kube:
-        async with asyncio.timeout(200):
-            with pytest.raises(NotLeading):  # before the second try: the first one was given up
-                await kube.create(MANIFEST)
-        over.set()
-    assert [path.rpartition("?")[2] for _, path, _ in wire.asked] == ["timeout=0.500s"]
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel knows no such thing")
-async def test_what_the_other_machine_does_not_acknowledge_is_dropped_by_the_kernel(wire: Any) -> None:
-    limits: list[int] = []
-
-    async def look(request: web.Request) -> web.Response:
-        limits.extend(
-            item.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for item in sockets if item.fileno() >= 0
-        )
-        return web.json_response({})
-
-    wire.script.append(look)
-    sockets: list[socket.socket] = []
-    made = http_transport._socket
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_transport, "_socket", lambda address: sockets.append(made(address)) or sockets[-1])
-        async with guarded(wire, Leading(3)) as kube:
-            await kube.create(MANIFEST)
-    assert limits == [int(http_transport.UNACKNOWLEDGED_SECONDS * 1000)]
 
 
 async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:

@@ -7,34 +7,26 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.kube.errors import Conflict, NotFound, NotLeading, Unavailable
-from learnloop_operator.adapters.kube.http_transport import UNACKNOWLEDGED_SECONDS
 from learnloop_operator.adapters.kube.kinds import LEASE
-from learnloop_operator.adapters.leadership.leader_lease import (
-    FENCE_SECONDS,
-    LEASE_SECONDS,
-    OVER_SECONDS,
-    STALLED_SECONDS,
-    Leadership,
-)
+from learnloop_operator.adapters.leadership.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
 from learnloop_operator.adapters.leadership.watch_liveness import LIMIT_SECONDS, WatchLiveness
 
 
 def lease_kube(wire_lease: dict[str, Any]) -> Any:
     class Fake:
-        async def find(self, *_: Any) -> Any:
-            return copy.deepcopy(wire_lease.get("lease"))
-
         async def get(self, *_: Any) -> Any:
-            return copy.deepcopy(wire_lease["lease"])
+            if wire_lease.get("broken"):
+                raise Unavailable("no answer")
+            if "lease" not in wire_lease:
+                raise NotFound("no such Lease")
+            found = copy.deepcopy(wire_lease["lease"])
+            await asyncio.sleep(0)
+            return found
 
         async def create(self, manifest: Any) -> Any:
             return keep(manifest, 1)
 
         async def replace(self, manifest: Any) -> Any:
-            if wire_lease.get("broken"):
-                raise Unavailable("no answer")
-            if "lease" not in wire_lease:
-                raise NotFound("no such Lease")
             before = wire_lease["lease"]["metadata"]["resourceVersion"]
             if before != manifest["metadata"]["resourceVersion"]:
                 raise Conflict("somebody wrote in between")
@@ -61,137 +53,76 @@ async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_o
     assert not await first.attempt()
 
 
-async def test_a_lease_that_a_stranger_deletes_makes_no_second_leader() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
-    assert await first.attempt()
-    assert not await second.attempt()
-    clock[0] = 1.0
-    del store["lease"]
-    assert first.held
-    assert not await second.attempt(), "the first one still writes, and cannot know"
-    clock[0] = 4.0
-    assert await first.attempt(), "it makes the Lease anew"
-    assert not await second.attempt()
-    del store["lease"]
-    clock[0] += LEASE_SECONDS
-    assert not first.held
-    assert await second.attempt(), "nobody waits for who is silent for a whole Lease"
-
-
-async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
+async def test_a_leader_that_cannot_renew_stops_writing_before_a_standby_may_start() -> None:
     store: dict[str, Any] = {}
     clock = [0.0]
     leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
     await leader.attempt()
     store["broken"] = True
-    clock[0] = FENCE_SECONDS - 0.1
-    await leader.attempt()
-    assert clock[0] + leader.guard() == pytest.approx(OVER_SECONDS)
-    clock[0] = FENCE_SECONDS
+    clock[0] = DEADLINE_SECONDS - 0.1
+    assert not await leader.attempt()
+    leader.guard()
+    clock[0] = DEADLINE_SECONDS
     with pytest.raises(NotLeading):
         leader.guard()
-    assert FENCE_SECONDS + UNACKNOWLEDGED_SECONDS <= OVER_SECONDS < LEASE_SECONDS
+    assert DEADLINE_SECONDS < LEASE_SECONDS
 
 
-async def test_a_leader_that_nobody_replaced_goes_on_when_a_late_renewal_succeeds() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    await leader.attempt()
-    store["broken"] = True
-    clock[0] = LEASE_SECONDS + 1.0
-    assert not await leader.attempt()
-    assert not leader.held
-    del store["broken"]
-    assert await leader.attempt()
-    assert clock[0] + leader.guard() == pytest.approx(LEASE_SECONDS + 1.0 + OVER_SECONDS)
-
-
-async def test_who_was_replaced_for_a_while_ends_although_the_lease_is_free_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RENEW_SECONDS", 0.0)
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
-    running = asyncio.create_task(first.run())
-    await first.acquired.wait()
-    taken = copy.deepcopy(store["lease"])
-    taken["spec"]["holderIdentity"] = "two"
-    taken["metadata"]["resourceVersion"] = "77"
-    store["lease"] = taken
-    second.noticed(taken)
-    store["lease"] = {**taken, "spec": {**taken["spec"], "holderIdentity": ""}}
-    async with asyncio.timeout(60):
-        await running
-    assert not first.held
-    assert store["lease"]["spec"]["holderIdentity"] == ""
-    assert await second.attempt()
-
-
-async def test_the_switch_is_wound_up_by_each_renewal_and_unwound_only_after_the_lease_lapsed() -> None:
-    told: list[float] = []
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0], switch=told.append)
-    await leader.attempt()
-    assert told == [pytest.approx(OVER_SECONDS)]
-    clock[0] = 4.0
-    await leader.attempt()
-    leader.lapsed()
-    assert told[1:] == [pytest.approx(OVER_SECONDS)], "who leads keeps the switch"
-    clock[0] = 4.0 + FENCE_SECONDS
-    leader.lapsed()
-    assert told[2:] == [0.0]
-
-
-async def test_an_answer_that_comes_after_the_fence_winds_nothing_up_and_proves_nothing() -> None:
-    told: list[float] = []
+async def test_a_renewal_counts_from_its_request() -> None:
     store: dict[str, Any] = {}
     clock = [0.0]
     kube = lease_kube(store)
     answer = kube.create
 
     async def late(manifest: Any) -> Any:
-        clock[0] += OVER_SECONDS
+        clock[0] += DEADLINE_SECONDS
         return await answer(manifest)
 
     kube.create = late
-    leader = Leadership(kube, "ns", "l", "one", clock=lambda: clock[0], switch=told.append)
+    leader = Leadership(kube, "ns", "l", "one", clock=lambda: clock[0])
     await leader.attempt()
     assert not leader.held
-    assert told == []
 
 
-async def test_a_process_whose_loop_stands_still_renews_no_longer() -> None:
+@pytest.mark.parametrize("holder", ["two", ""])
+async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_again(
+    monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 0.0)
+    store: dict[str, Any] = {}
+    first = Leadership(lease_kube(store), "ns", "l", "one")
+    running = asyncio.create_task(first.run())
+    await first.acquired.wait()
+    before = store["lease"]
+    metadata = {**before["metadata"], "resourceVersion": "77"}
+    store["lease"] = {"metadata": metadata, "spec": {**before["spec"], "holderIdentity": holder}}
+    async with asyncio.timeout(60):
+        await running
+    assert not first.held
+    assert store["lease"]["spec"]["holderIdentity"] == holder
+
+
+async def test_a_leader_that_could_not_renew_before_its_deadline_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 0.0)
     store: dict[str, Any] = {}
     clock = [0.0]
     leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    assert await leader.attempt()
-    clock[0] = STALLED_SECONDS - 1.0
-    assert await leader.attempt()
-    clock[0] = STALLED_SECONDS + 1.0
-    assert not await leader.attempt()
-    leader.beat()
-    assert await leader.attempt()
+    running = asyncio.create_task(leader.run())
+    await leader.acquired.wait()
+    store["broken"] = True
+    clock[0] = DEADLINE_SECONDS
+    async with asyncio.timeout(60):
+        await running
+    assert not leader.held
 
 
-async def test_a_renewal_takes_one_request_while_nobody_else_writes_the_lease() -> None:
+async def test_of_two_that_take_a_free_lease_one_wins() -> None:
     store: dict[str, Any] = {}
-    kube = lease_kube(store)
-    leader = Leadership(kube, "ns", "l", "one")
-    await leader.attempt()
-
-    async def refused(*_: Any) -> Any:
-        raise AssertionError("a read")
-
-    kube.find = refused
-    assert await leader.attempt()
-    assert store["lease"]["metadata"]["resourceVersion"] == "2"
+    first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
+    await first.attempt()
+    await first.release()
+    assert sorted(await asyncio.gather(first.attempt(), second.attempt())) == [False, True]
+    assert first.held != second.held
 
 
 async def test_a_released_lease_is_taken_at_once() -> None:
