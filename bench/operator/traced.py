@@ -19,8 +19,7 @@ from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import ResourceKind
 from learnloop_operator.controllers import operator_process
 from learnloop_operator.controllers.passes import runtime
-from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.core.plan import Manifest
 
 _marked: dict[ObjectKey, float] = {}
@@ -31,22 +30,24 @@ _passes: dict[ObjectKey, tuple[float, float, float]] = {}
 """Marked, free and taken, of the pass under way."""
 
 
-class TracedQueue(DirtyQueue):
+class TracedQueue(WorkQueue):
     """Remembers when an object was first marked, and when it was taken."""
 
-    def mark(self, key: ObjectKey, urgent: bool = True) -> None:
-        """As DirtyQueue."""
+    def mark(self, key: ObjectKey, *, first: bool = False) -> None:
+        """As WorkQueue."""
         _marked.setdefault(key, time.monotonic())
-        super().mark(key, urgent)
+        super().mark(key, first=first)
 
-    def _begin(self, key: ObjectKey) -> ObjectKey:
+    async def take(self) -> ObjectKey:
+        """As WorkQueue."""
+        key = await super().take()
         now = time.monotonic()
         marked = _marked.pop(key, now)
         _passes[key] = (marked, max(marked, _ended.pop(key, marked)), now)
-        return super()._begin(key)
+        return key
 
     def done(self, key: ObjectKey) -> None:
-        """As DirtyQueue."""
+        """As WorkQueue."""
         _ended[key] = time.monotonic()
         super().done(key)
 
@@ -78,7 +79,7 @@ def traced_client(file: TextIO) -> type[KubeClient]:
 def main() -> int:
     """As the operator's own."""
     with open(os.environ["LEARNLOOP_BENCH_TRACE"], "w", encoding="utf-8") as file:
-        setattr(runtime, "DirtyQueue", TracedQueue)  # noqa: B010  # by name: modules do not export what they import
+        setattr(runtime, "WorkQueue", TracedQueue)  # noqa: B010  # by name: modules do not export what they import
         setattr(operator_process, "KubeClient", traced_client(file))  # noqa: B010
         return operator.main()
 

@@ -36,10 +36,9 @@ from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.services import Services
+from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.model.revision import revision_of
@@ -87,12 +86,12 @@ class Leading(Leadership):
         """Every write may begin."""
 
 
-class Later(DirtyQueue):
+class Later(WorkQueue):
     """Remembers when the runtime wants to look again, and leaves the waiting to the world."""
 
     again: float | None = None
 
-    def mark_later(self, key: ObjectKey, seconds: float, urgent: bool = True) -> None:
+    def mark_later(self, key: ObjectKey, seconds: float) -> None:
         """The earliest counts."""
         self.again = seconds if self.again is None else min(self.again, seconds)
 

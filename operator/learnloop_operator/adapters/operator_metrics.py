@@ -50,11 +50,6 @@ class OperatorMetrics:
         self.writes = Counter(
             "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
         )
-        self.allowed = Gauge(
-            "learnloop_api_requests_allowed",
-            "Requests that may be under way at once; few while the API server is slow",
-            registry=self.registry,
-        )
         self._fast_lane()
         self.decisions = Counter(
             "learnloop_decisions",

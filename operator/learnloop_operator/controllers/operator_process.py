@@ -19,7 +19,6 @@ from learnloop_operator.adapters.experience_evidence import WithExperience
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
@@ -64,11 +63,7 @@ class Operator:
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
         cache = ObjectCache(CACHED)
-        pace = ConcurrencyLimit()
-        self.metrics.allowed.set_function(lambda: float(pace.allowed))
-        self.kube = KubeClient(
-            connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
-        )
+        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
@@ -46,9 +45,8 @@ class KubeClient:
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
         cache: ObjectCache | None = None,
         timeout: float = 10.0,
-        pace: ConcurrencyLimit | None = None,
     ) -> None:
-        self.http = KubeHttp(connection, timeout, pace, guard)
+        self.http = KubeHttp(connection, timeout, guard)
         self.namespace = connection.namespace
         self._guard, self._written = guard, written
         self._cache = cache

@@ -13,13 +13,14 @@ import orjson
 from learnloop_api.cluster_clock import ClusterClock
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.http.token_file import TokenFile
-from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
+REQUESTS = 32
+"""At once. Congestion is the API server's own to control: Priority and Fairness, and 429 with Retry-After."""
 BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
 MAX_ANSWER = 64 * 1024 * 1024
@@ -27,7 +28,7 @@ RETRIED = (429, 500, 502, 503, 504)
 
 
 class KubeHttp:
-    """One connection pool to one API server; `pace` bounds the requests under way (watches are none).
+    """One connection pool to one API server, with at most REQUESTS requests under way besides watches.
 
     `guard` is called before each attempt of a write, and again when its connection is ready.
     """
@@ -36,10 +37,10 @@ class KubeHttp:
         self,
         connection: Connection,
         timeout: float = REQUEST_SECONDS,
-        pace: ConcurrencyLimit | None = None,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
-        self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
+        self._connection, self._seconds, self._guard = connection, timeout, guard
+        self._slots = asyncio.Semaphore(REQUESTS)
         self.clock = ClusterClock()
         self._session: aiohttp.ClientSession | None = None
         self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
@@ -69,7 +70,8 @@ class KubeHttp:
         """
         for backoff in (*BACKOFFS, None):
             try:
-                return await self._in_turn(method, path, body, content_type, query)
+                async with self._slots:
+                    return await self._once(method, path, body, content_type, query)
             except Unavailable as error:
                 if backoff is None:
                     raise
@@ -94,18 +96,6 @@ class KubeHttp:
                 yield response.content
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
-
-    async def _in_turn(
-        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
-    ) -> dict[str, Any]:
-        if self._pace is None:
-            return await self._once(method, path, body, content_type, query)
-        async with self._pace.turn():
-            try:
-                return await self._once(method, path, body, content_type, query)
-            except Unavailable:
-                self._pace.refused()
-                raise
 
     async def _once(
         self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None

@@ -1,4 +1,4 @@
-"""What an object says about when and how to look at it: at rest, on trial, or behind its own generation."""
+"""Whether an object is at rest or on trial."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +22,3 @@ def on_trial(body: Mapping[str, Any]) -> bool:
     status = body.get("status") or {}
     playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
     return bool(status.get("canary") or status.get("previous") or playing)
-
-
-def behind(body: Mapping[str, Any]) -> bool:
-    """Nobody has looked at this generation yet. An edit may come just before a status of ours for the generation before
-    it. Its event is older than what the cache has from our own write, and is no echo all the same."""
-    observed = (body.get("status") or {}).get("observedGeneration") or 0
-    return bool(observed < (body["metadata"].get("generation") or 0))

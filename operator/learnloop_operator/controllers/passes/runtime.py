@@ -10,12 +10,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from learnloop_api.telemetry.json_logs import about, tell
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
 from learnloop_operator.adapters.kube.live_or_cached_reads import LiveOrCachedReads
@@ -23,10 +22,9 @@ from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.at_rest import at_rest, behind, on_trial
-from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.passes.at_rest import at_rest, on_trial
 from learnloop_operator.controllers.services import utc_now
+from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.traces.ids import of_object
@@ -37,8 +35,6 @@ S = TypeVar("S", bound=BaseSnapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
-QUIET_WORKERS = 2
-"""Beside the others, for quiet news and what goes first: in a flood all others are in the middle of a pass."""
 CACHED_LOOKS = 2
 """Of one pass, before it looks live: an object that somebody writes all the time could go on for ever."""
 GONE_SECONDS = 30.0
@@ -79,7 +75,7 @@ class Runtime:
         trust: TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
-        self.queue = DirtyQueue()
+        self.queue = WorkQueue()
         self.known: set[ObjectKey] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
@@ -88,16 +84,12 @@ class Runtime:
         self._gone_since: dict[ObjectKey, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
-    def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
-        """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
-        `first`: before everything else (`DirtyQueue.mark_first`)."""
+    def mark(self, kind: str, namespace: str, name: str, *, first: bool = False) -> None:
+        """This object, or one it depends on, may have changed; `first`: its pass goes before others."""
         if kind in self.controllers:
             key = ObjectKey(kind, namespace, name)
             self.known.add(key)
-            if first:
-                self.queue.mark_first(key)
-            else:
-                self.queue.mark(key, urgent)
+            self.queue.mark(key, first=first)
 
     def namespaces(self) -> set[str]:
         """Where there are objects of ours to look after."""
@@ -111,28 +103,25 @@ class Runtime:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync_forever())
                 for _ in range(self._workers):
-                    group.create_task(self._work(self.queue.take))
-                for _ in range(QUIET_WORKERS):
-                    group.create_task(self._work(self.queue.take_quiet))
+                    group.create_task(self._work())
         finally:
             self.queue.close()
 
     def _ours_now(self, keys: Iterable[ObjectKey]) -> None:
-        """All of them need a look: first those on trial, for the fast lane reads no arm of an object before its pass;
-        then those that were edited while nobody looked. The others have merely been there."""
+        """All need a pass: first those on trial, because the fast lane reads no arm of an object before its pass."""
         for key in keys:
             body = self._cached(key)
             first = body is not None and key.kind == MODEL_DEPLOYMENT.kind and on_trial(body)
-            self.mark(key.kind, key.namespace, key.name, urgent=body is not None and behind(body), first=first)
+            self.mark(key.kind, key.namespace, key.name, first=first)
 
     def _cached(self, key: ObjectKey) -> dict[str, Any] | None:
         if self._reads is None or key.kind not in self.controllers:
             return None
         return self._reads.cache.get(self.controllers[key.kind].kind, key.namespace, key.name)
 
-    async def _work(self, take: Callable[[], Awaitable[ObjectKey]]) -> None:
+    async def _work(self) -> None:
         while True:
-            key = await take()
+            key = await self.queue.take()
             try:
                 await self.one_pass(key)
             finally:
@@ -149,7 +138,7 @@ class Runtime:
                 # Who is looked at soon anyway needs no look besides: thousands of agents that wait are, all the time.
                 if not self.queue.comes_within(key, self._resync / 2):
                     # Spread over a tenth of the interval: a thousand objects must not come all at once.
-                    self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
+                    self.queue.mark_later(key, random.uniform(0, self._resync / 10))
 
     async def _list_anew(self) -> set[ObjectKey]:
         """Lists every kind; the objects no event has told of yet."""
@@ -172,10 +161,8 @@ class Runtime:
         started = time.monotonic()
         result = "error"
         try:
-            standing = self.queue.standing(key)
-            with on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first):
-                async with asyncio.timeout(PASS_SECONDS):
-                    result = await self._attempt(key)
+            async with asyncio.timeout(PASS_SECONDS):
+                result = await self._attempt(key)
             self._failures.pop(key, None)
         except NotLeading:
             result = "not_leading"  # this process ends

@@ -23,10 +23,9 @@ from learnloop_operator.adapters.kube.kinds import (
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.watch_session import CutCounter, session_for
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.controllers.passes.at_rest import behind
 from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching.related_objects import GATHERED, RelatedObjects, owners
+from learnloop_operator.controllers.work_queue import ObjectKey
 
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
@@ -110,17 +109,16 @@ def own_handler(
         metadata = body["metadata"]
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
-        first = key not in runtime.known
-        news = _news(event, learn(cache, kind, event), first) or behind(body)
+        news = learn(cache, kind, event) or key not in runtime.known
         for other in relations.changed(key, body, deleted=deleted):
             if other == key or other not in runtime.known:
                 continue
             if (key.kind, other.kind) in GATHERED:
-                runtime.queue.mark_later(other, GATHER_SECONDS, urgent=news)
+                runtime.queue.mark_later(other, GATHER_SECONDS)
             else:
-                runtime.mark(other.kind, other.namespace, other.name, urgent=news)
-        if first or news or event["type"] is not None:
-            runtime.mark(key.kind, key.namespace, key.name, urgent=news)
+                runtime.mark(other.kind, other.namespace, other.name)
+        if news or event["type"] is not None:
+            runtime.mark(key.kind, key.namespace, key.name)
 
     return handle
 
@@ -134,22 +132,17 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
         heard = learn(cache, kind, event)
         if not heard and event["type"] is None:
             return
-        news = _news(event, heard, first)
+        # An object that a listing shows for the first time has merely been there.
+        news = heard and not (first and event["type"] is None)
         for key in owners(event["object"]):
             if key not in runtime.known:
                 continue
             if news:
                 runtime.mark(key.kind, key.namespace, key.name)
             else:  # we made the child, and most likely others with it
-                runtime.queue.mark_later(key, GATHER_SECONDS, urgent=False)
+                runtime.queue.mark_later(key, GATHER_SECONDS)
 
     return handle
-
-
-def _news(event: Mapping[str, Any], heard: bool, first: bool) -> bool:
-    """Whether somebody changed something. What a listing shows for the first time has merely been there: when a process
-    begins that is everything, and what was edited while nobody worked would wait behind all of it."""
-    return heard and not (first and event["type"] is None)
 
 
 def learn(cache: ObjectCache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:

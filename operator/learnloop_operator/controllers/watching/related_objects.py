@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import OWN_KINDS
-from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.work_queue import ObjectKey
 from learnloop_operator.core.content_digests import canonical
 
 OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)

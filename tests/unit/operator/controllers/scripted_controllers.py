@@ -11,7 +11,7 @@ from learnloop_operator.adapters.kube.kinds import (
 )
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.work_queue import ObjectKey
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 

@@ -11,7 +11,6 @@ import pytest
 
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.kube.kinds import (
     MODEL_DEPLOYMENT,
@@ -22,7 +21,7 @@ from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
 from learnloop_operator.controllers.passes.runtime import CACHED_LOOKS, Runtime
-from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.work_queue import ObjectKey
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 
@@ -95,12 +94,11 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     made.queue.close()
 
 
-async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier_and_asks_first() -> None:
+async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier() -> None:
     made = runtime(Scripted({}))
     for key, first in ((B, False), (A, False), (A, True)):
         made.mark(key.kind, key.namespace, key.name, first=first)
     assert await made.queue.take() == A
-    assert made.queue.standing(A).first
 
 
 @pytest.mark.parametrize(
@@ -117,21 +115,14 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     status: dict[str, Any], first: bool, how: str
 ) -> None:
     passes = await _taken_over({"status": status}, how)
-    assert [told for told in passes if told[1]] == ([(TRIED.name, True)] if first else [])
-    assert not first or passes[0][0] == TRIED.name
+    assert not first or passes[0] == TRIED.name
 
 
-@pytest.mark.parametrize("how", ["the Lease", "a listing"])
-async def test_whoever_takes_over_looks_at_what_was_edited_meanwhile_before_all_that_was_not(how: str) -> None:
-    passes = await _taken_over({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}, how)
-    assert passes[0] == (TRIED.name, False)
-
-
-async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]:
-    """The passes of a new leader over fifty objects at rest and the one that is `tried`: name, and whether first."""
+async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
+    """The passes of a new leader over fifty objects at rest and the one that is `tried`, by name."""
     cache, leading, listed, over = ObjectCache(CACHED), Leading(), asyncio.Event(), asyncio.Event()
     leading.acquired = asyncio.Event()
-    passes: list[tuple[str, bool]] = []
+    passes: list[str] = []
     keys = {ObjectKey(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
 
     class Listed(LiveOrCachedReads):
@@ -140,8 +131,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]
 
     class Looking(Scripted):
         async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
-            key = ObjectKey(MODEL_DEPLOYMENT.kind, namespace, name)
-            passes.append((name, made.queue.standing(key).first))
+            passes.append(name)
             if len(passes) == len(keys):
                 over.set()
             return await super().gather(namespace, name)
@@ -166,7 +156,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[tuple[str, bool]]
     leading.acquired.set()
     await over.wait()
     running.cancel()
-    assert {name for name, _ in passes} == {key.name for key in keys}
+    assert set(passes) == {key.name for key in keys}
     return passes
 
 
@@ -187,37 +177,6 @@ async def test_a_resync_looks_at_what_has_no_look_of_its_own_coming_soon() -> No
     await over.wait()
     running.cancel()
     assert set(marked) == {B}
-
-
-class Asking(Scripted):
-    """A controller whose passes make as many requests as told, in tasks of their own, one at a time being answered."""
-
-    def __init__(self, requests: dict[str, int]) -> None:
-        super().__init__({})
-        self.requests, self.pace, self.began = requests, ConcurrencyLimit(), asyncio.Event()
-        for _ in range(5):
-            self.pace.refused()
-
-    async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
-        await asyncio.gather(*(self._request(namespace) for _ in range(self.requests[namespace])))
-        return await super().gather(namespace, name)
-
-    async def _request(self, namespace: str) -> None:
-        async with self.pace.turn():
-            self.seen.append(namespace)
-            self.began.set()
-            await asyncio.sleep(0)
-
-
-async def test_a_pass_with_many_requests_does_not_hold_up_one_in_another_namespace() -> None:
-    controller = Asking({"busy": 10 * FEWEST, "quiet": 1})
-    made = runtime(controller)
-    busy = asyncio.create_task(made.one_pass(ObjectKey("TrainingJob", "busy", "a")))
-    await controller.began.wait()
-    await made.one_pass(ObjectKey("TrainingJob", "quiet", "a"))
-    assert controller.seen.count("busy") < controller.requests["busy"] // 2
-    await busy
-    made.queue.close()
 
 
 async def test_a_pass_of_a_process_that_does_not_lead_is_not_repeated() -> None:

@@ -14,12 +14,12 @@ from learnloop_operator.adapters.kube.kinds import (
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching import kopf_handlers
 from learnloop_operator.controllers.watching.kopf_handlers import child_handler, own_handler
 from learnloop_operator.controllers.watching.related_objects import RelatedObjects
+from learnloop_operator.controllers.work_queue import ObjectKey
 
-from .scripted_controllers import TRIED, A, B, Scripted, runtime
+from .scripted_controllers import TRIED, A, Scripted, runtime
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
@@ -116,49 +116,18 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
         await handle({"type": None, "object": body})
         assert len(made.queue) == 0, "a repeated listing says nothing new"
         await handle({"type": "MODIFIED", "object": body})
-        assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
+        assert len(made.queue) == 1, "the echo of our own write is looked at"
         made.queue.close()
 
 
-async def test_what_a_first_listing_shows_is_news_only_where_nobody_has_looked_at_its_generation() -> None:
-    made, cache = runtime(Scripted({}), Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
-    jobs = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
-    deployments = child_handler(DEPLOYMENT, made, cache)
-
-    def listed(name: str, observed: int) -> dict[str, Any]:
-        metadata = {"namespace": "ns", "name": name, "resourceVersion": "5", "generation": 2}
-        return {"type": None, "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
-
-    await jobs(listed("a", 2))
-    await jobs(listed("b", 1))
-    assert made.queue._queued == {A: False, B: True}
+async def test_a_child_that_a_listing_shows_first_is_no_news_and_one_that_changed_is() -> None:
+    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
+    handle = child_handler(DEPLOYMENT, made, cache)
     made.known.add(TRIED)
     owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
     child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
-    await deployments({"type": None, "object": {"metadata": child}})
-    assert TRIED not in made.queue._queued, "a moment later, in the background"
-    await deployments({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
-    assert made.queue._queued[TRIED], "what changed while the watch was cut"
-    made.queue.close()
-
-
-async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:
-    made, cache = runtime(Scripted({})), ObjectCache(CACHED)
-    handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
-
-    def event(version: int, generation: int, observed: int) -> dict[str, Any]:
-        metadata = {"namespace": "ns", "name": "a", "resourceVersion": str(version), "generation": generation}
-        return {"type": "MODIFIED", "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
-
-    await handle(event(5, 1, 1))
-    await made.queue.take()
-    made.queue.done(A)
-    cache.put(TRAINING_JOB, event(7, 2, 1)["object"])  # the answer to our own write, which came after the edit
-    await handle(event(6, 2, 1))
-    assert made.queue._queued == {A: True}, "before all echoes"
-    await made.queue.take()
-    made.queue.done(A)
-    cache.put(TRAINING_JOB, event(8, 2, 2)["object"])
-    await handle(event(8, 2, 2))
-    assert made.queue._queued == {A: False}
+    await handle({"type": None, "object": {"metadata": child}})
+    assert len(made.queue) == 0, "a moment later"
+    await handle({"type": None, "object": {"metadata": {**child, "resourceVersion": "7"}}})
+    assert len(made.queue) == 1, "what changed while the watch was cut"
     made.queue.close()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from learnloop_operator.adapters.kube import http_transport
 from learnloop_operator.adapters.kube.client import KubeClient, without_none
-from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import (
     Conflict,
     Gone,
@@ -182,9 +181,8 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
         return web.json_response({})
 
     wire.script.append(slow)
-    pace = ConcurrencyLimit()
-    async with guarded(wire, lead, pace=pace) as kube:
-        reads = [asyncio.create_task(kube.get(POD, "ns", "x")) for _ in range(pace.allowed)]
+    async with guarded(wire, lead) as kube:
+        reads = [asyncio.create_task(kube.get(POD, "ns", "x")) for _ in range(http_transport.REQUESTS)]
         await asyncio.sleep(0)
         write = asyncio.create_task(kube.create(MANIFEST))
         await asyncio.sleep(0)

@@ -1,1 +1,0 @@
-"""Which objects wait for a pass, and in which order they get one."""
