@@ -14,6 +14,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import NotFound
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
@@ -26,6 +27,7 @@ from learnloop_operator.adapters.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
@@ -48,6 +50,7 @@ from testing.operators.write_ledger import Killed, Ledger, TappedHttp
 
 NAME = "md"
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
+WATCHED = (MODEL_DEPLOYMENT, DEPLOYMENT)
 RESTART_SECONDS = 3.0
 """Of the world's time, until a new process stands where the killed one was."""
 LONGEST_WAIT = 10.0
@@ -100,14 +103,16 @@ class Process:
     """One operator process: its caches, its queue and its unsent events die with it."""
 
     def __init__(self, connection: Connection, world: "World", provider: Provider) -> None:
-        self.kube = KubeClient(connection)
+        cache = ObjectCache(CACHED)
+        self.kube = KubeClient(connection, cache=cache)
         self.kube.http = TappedHttp(connection, world.ledger)
+        self.reads = CachedReads(self.kube, cache, (world.namespace,))
         self.prometheus, self.pods = Prometheus(provider.url), CounterReader()
         data = DataPlane("http://127.0.0.1:9")
         self.recorder = EventRecorder(self.kube, "operator")
         lane = FastLaneReader(self.pods, OperatorMetrics(), world.traffic.clock)
         services = Services(
-            self.kube, data, PrometheusEvidence(self.prometheus), Settings(), lane, clock=world.traffic.clock
+            self.reads, data, PrometheusEvidence(self.prometheus), Settings(), lane, clock=world.traffic.clock
         )
         self.runtime = Runtime(
             [ModelDeploymentController(services)],
@@ -117,20 +122,26 @@ class Process:
                 self.recorder,
                 WatchLiveness(),
                 AuditLog(OperatorMetrics().decisions),
-                drafts=services.drafts,
+                self.reads,
+                services.drafts,
             ),
             data,
             Leading(self.kube, "system", "lease", "one"),
             OperatorMetrics(),
             workers=1,
             resync_seconds=300,
+            reads=self.reads,
         )
         self.runtime.queue = self.queue = Later()
         self.key = ObjectKey(MODEL_DEPLOYMENT.kind, world.namespace, NAME)
 
     async def look(self) -> float | None:
-        """One pass and its events; seconds until the next one is due. Raises Killed."""
+        """One pass and its events; seconds until the next one is due. Raises Killed.
+
+        The cache has all of a listing at the first look, and what watches would have brought at each later one.
+        """
         self.queue.again = None
+        await self.reads.refresh(*(() if not self.reads.cache.complete(MODEL_DEPLOYMENT) else (WATCHED,)))
         await self.runtime.one_pass(self.key)
         sending = asyncio.create_task(self.recorder.run())
         sent = asyncio.create_task(self.recorder.drain(30.0))

@@ -21,12 +21,6 @@ class OperatorMetrics:
             ["kind", "result"],
             registry=self.registry,
         )
-        self.looks = Counter(
-            "learnloop_looks",
-            "Passes that ended well, by where they read; source: cache, live",
-            ["kind", "source"],
-            registry=self.registry,
-        )
         self.seconds = Histogram(
             "learnloop_reconcile_seconds",
             "Duration of one pass: gather, decide, apply",

@@ -18,11 +18,11 @@ from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.experience_evidence import WithExperience
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
@@ -65,7 +65,7 @@ class Operator:
         cache = ObjectCache(CACHED)
         self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
-        self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
+        self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
         self.exporter = _exporter(settings, self.metrics)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from learnloop_api.cluster_clock import ClusterClock
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader

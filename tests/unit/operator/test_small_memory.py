@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from learnloop_api import names
+from learnloop_operator.adapters.kube.cached_reads import CACHED
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core.snapshot import parse_time

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_operator.adapters.kube.errors import Gone, KubeError, NotFound, Unavailable, error_for
+from learnloop_operator.adapters.kube.errors import Conflict, Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube.kubeconfig import Connection
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 class KubeClient:
-    """Reads are always live; `cache` learns from the answers to our own writes, so that it is never older than they.
+    """Reads are live; `cache` learns from the answers to our own writes, so that it is never older than they.
 
     `guard` is called before each attempt of a write and raises when this process does not lead; `written` is called
     with (verb, kind) for each write.
@@ -80,18 +80,16 @@ class KubeClient:
         *,
         labels: str = "",
         fields: str = "",
-        recent: bool = False,
     ) -> AsyncIterator[tuple[list[Object], str]]:
         """All objects page by page, each with apiVersion and kind, and the resourceVersion of the collection.
 
-        `namespace=None`: the whole cluster. `recent`: what the API server has in its own cache, all in one page; it
-        does not wait (100 ms in a quiet cluster) for the proof that nothing newer is in etcd.
+        `namespace=None`: the whole cluster.
 
         Raises:
             NotFound: the API server does not know the kind.
             Gone: the list must be begun again.
         """
-        query = {"resourceVersion": "0"} if recent else {"limit": str(PAGE)}
+        query = {"limit": str(PAGE)}
         query |= {"labelSelector": labels} if labels else {}
         query |= {"fieldSelector": fields} if fields else {}
         while True:
@@ -110,15 +108,14 @@ class KubeClient:
         *,
         labels: str = "",
         fields: str = "",
-        recent: bool = False,
     ) -> list[Object]:
-        """All objects, each with apiVersion and kind filled in; `namespace` and `recent` as in `pages`.
+        """All objects, each with apiVersion and kind filled in; `namespace` as in `pages`.
 
         Raises:
             NotFound: the API server does not know the kind.
         """
         for _ in range(RESTARTS):
-            pages = self.pages(kind, namespace, labels=labels, fields=fields, recent=recent)
+            pages = self.pages(kind, namespace, labels=labels, fields=fields)
             with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again
                 return [item async for items, _ in pages for item in items]
         raise Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
@@ -207,13 +204,22 @@ class KubeClient:
         if live is not None:
             options["preconditions"] = _precondition(live)
         self._set_out("delete", kind.kind)
-        if self._cache is not None:
-            self._cache.doubt(kind, ref.namespace, ref.name)
         try:
             await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
-        except NotFound:
+        except (NotFound, Conflict) as error:
+            await self.relearn(kind, ref.namespace, ref.name)
+            if isinstance(error, Conflict):
+                raise
             return False
+        await self.relearn(kind, ref.namespace, ref.name)
         return True
+
+    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """Read one object live and correct its entry in the cache."""
+        found = await self.find(kind, namespace, name)
+        if self._cache is not None:
+            self._cache.settle(kind, namespace, name, found)
+        return found
 
     async def watch(
         self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60
@@ -280,7 +286,11 @@ class KubeClient:
         body = manifest
         if live is not None:
             body = {**manifest, "metadata": {**manifest["metadata"], **_precondition(live)}}
-        result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
+        try:
+            result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
+        except Conflict:
+            await self.relearn(kind, namespace, name)  # the next pass must not decide on the same stale entry
+            raise
         if self._cache is not None:
             self._cache.put(kind, result)
         digest = _digest({"status": manifest["status"]} if subresource else manifest)

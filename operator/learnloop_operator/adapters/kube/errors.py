@@ -58,10 +58,6 @@ class NotOurs(KubeError):
     permanent = True
 
 
-class Stale(KubeError):
-    """What the cache says is not enough for what is to be done: look again, live."""
-
-
 class NotLeading(KubeError):
     """The Lease is not (or no longer) held: nothing may be written."""
 

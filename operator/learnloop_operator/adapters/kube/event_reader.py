@@ -5,9 +5,9 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import EVENT, JOB
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.kube.object_cache import Object
 from learnloop_operator.core import times
 from learnloop_operator.core.pod_trouble import LONGEST, TOLD_BY_EVENTS, held_up, step_of

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.adapters.kube.kinds import OLD_WORKLOAD, WORKLOAD, kind_of
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.kube.object_cache import Object
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.training.backends.backend import Backend

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from learnloop_api.kinds.model_deployment import GatewayRef
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import GATEWAY, GATEWAY_CLASS
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 
 MIRROR_FEATURE = "HTTPRouteRequestMirror"
 PERCENT_FEATURE = "HTTPRouteRequestPercentageMirror"

@@ -51,23 +51,16 @@ class ObjectCache:
         self._labelled: defaultdict[ObjectName, dict[str, tuple[str, ...]]] = defaultdict(dict)
         """Names by place and label."""
         self._deleted: OrderedDict[tuple[ObjectName, str], int] = OrderedDict()
-        self._doubted: defaultdict[ObjectName, set[str]] = defaultdict(set)
         self._complete: set[str] = set()
-        self._unknown: set[str] = set()
 
     def complete(self, kind: ResourceKind) -> bool:
         """The kind was listed: what is not here does not exist, as far as we have heard."""
         return kind.kind in self._complete
 
-    def unknown(self, kind: ResourceKind) -> bool:
-        """When it was last to be listed the API server knew no such kind, and nobody saw an object of it since."""
-        return kind.kind in self._unknown
-
     def put(self, kind: ResourceKind, body: Mapping[str, Any]) -> bool:
-        """Someone saw this object; True when that was news."""
+        """A list, an event or an answer showed this object; True when that was news."""
         if kind.kind not in self._kinds:
             return True
-        self._unknown.discard(kind.kind)
         metadata = body["metadata"]
         place, name = (kind.kind, metadata["namespace"]), intern(metadata["name"])
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
@@ -82,7 +75,7 @@ class ObjectCache:
         return True
 
     def remove(self, kind: ResourceKind, body: Mapping[str, Any]) -> None:
-        """Someone saw that this object was deleted."""
+        """An event showed that this object was deleted."""
         metadata = body["metadata"]
         place, name = (kind.kind, metadata["namespace"]), metadata["name"]
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
@@ -93,21 +86,11 @@ class ObjectCache:
             self._deleted.popitem(last=False)
 
     def settle(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any] | None) -> None:
-        """A live read of one object: what it says (None: there is none) ends every doubt."""
+        """The answer of a live read of one object (None: there is none)."""
         if body is None:
             self._forget((kind.kind, namespace), name)
         else:
             self.put(kind, body)
-        self._doubted[kind.kind, namespace].discard(name)
-
-    def doubt(self, kind: ResourceKind, namespace: str, name: str) -> None:
-        """We had it deleted: it is read live until a live read says what became of it."""
-        if kind.kind in self._kinds:
-            self._doubted[kind.kind, namespace].add(name)
-
-    def doubted(self, kind: ResourceKind, namespace: str) -> frozenset[str]:
-        """Names that must be read live."""
-        return frozenset(self._doubted.get((kind.kind, namespace), ()))
 
     def listed(self, kind: ResourceKind, present: Collection[tuple[str, str]], version: str) -> None:
         """All of the kind, as of `version`, have been `put`: what is not `present` (namespace, name) and was not seen
@@ -117,12 +100,10 @@ class ObjectCache:
                 if (place[1], name) not in present and entry.version <= _number(version):
                     self._forget(place, name)
         self._complete.add(kind.kind)
-        self._unknown.discard(kind.kind)
 
     def unlisted(self, kind: ResourceKind) -> None:
         """The API server knows no such kind."""
         self._complete.discard(kind.kind)
-        self._unknown.add(kind.kind)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """A fresh copy of the object."""

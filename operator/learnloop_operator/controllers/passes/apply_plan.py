@@ -1,15 +1,15 @@
 """Apply a plan, in the order that protects users: apply, delete, calls, status, events."""
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import (
     Conflict,
@@ -17,12 +17,10 @@ from learnloop_operator.adapters.kube.errors import (
     Invalid,
     KubeError,
     NotOurs,
-    Stale,
     WebhookUnavailable,
 )
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.loop_metrics import LoopMetrics
 from learnloop_operator.adapters.tracer import Tracer
@@ -49,7 +47,7 @@ class Applier:
     echo: WatchLiveness
     audit: AuditLog
     reads: Reader | None = None
-    """Where children that the snapshot does not hold are looked for; None: always live."""
+    """Finds children that the snapshot does not hold; None: always live."""
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     """Statuses that can wait."""
     announcer: Announcer | None = None
@@ -60,43 +58,38 @@ class Applier:
     tracer: Tracer | None = None
     """Who sends the steps that have ended; None: nobody does."""
 
-    async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, *, cached: bool = False) -> None:
+    async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
         """Everything the plan wants.
 
         When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
-        A plan made on `cached` reads may only add: children that a live read confirms missing, and the status of
-        exactly the version it was decided on.
 
         Raises:
-            Stale: a cached plan wants more than that; nothing was written.
+            Conflict: the snapshot is stale.
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
         manager, news = field_manager(kind), happenings(kind.kind, snapshot, plan)
         before = snapshot.object
         if plan.status_first:
-            if cached:
-                raise Stale("what is permitted before it is done takes a live look")
             snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
             self._tell(kind, snapshot, plan, news)
             self._trace(kind, before, snapshot, plan)
         try:
-            await self._children(snapshot, plan, manager, cached)
+            await self._children(snapshot, plan, manager)
             for call in plan.calls:
                 await self.data_plane.call(snapshot.namespace, call)
         except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
-            if not cached:
-                await self.blame(kind, snapshot, error)
+            await self.blame(kind, snapshot, error)
             raise
         if plan.status_can_wait:
             self.drafts.keep(snapshot.object, plan.status, snapshot.now)
-            await self._outside(snapshot, plan, manager, cached)
+            await self._outside(snapshot, plan, manager)
             return
         self.drafts.drop(snapshot.object)
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager)
             self._tell(kind, snapshot, plan, news)
             self._trace(kind, before, snapshot, plan)
-        await self._outside(snapshot, plan, manager, cached)
+        await self._outside(snapshot, plan, manager)
         if self.metrics is not None:
             agent = agent_of(snapshot.object, plan.status)
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
@@ -117,68 +110,51 @@ class Applier:
         if self.tracer is not None:
             self.tracer.saw(kind.kind, before, before.get("status") or {}, plan.status, snapshot.now)
 
-    async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
+    async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
         live = {ref_of(child): child for child in snapshot.children}
-        found: Sequence[Manifest | None]
-        if cached:  # it answers at once: a task for each look would cost more than the look
-            found = [await self._present(manifest, live, manager, cached) for manifest in plan.apply]
-        else:
-            found = await asyncio.gather(*(self._present(manifest, live, manager, cached) for manifest in plan.apply))
-        if cached and plan.delete:
-            raise Stale(f"deleting {plan.delete[0].name} takes a live look")
-        for manifest, present in zip(plan.apply, found, strict=True):
+        present = [await self._present(manifest, live) for manifest in plan.apply]  # all before the first write
+        for manifest, child in zip(plan.apply, present, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
                 await self._create_once(manifest)
-            elif present is None or not cached:  # a cached look has already found the present ones as they should be
-                await self.kube.apply(manifest, manager, live=present)
+            else:
+                await self.kube.apply(manifest, manager, live=child)
         for ref in plan.delete:
-            present = live.get(ref) or await self.kube.find(kind_of(ref), ref.namespace, ref.name)
-            if present is not None:
-                await self.kube.delete(ref, live=present)
+            if child := await self._find(ref, live):
+                await self.kube.delete(ref, live=child)
 
-    async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
-        """Tells routers of others. A router that cannot be told holds no rollout up: it is said in an event.
-
-        Raises:
-            Stale: `cached`, and what they were told would have to be changed.
-        """
+    async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
+        """Tells routers of others. A router that cannot be told delays no rollout: an event says so."""
         live = {ref_of(child): child for child in snapshot.children}
         for manifest in plan.outside:
             try:
-                present = await self._present(manifest, live, manager, cached)
-                if present is None or not cached:
-                    await self.kube.apply(manifest, manager, live=present)
-            except Stale:
-                raise
+                await self.kube.apply(manifest, manager, live=await self._present(manifest, live))
             except KubeError as error:
-                told = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
-                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, told)
-                self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, told))
+                message = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, message)
+                self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, message))
 
-    async def _present(
-        self, manifest: Manifest, live: Mapping[ObjectRef, Manifest], manager: str, cached: bool
-    ) -> Manifest | None:
+    async def _present(self, manifest: Manifest, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
         """The child as it is now.
 
         Raises:
             NotOurs, Conflict: it belongs to somebody else.
-            Stale: `cached`, and it would have to be changed, or exists although the cache knows nothing of it.
         """
         ref = ref_of(manifest)
         if ref.kind == SECRET.kind:
-            return None  # nobody may look: the operator reads no Secret
-        kind, address = kind_of(ref), f"{ref.kind} {ref.namespace}/{ref.name}"
-        present = live.get(ref) or await (self.reads or self.kube).find(kind, ref.namespace, ref.name)
+            return None  # the operator may not read Secrets
+        present = await self._find(ref, live)
         if present is not None:
             check_ownership(manifest, present)
-        if not cached:
-            return present
-        if present is None and await self.kube.find(kind, ref.namespace, ref.name):
-            raise Stale(f"{address} exists although the cache knows nothing of it")
-        if present is not None and not self.kube.same(manifest, present, manager):
-            raise Stale(f"changing {address} takes a live look")
         return present
+
+    async def _find(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
+        """The object. One that neither snapshot nor cache has is read live: creating it has no precondition."""
+        if found := live.get(ref):
+            return found
+        kind = kind_of(ref)
+        found = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
+        return found or await self.kube.find(kind, ref.namespace, ref.name)
 
     async def _create_once(self, manifest: Manifest) -> None:
         if self.secrets.lately(manifest):

@@ -1,28 +1,25 @@
 """One pass over one object: gather, decide, apply. The same for every kind.
 
-A pass that changes or removes anything decides on live reads. `gather` asks the API server (quorum reads), so such a
-pass never sees a world older than the operator's own last write. An object at rest is looked at from the cache first,
-which is enough to find that there is nothing to do, or to add what is missing
-(docs/decisions/0010-reads-from-the-watch-cache.md).
+`gather` reads a cache that is never older than the operator's own last write, and each write carries the
+resourceVersion that it was decided on: docs/decisions/0010-reads-from-the-watch-cache.md.
 """
 
 import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from learnloop_api.telemetry.json_logs import about, tell
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.kube.cached_reads import CachedReads
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.adapters.kube.live_or_cached_reads import LiveOrCachedReads
 from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.at_rest import at_rest, on_trial
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.core.plan import Call, Plan
@@ -35,8 +32,6 @@ S = TypeVar("S", bound=BaseSnapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
-CACHED_LOOKS = 2
-"""Of one pass, before it looks live: an object that somebody writes all the time could go on for ever."""
 GONE_SECONDS = 30.0
 """How long the data plane is told of a deletion before we give up."""
 
@@ -71,7 +66,7 @@ class Runtime:
         *,
         workers: int,
         resync_seconds: float,
-        reads: LiveOrCachedReads | None = None,
+        reads: CachedReads | None = None,
         trust: TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
@@ -168,6 +163,8 @@ class Runtime:
             result = "not_leading"  # this process ends
         except InvalidSpec as error:
             await self._report(key, error)
+        except Conflict as error:
+            self._retry(key, str(error), logging.INFO)  # somebody wrote in between: decide again
         except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
             self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
         except Exception as error:
@@ -181,49 +178,20 @@ class Runtime:
         self._leadership.guard()
         if self._trust is not None:
             await self._trust.ensure(key.namespace)
-        if await self._settled_from_cache(key):
-            return "ok"
-        return await self._look(key, cached=False)
+        return await self._look(key)
 
-    async def _settled_from_cache(self, key: ObjectKey) -> bool:
-        """Whether the cache was enough. The pass looks at any trouble live, and tells it from there. It looks into the
-        cache again only when somebody wrote in between and the cache has heard of it."""
-        looked_at = None
-        for _ in range(CACHED_LOOKS):
-            version = self._version_at_rest(key)
-            if self._reads is None or version is None or version == looked_at:
-                return False
-            looked_at = version
-            try:
-                with self._reads.from_cache():
-                    return await self._look(key, cached=True) == "ok"
-            except Conflict as error:
-                log.debug("%s: looking again: %s", key, error)
-            except (KubeError, DataPlaneUnavailable, DataPlaneRefused) as error:
-                log.debug("%s: looking again, live: %s", key, error)
-                return False
-        return False
-
-    def _version_at_rest(self, key: ObjectKey) -> str | None:
-        """The resourceVersion that the cache has; None where only a live look will do."""
-        reads, kind = self._reads, self.controllers[key.kind].kind
-        if reads is None or key in self._failures or not reads.cache.complete(kind):
-            return None
-        body = reads.cache.get(kind, key.namespace, key.name)
-        return str(body["metadata"]["resourceVersion"]) if body is not None and at_rest(body) else None
-
-    async def _look(self, key: ObjectKey, *, cached: bool) -> str:
+    async def _look(self, key: ObjectKey) -> str:
         controller = self.controllers[key.kind]
         snapshot = await controller.gather(key.namespace, key.name)
         if snapshot is None:
-            if not cached:
-                await self._part(controller, key)
+            if self._reads is not None and await self._reads.relearn(controller.kind, key.namespace, key.name):
+                raise Conflict(f"{key} is there although the cache did not have it")
+            await self._part(controller, key)
             return "gone"
         self._gone_since.pop(key, None)
         _tell_logs(key.kind, snapshot)
         plan = controller.decide(snapshot)
-        await self._applier.apply(controller.kind, snapshot, plan, cached=cached)
-        self._metrics.looks.labels(kind=key.kind, source="cache" if cached else "live").inc()
+        await self._applier.apply(controller.kind, snapshot, plan)
         if plan.requeue_after is not None:
             self.queue.mark_later(key, plan.requeue_after)
         return "ok"
@@ -251,10 +219,10 @@ class Runtime:
         self.known.discard(key)
         self._gone_since.pop(key, None)
 
-    def _retry(self, key: ObjectKey, why: str) -> None:
+    def _retry(self, key: ObjectKey, why: str, level: int = logging.WARNING) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
-        log.warning("%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
+        log.log(level, "%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
         self.queue.mark_later(key, delay)
 
 
@@ -265,3 +233,10 @@ def _tell_logs(kind: str, snapshot: BaseSnapshot) -> None:
     arm = status.get("canary") or status.get("stable") or {}
     if arm.get("revision"):
         tell(revision=str(arm["revision"]))
+
+
+def on_trial(body: Mapping[str, Any]) -> bool:
+    """Users meet an arm that is not proven yet, or that may have to go back to the one before."""
+    status = body.get("status") or {}
+    playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
+    return bool(status.get("canary") or status.get("previous") or playing)

@@ -12,6 +12,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.event_reader import with_events
@@ -29,7 +30,6 @@ from learnloop_operator.adapters.kube.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.pods.counter_reader import targets
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services

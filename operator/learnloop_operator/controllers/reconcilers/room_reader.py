@@ -6,9 +6,9 @@ import logging
 from dataclasses import replace
 from datetime import datetime
 
+from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.errors import Forbidden, KubeError
 from learnloop_operator.adapters.kube.kinds import LIMIT_RANGE, POD, RESOURCE_QUOTA
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.core.coordination.namespace_room import NamespaceRoom, PodGroup
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.snapshot import TrainingSnapshot

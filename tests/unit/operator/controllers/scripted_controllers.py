@@ -45,6 +45,9 @@ class Applied:
     async def apply(self, *_: Any, **__: Any) -> None:
         return
 
+    def parted(self, *_: Any) -> None:
+        return
+
 
 class Leading:
     acquired = asyncio.Event()
@@ -53,6 +56,15 @@ class Leading:
         return
 
 
-def runtime(*controllers: Scripted) -> Runtime:
-    made = Runtime(controllers, Applied(), None, Leading(), OperatorMetrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
+def runtime(*controllers: Scripted, reads: Any = None) -> Runtime:
+    made = Runtime(
+        controllers,
+        Applied(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        Leading(),  # type: ignore[arg-type]
+        OperatorMetrics(),
+        workers=2,
+        resync_seconds=60,
+        reads=reads,
+    )
     return made

@@ -11,74 +11,45 @@ import pytest
 
 from learnloop_api.telemetry.json_logs import set_up
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
-from learnloop_operator.controllers.passes.runtime import CACHED_LOOKS, Runtime
+from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.work_queue import ObjectKey
-from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 
 from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
 
 
-class _Raced:
-    """Writes nothing; somebody else was quicker so many times, and the cache has heard of it."""
+async def test_an_object_that_only_the_cache_lacks_is_not_taken_for_deleted() -> None:
+    gone: list[str] = []
 
-    def __init__(self, cache: ObjectCache, times: int, heard: bool) -> None:
-        self.cache, self.times, self.heard = cache, times, heard
-        self.looks: list[bool] = []
+    class Absent(Scripted):
+        async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
+            return None
 
-    async def apply(self, *_: Any, cached: bool) -> None:
-        self.looks.append(cached)
-        if cached and len(self.looks) <= self.times:
-            if self.heard:
-                self.cache.put(TRAINING_JOB, suspended(len(self.looks) + 1))
-            raise Conflict("the object has been modified", status=409)
+        def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+            gone.append(name)
+            return ()
 
+    class There(CachedReads):
+        async def relearn(self, kind: Any, namespace: str, name: str) -> Any:
+            return {"metadata": {"name": name}} if name == "a" else None
 
-def suspended(version: int) -> dict[str, Any]:
-    """A TrainingJob at rest."""
-    return {
-        "metadata": {"namespace": "ns", "name": "a", "resourceVersion": str(version)},
-        "spec": {"suspend": True},
-    }
-
-
-@pytest.mark.parametrize(
-    ("times", "heard", "looks"),
-    [
-        pytest.param(1, True, [True, True], id="the cache knows by now"),
-        pytest.param(1, False, [True, False], id="the cache knows nothing yet"),
-        pytest.param(99, True, [*[True] * CACHED_LOOKS, False], id="again and again"),
-    ],
-)
-async def test_who_was_overtaken_looks_at_the_cache_again_and_live_only_when_that_does_not_help(
-    times: int, heard: bool, looks: list[bool]
-) -> None:
-    cache = ObjectCache(CACHED)
-    cache.put(TRAINING_JOB, suspended(1))
-    cache.listed(TRAINING_JOB, {("ns", "a")}, "1")
-    applier = _Raced(cache, times, heard)
-    made = Runtime(
-        [Scripted({})],
-        applier,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        Leading(),  # type: ignore[arg-type]
-        OperatorMetrics(),
-        workers=2,
-        resync_seconds=60,
-        reads=LiveOrCachedReads(None, cache, ()),  # type: ignore[arg-type]
-    )
+    reads = There(None, ObjectCache(CACHED))  # type: ignore[arg-type]
+    made = runtime(Absent({}), reads=reads)
     await made.one_pass(A)
-    assert applier.looks == looks
-    assert not made._failures
+    await made.one_pass(B)
+    assert gone == ["b"]
+    assert made.queue.comes_within(A, 60.0), "it is looked at again"
+    made.queue.close()
 
 
 async def test_one_broken_object_never_stops_the_others() -> None:
@@ -125,7 +96,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
     passes: list[str] = []
     keys = {ObjectKey(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
 
-    class Listed(LiveOrCachedReads):
+    class Listed(CachedReads):
         async def refresh(self) -> None:
             listed.set()
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from learnloop_operator.adapters.kube.cached_reads import CACHED
 from learnloop_operator.adapters.kube.kinds import (
     DEPLOYMENT,
     LEARNING_AGENT,
@@ -11,7 +12,6 @@ from learnloop_operator.adapters.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.controllers.watching import kopf_handlers

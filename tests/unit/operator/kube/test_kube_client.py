@@ -1,6 +1,7 @@
 """The API client when the network misbehaves, and its comparison that saves writes."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from learnloop_operator.adapters.kube.errors import (
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.manifest_diff import covers, dropped, unchanged
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +214,26 @@ async def test_what_we_wrote_and_nobody_touched_is_not_written_again(wire: Any, 
     touched = {**stored, "metadata": {**meta, "resourceVersion": "8", "generation": 4}}
     await kube.apply(manifest, "m", live=touched)
     assert len(wire.asked) == 2
+
+
+async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> None:
+    metadata = {"uid": "u", "name": "x", "namespace": "ns", "labels": {}}
+    stale, newer = ({**MANIFEST, "metadata": {**metadata, "resourceVersion": version}} for version in ("5", "7"))
+    cache = ObjectCache([CONFIG_MAP])
+    cache.put(CONFIG_MAP, stale)
+    kube = KubeClient(Connection(wire.url, None), cache=cache)
+    wire.answer(409, refusal("Conflict", 409))
+    wire.answer(200, newer)
+    with pytest.raises(Conflict):
+        await kube.apply({**MANIFEST, "data": {"a": "b"}}, "m", live=stale)
+    assert cache.get(CONFIG_MAP, "ns", "x") == newer
+    wire.script[:] = []
+    wire.answer(200, {})
+    wire.answer(404, refusal("NotFound", 404))
+    assert await kube.delete(CONFIG_MAP.ref("ns", "x"), live=newer)
+    assert cache.get(CONFIG_MAP, "ns", "x") is None
+    assert json.loads(wire.asked[2][2])["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    await kube.close()
 
 
 def test_defaults_of_the_server_are_no_difference() -> None:

@@ -1,4 +1,4 @@
-"""What a pass may know without asking, and what it may do with that."""
+"""The cache that passes read, and the order of their writes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.errors import Conflict, KindMissing, NotFound, Stale
+from learnloop_operator.adapters.kube.cached_reads import CACHED, MISSING_SECONDS, CachedReads
+from learnloop_operator.adapters.kube.errors import Conflict, KindMissing, NotFound, NotOurs
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.at_rest import at_rest
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.core.plan import ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
@@ -123,25 +122,6 @@ class Kube:
         self.wrote.append(f"-{ref.name}")
 
 
-async def test_a_kind_the_api_server_does_not_know_is_not_asked_for_again_until_someone_sees_one() -> None:
-    class Without(Kube):
-        async def pages(self, kind: Any, *_: Any, **__: Any) -> Any:
-            if kind is PYTORCH_JOB:
-                raise KindMissing("404", status=404)
-            yield [], "1"
-
-    kube, cache = Without(), ObjectCache(CACHED)
-    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
-    await reads.refresh()
-    with reads.from_cache():
-        with pytest.raises(KindMissing, match=r"knows no PyTorchJob of kubeflow.org/v1"):
-            await reads.get(PYTORCH_JOB, "ns", "t")
-        assert kube.asked == []
-        cache.put(PYTORCH_JOB, {"metadata": {"namespace": "ns", "name": "other", "resourceVersion": "2"}})
-        assert await reads.find(PYTORCH_JOB, "ns", "t") is None
-        assert kube.asked == ["t"], "not listed yet: ask"
-
-
 async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> None:
     kube = Kube(training_job(suspend=True))
     asked: list[str] = []
@@ -166,31 +146,41 @@ def training_job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": body}
 
 
-async def test_only_inside_from_cache_does_a_listed_kind_cost_no_question() -> None:
+async def test_a_kind_is_read_live_until_it_was_listed_and_costs_no_question_from_then_on() -> None:
     kube, cache = Kube(deployment(9)), ObjectCache(CACHED)
+    reads = CachedReads(kube, cache)  # type: ignore[arg-type]
     cache.put(DEPLOYMENT, deployment(5))
-    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
-    with reads.from_cache():
-        assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet: ask"
-        cache.listed(DEPLOYMENT, {("ns", "d")}, "9")
-        kube.asked.clear()
-        assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "what a live read saw is kept"
-        assert await reads.list(DEPLOYMENT, "ns", labels=f"{names.LABEL_DEPLOYMENT}=md") == [deployment(9)]
-        assert kube.asked == []
+    assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet"
+    cache.put(DEPLOYMENT, deployment(9))
+    cache.listed(DEPLOYMENT, {("ns", "d")}, "9")
+    kube.asked.clear()
     assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9)
-    assert kube.asked == ["d"]
+    assert await reads.find(DEPLOYMENT, "ns", "another") is None
+    assert await reads.list(DEPLOYMENT, "ns", labels=f"{names.LABEL_DEPLOYMENT}=md") == [deployment(9)]
+    assert kube.asked == []
 
 
-async def test_what_we_had_deleted_is_read_live_until_that_is_settled() -> None:
-    kube, cache = Kube(), ObjectCache(CACHED)
-    cache.put(DEPLOYMENT, deployment(5))
-    cache.listed(DEPLOYMENT, {("ns", "d")}, "5")
-    cache.doubt(DEPLOYMENT, "ns", "d")
-    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
-    with reads.from_cache():
-        assert await reads.list(DEPLOYMENT, "ns") == []
-        assert await reads.find(DEPLOYMENT, "ns", "d") is None
-    assert kube.asked == ["d"], "once is enough"
+async def test_a_kind_that_the_api_server_does_not_know_is_asked_for_once_a_minute() -> None:
+    now = [0.0]
+
+    class Without(Kube):
+        async def pages(self, kind: Any, *_: Any, **__: Any) -> Any:
+            if kind is PYTORCH_JOB:
+                raise KindMissing("404", status=404)
+            yield [], "1"
+
+        async def get(self, kind: Any, namespace: str, name: str) -> Any:
+            self.asked.append(name)
+            raise KindMissing("404", status=404)
+
+    kube = Without()
+    reads = CachedReads(kube, ObjectCache(CACHED), clock=lambda: now[0])  # type: ignore[arg-type]
+    await reads.refresh()
+    for seconds, asked in ((0.0, 0), (MISSING_SECONDS, 1), (MISSING_SECONDS + 1.0, 1), (2 * MISSING_SECONDS, 2)):
+        now[0] = seconds
+        with pytest.raises(KindMissing):
+            await reads.get(PYTORCH_JOB, "ns", "t")
+        assert kube.asked == ["t"] * asked
 
 
 def table(text: str) -> dict[str, Any]:
@@ -210,67 +200,33 @@ def snapshot(*children: dict[str, Any]) -> BaseSnapshot:
     return BaseSnapshot(now=NOW, object=live, children=children)
 
 
-async def test_a_cached_pass_never_changes_a_routing_table_and_a_live_one_does() -> None:
-    kube, plan = Kube(table("a")), Plan(status={}, apply=(table("b"),))
-    with pytest.raises(Stale, match="changing ConfigMap ns/md-routing takes a live look"):
-        await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(table("a")), plan, cached=True)
-    assert (kube.wrote, kube.statuses) == ([], [])
-    await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(table("a")), plan)
+async def test_children_are_written_before_the_status_of_the_version_that_was_seen() -> None:
+    kube = Kube(table("a"))
+    await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(table("a")), Plan(status={}, apply=(table("b"),)))
     assert (kube.wrote, kube.statuses) == (["md-routing"], ["3"])
 
 
-async def test_a_cached_pass_adds_what_is_really_missing_and_writes_the_status_of_the_version_it_saw() -> None:
-    kube = Kube()
-    await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
-    assert (kube.asked.count("md-routing") > 0, kube.wrote, kube.statuses) == (True, ["md-routing"], ["3"])
+async def test_a_child_that_only_the_cache_lacks_is_found_and_not_taken_over() -> None:
+    kube = Kube(table("somebody's"))
+    reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
+    reads.cache.listed(CONFIG_MAP, set(), "9")
+    careful = Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None, reads)  # type: ignore[arg-type]
+    owner = {"kind": "ModelDeployment", "name": "md", "uid": "u", "controller": True}
+    ours = table("a")
+    ours["metadata"]["ownerReferences"] = [owner]
+    with pytest.raises(NotOurs):
+        await careful.apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(ours,)))
+    assert kube.wrote == []
 
 
 async def test_a_secret_is_made_once_and_never_read() -> None:
     metadata = {"namespace": "ns", "name": "md-episodes", "resourceVersion": "1"}
     plan = Plan(status={}, apply=({"apiVersion": "v1", "kind": SECRET.kind, "metadata": metadata, "stringData": {}},))
-    for cached in (True, False):
-        there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
-        await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
-        assert (there.asked.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
-        await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
-        assert (missing.asked.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
-
-
-async def test_a_cached_pass_deletes_nothing_and_writes_nothing_before_it_finds_that_it_would_have_to() -> None:
-    plan = Plan(status={}, apply=(table("a"),), delete=(ObjectRef("apps/v1", "Deployment", "ns", "md-old"),))
-    kube = Kube()
-    with pytest.raises(Stale, match="deleting md-old takes a live look"):
-        await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=True)
-    assert kube.wrote == []
-
-
-async def test_a_child_the_cache_knows_nothing_of_is_not_overwritten() -> None:
-    kube = Kube(table("somebody's"))
-    reads = LiveOrCachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
-    reads.cache.listed(CONFIG_MAP, set(), "9")
-    careful = Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None, reads)  # type: ignore[arg-type]
-    with reads.from_cache(), pytest.raises(Stale, match="exists although the cache knows nothing of it"):
-        await careful.apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
-    assert kube.wrote == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "quiet"),
-    [
-        ("ModelDeployment", {}, True),
-        ("ModelDeployment", {"phase": "Healthy", "stable": {}}, True),
-        ("ModelDeployment", {"phase": "Healthy", "canary": {"revision": "b"}}, False),
-        ("ModelDeployment", {"phase": "Guarding", "previous": {"revision": "a"}}, False),
-        ("ModelDeployment", {"phase": "AnythingNew"}, False),
-        ("TrainingJob", {"phase": "Running"}, False),
-        ("TrainingJob", {"finishedAt": "2026-01-01T00:00:00Z"}, True),
-        ("RewardPolicy", {}, True),
-        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Running"}}, False),
-        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Finished"}}, True),
-    ],
-)
-def test_what_is_under_way_is_never_decided_from_the_cache(kind: str, status: dict[str, Any], quiet: bool) -> None:
-    assert at_rest({"kind": kind, "spec": {}, "status": status}) is quiet
+    there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
+    await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan)
+    assert (there.asked.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
+    await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan)
+    assert (missing.asked.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
 
 
 async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> None:

@@ -1,13 +1,13 @@
-"""Where a pass reads: live from the API server, or from the cache when the object is at rest.
+"""Reads of a pass: from the cache where a watch or our own writes keep a kind current, else from the API server.
 
-See docs/decisions/0010-reads-from-the-watch-cache.md for why that is safe.
+A stale entry can make a pass do too little, never too much: each write carries the resourceVersion that it was decided
+on. See docs/decisions/0010-reads-from-the-watch-cache.md.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from learnloop_api import names
@@ -38,14 +38,16 @@ CACHED: Mapping[ResourceKind, str] = {
     **dict.fromkeys(_CHILDREN, _MANAGED),
     **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
 }
-"""Kinds that are kept, with the label selector of those that matter. No Secrets: nothing that is kept can leak."""
+"""Cached kinds, with the label selector of the objects that matter. No Secrets: what is not cached cannot leak."""
 
+MISSING_SECONDS = 60.0
+"""A kind that the API server did not know is not asked for again for so long."""
 LISTINGS = 4
-"""Kinds listed at once: nothing is gained by more of them, and what each answers has to be held."""
+"""Kinds listed at once: more bring nothing, and each answer has to be held in memory."""
 
 
 class Reader(Protocol):
-    """What a controller asks; raises as KubeClient does."""
+    """The questions of a controller; raises as KubeClient does."""
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
         """One object."""
@@ -59,39 +61,38 @@ class Reader(Protocol):
         """All objects that match."""
 
     async def admitted(self, manifest: Manifest) -> Object:
-        """The object as the API server would keep it; nothing is made."""
+        """The object as the API server would store it; nothing is made."""
 
 
-class LiveOrCachedReads:
-    """A Reader that is live, except inside `from_cache`."""
+class CachedReads:
+    """A Reader over the cache; kinds that were not listed yet are read live."""
 
-    def __init__(self, kube: KubeClient, cache: ObjectCache, namespaces: Sequence[str] = ()) -> None:
-        self.cache, self._kube, self._namespaces = cache, kube, namespaces or (None,)
-        self._cached: ContextVar[bool] = ContextVar("cached", default=False)
+    def __init__(
+        self,
+        kube: KubeClient,
+        cache: ObjectCache,
+        namespaces: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cache, self._kube, self._namespaces, self._clock = cache, kube, namespaces or (None,), clock
+        self._missing: dict[ResourceKind, float] = {}
+        """Kinds that the API server did not know, and since when."""
 
-    @contextmanager
-    def from_cache(self) -> Iterator[None]:
-        """Everything this task (and the tasks it starts) reads may come from the cache."""
-        token = self._cached.set(True)
+    async def refresh(self, kinds: Iterable[ResourceKind] = tuple(CACHED)) -> None:
+        """List cached kinds, all by default. One that cannot be listed stays as it was."""
+        slots = asyncio.Semaphore(LISTINGS)
+        await asyncio.gather(*(self._refresh(kind, CACHED[kind], slots) for kind in kinds))
+
+    async def _refresh(self, kind: ResourceKind, labels: str, slots: asyncio.Semaphore) -> None:
         try:
-            yield
-        finally:
-            self._cached.reset(token)
-
-    async def refresh(self) -> None:
-        """List every kind anew. A kind that cannot be listed stays as it was: unlisted ones are read live."""
-        turns = asyncio.Semaphore(LISTINGS)
-        await asyncio.gather(*(self._refresh(kind, labels, turns) for kind, labels in CACHED.items()))
-
-    async def _refresh(self, kind: ResourceKind, labels: str, turns: asyncio.Semaphore) -> None:
-        try:
-            async with turns:
+            async with slots:
                 await self._list_all(kind, labels)
         except NotFound:
             log.debug("%s: no such kind here", kind.kind)
+            self._missing[kind] = self._clock()
             self.cache.unlisted(kind)
         except KubeError as error:
-            log.warning("%s not listed, the cache may be older than it could be: %s", kind.kind, error)
+            log.warning("%s not listed, the cache may be stale: %s", kind.kind, error)
 
     async def _list_all(self, kind: ResourceKind, labels: str) -> None:
         present: set[tuple[str, str]] = set()
@@ -102,7 +103,7 @@ class LiveOrCachedReads:
                     self.cache.put(kind, item)
                     present.add((item["metadata"]["namespace"], item["metadata"]["name"]))
                 oldest = oldest or version
-                await asyncio.sleep(0)  # others may go first: a page of 500 takes a while to look through
+                await asyncio.sleep(0)  # other tasks go on: a page takes a while to look through
         self.cache.listed(kind, present, oldest)
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
@@ -112,20 +113,21 @@ class LiveOrCachedReads:
             NotFound: no such object, or no such kind.
             KubeError: anything else.
         """
-        if self._cached.get() and self.cache.unknown(kind):
+        if not self.cache.complete(kind):
+            return await self._live(kind, namespace, name)
+        found = self.cache.get(kind, namespace, name)
+        if found is None:
+            raise NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
+        return found
+
+    async def _live(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+        if self._clock() - self._missing.get(kind, float("-inf")) < MISSING_SECONDS:
             raise KindMissing(f"the API server knows no {kind.kind} of {kind.api_version}", status=404)
-        if self._asks_cache(kind) and name not in self.cache.doubted(kind, namespace):
-            found = self.cache.get(kind, namespace, name)
-            if found is None:
-                raise NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
-            return found
         try:
-            live = await self._kube.get(kind, namespace, name)
-        except NotFound:
-            self.cache.settle(kind, namespace, name, None)
+            return await self._kube.get(kind, namespace, name)
+        except KindMissing:
+            self._missing[kind] = self._clock()
             raise
-        self.cache.settle(kind, namespace, name, live)
-        return live
 
     async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """One object, or None when it (or its kind) does not exist."""
@@ -134,23 +136,22 @@ class LiveOrCachedReads:
         except NotFound:
             return None
 
+    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """Read one object live and correct its entry in the cache."""
+        return await self._kube.relearn(kind, namespace, name)
+
     async def list(
         self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> list[Object]:
         """All objects that match; each with apiVersion and kind."""
         terms = _terms(labels)
-        if namespace is None or fields or terms is None or not self._asks_cache(kind):
-            return await self._kube.list(kind, namespace, labels=labels, fields=fields, recent=self._cached.get())
-        for name in self.cache.doubted(kind, namespace):
-            await self.find(kind, namespace, name)
+        if namespace is None or fields or terms is None or not self.cache.complete(kind):
+            return await self._kube.list(kind, namespace, labels=labels, fields=fields)
         return self.cache.select(kind, namespace, terms)
 
     async def admitted(self, manifest: Manifest) -> Object:
-        """The object as the API server would keep it; nothing is made. Always asked live."""
+        """The object as the API server would store it; nothing is made. Always asked live."""
         return await self._kube.admitted(manifest)
-
-    def _asks_cache(self, kind: ResourceKind) -> bool:
-        return self._cached.get() and self.cache.complete(kind)
 
 
 def _terms(labels: str) -> dict[str, str] | None:
