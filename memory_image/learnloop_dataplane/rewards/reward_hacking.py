@@ -21,7 +21,7 @@ FEWEST_FEEDBACK = 30
 DOMINANCE = 0.95  # share of the variation of the rewards that one component may explain
 DUPLICATES = 0.2  # share of the episodes that may be exact repetitions of another
 WORST = 3
-_ONE_SIDED_95 = 1.645
+ERRS = 0.05  # chance that feedback which has nothing to do with the rewards is ever called against them
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _disagrees(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | No
         return None
     # Fisher's transformation; 1.06 is the variance factor for ranks (E. Fieller, H. Hartley & E. Pearson, 1957).
     spread = math.sqrt(1.06 / (len(rated) - 3))
-    if math.atanh(max(-0.999999, min(0.999999, correlation))) + _ONE_SIDED_95 * spread >= 0:
+    if math.atanh(max(-0.999999, min(0.999999, correlation))) + _always_valid(len(rated)) * spread >= 0:
         return None
     sentence = f"what the other components reward, people dislike: rank correlation {correlation:.2f} with feedback"
     return Sign(
@@ -87,6 +87,13 @@ def _disagrees(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | No
         f"{sentence} over {len(rated)} rated episodes",
         _worst(rated, percentiles(proxy) - percentiles(feedback)),
     )
+
+
+def _always_valid(n: int) -> float:
+    """Standard deviations that the mean of n values strays by at any of all looks with the chance ERRS only, on one
+    side: the normal mixture (H. Robbins, 1970), tightest from FEWEST_FEEDBACK values on."""
+    growth = (n + FEWEST_FEEDBACK) / FEWEST_FEEDBACK
+    return math.sqrt((1.0 + FEWEST_FEEDBACK / n) * math.log(growth / (2.0 * ERRS) ** 2))
 
 
 def _repeats(rewards: Sequence[Rewarded]) -> Sign | None:

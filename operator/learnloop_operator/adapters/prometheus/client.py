@@ -26,7 +26,7 @@ class PrometheusRefused(PrometheusError):
 
 
 class PrometheusBadAnswer(PrometheusError):
-    """Whatever answered there does not speak Prometheus."""
+    """The answer is not Prometheus', or a part of one: of several stores behind an address some did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Prometheus:
             raise PrometheusBadAnswer(f"{self.url} answered {status} and not as a Prometheus does")
         if body["status"] == "error" or status >= 400:
             raise PrometheusRefused(f"Prometheus: {body.get('errorType')}: {str(body.get('error'))[:300]}")
+        if body.get("warnings"):
+            raise PrometheusBadAnswer(f"{self.url} answered in part: {str(body['warnings'])[:300]}")
         try:
             return _samples(body["data"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

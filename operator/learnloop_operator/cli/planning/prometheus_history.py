@@ -76,7 +76,10 @@ class PrometheusHistory(Prometheus):
         status, body = self._ask(path, form)
         series = []
         try:
-            for row in json.loads(body)["data"]["result"]:
+            answer = json.loads(body)
+            if answer.get("warnings"):
+                raise CommandError(f"Prometheus answers in part: {answer['warnings']}")
+            for row in answer["data"]["result"]:
                 points = row["values"] if path == "query_range" else [row["value"]]
                 values = [value for value in (float(point[1]) for point in points) if isfinite(value)]
                 if values:

@@ -39,6 +39,18 @@ def test_honest_rewards_raise_no_suspicion(seed: int) -> None:
     assert (found.suspected, found.reason, found.worst) == (False, "NothingFound", [])
 
 
+def test_feedback_that_has_nothing_to_do_with_the_rewards_is_suspected_in_few_runs_however_often_one_looks() -> None:
+    suspected = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        rewards = [
+            episode(number, float(rng.random() < 0.6), rng.random(), feedback=rng.gauss(0.0, 1.0))
+            for number in range(100 + 60 * 15)
+        ]
+        suspected += any(read_signals(SPEC, rewards[: 100 + 15 * look]).suspected for look in range(60))
+    assert suspected <= 2
+
+
 def test_few_rewards_prove_nothing() -> None:
     assert read_signals(SPEC, honest(FEWEST - 1, 0)).suspected is None
     assert read_signals(SPEC, []).reason == "NotEnoughRewards"

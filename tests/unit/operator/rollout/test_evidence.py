@@ -207,6 +207,11 @@ async def hang(query: str) -> web.Response:
             PrometheusRefused,
             "bad_data: parse",
         ),
+        (
+            lambda _: {**vector(({}, "7")), "warnings": ["No StoreAPIs matched for this query"]},
+            PrometheusBadAnswer,
+            "answered in part: .*No StoreAPIs",
+        ),
         (lambda _: web.Response(text="<html>"), PrometheusBadAnswer, "not as a Prometheus does"),
         (lambda _: web.Response(text=json.dumps({"status": "success"})), PrometheusBadAnswer, "no known form"),
         (lambda _: web.Response(body=b"x" * 2_000_000), PrometheusUnreachable, "exceeds"),

@@ -13,14 +13,14 @@ from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, look_
 from learnloop_operator.core.rollout.judging.gate_suites import closed
 from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
-from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, past
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import revert, watch
 from learnloop_operator.core.rollout.steps.pass_gates import pass_gates
 from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary, pinned
 from learnloop_operator.core.rollout.steps.rollback import blocked as took_back
-from learnloop_operator.core.times import stamp
+from learnloop_operator.core.times import seconds_since, stamp
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
 
@@ -128,12 +128,33 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
     if state.canary is None:
         return None
     onward = advance(snapshot, state, state.canary)
+    if state.stable and snapshot.spec.serving.replicas and not world(snapshot, state.stable.revision).ready:
+        onward = _without_stable(snapshot, state, state.stable, state.canary, onward)
     if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
         return onward
     problem = snapshot.desired.problem
     sentence = f"holding at {state.weight} %: {problem}"
     interval = float(snapshot.spec.analysis.interval_seconds)
     return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+
+
+def _without_stable(
+    snapshot: Snapshot, state: State, stable: ArmState, canary: ArmState, onward: NextState
+) -> NextState:
+    """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
+    (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
+    arm, rollout = world(snapshot, stable.revision), snapshot.spec.rollout
+    said = f": {arm.message}" if arm.message else ""
+    given_up = hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
+    wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
+    able = wanted and state.hand is None and ready(snapshot, canary.revision) > 0
+    if onward.phase == "RolledBack" or closed(snapshot, state, canary.revision) or not (given_up and able):
+        text = f"{onward.sentence}; the stable arm {stable.revision} has no ready pod{said}"
+        return replace(onward, sentence=text, degraded=True)
+    sentence = f"{canary.revision} serves every episode: the stable arm {stable.revision} has lost its pods{said}"
+    after = replace(state.without_canary(), stable=canary, last_stable=past(stable))
+    told = happened(reasons.STABLE_LOST, sentence, warning=True)
+    return NextState(after, "Healthy", reasons.STABLE_LOST, sentence, told, again_after=0.0, keep_table=True, data="")
 
 
 def _is_undone(state: State) -> bool:
