@@ -11,8 +11,8 @@ from typing import Any
 from bench.loop.figures import Played, Turn
 from demo.narrator import Narrator, StoryFailedError
 from demo.waiting import until
-from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.access.data_plane import SERVICE, DataPlaneAccess
+from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
 from learnloop_operator.cli.errors import CommandError
 from testing.real_cluster.cluster_actions import World
 

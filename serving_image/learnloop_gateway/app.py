@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
 from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
 from learnloop_gateway.openai_api.errors import ApiError, of_refusal
@@ -66,6 +67,8 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
     if refusal := await gateway.callers.refusal(authorization):
         gateway.metrics.strangers[refusal.reason].inc()
         raise of_refusal(refusal)
+    if encoding := encoding_of(scope["headers"]):
+        raise ApiError(415, f"Content-Encoding: {encoding!r} is not taken: {ADVICE}", code="unsupported_encoding")
     path = scope["path"]
     body = await _read(receive)
     if path in (CHAT, PLAIN):

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
 from learnloop_api.acting.policy import Policy, PolicyError
+from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
 from learnloop_api.wire.routing import (
     ActRequest,
     ActResponse,
@@ -208,6 +209,10 @@ class KnownCallers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
+        if scope["type"] == "http" and (encoding := encoding_of(scope["headers"])):
+            told = f"Content-Encoding: {encoding!r} is not taken: {ADVICE}"
+            await _say(send, 415, _refused(Refusal(415, "InvalidInput", told)), close=True)
+            return
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
             authorization = next((value for key, value in scope["headers"] if key == b"authorization"), b"")
             if refusal := await self._arm.callers.refusal(authorization):
@@ -281,7 +286,7 @@ def _add_probes(app: FastAPI, arm: Arm) -> None:
 def _document_episodes(app: FastAPI, arm: Arm) -> None:
     """The same verbs as routes: they give /openapi.json its schemas, the short cut answers before them."""
     refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 421, 429, 500, 503)
+        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 415, 421, 429, 500, 503)
     }
 
     def handler(verb: str) -> Callable[..., Awaitable[Response]]:

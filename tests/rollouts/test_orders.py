@@ -113,7 +113,7 @@ def test_a_step_that_waits_for_nobody_cannot_be_rejected(climbing: Cluster) -> N
     climbing.run(1)
     assert climbing.status["canary"]
     assert last(climbing)["outcome"] == "ignored"
-    assert "waits for nobody; learnloop.dev/abort" in last(climbing)["message"]
+    assert "waits for no approval; `kubectl learnloop abort" in last(climbing)["message"]
 
 
 def test_a_promotion_by_hand_skips_the_evidence_and_says_so(climbing: Cluster) -> None:

@@ -53,8 +53,7 @@ Change = Literal["environment", "rewardRevision", "commit", "anomaly", "drift"]
 class Triggers(Resource):
     """When to train. Any of them fires; runs of one agent never overlap.
 
-    `kubectl annotate la/NAME learnloop.dev/train=$(date +%s) --overwrite` and the NATS subject
-    agent.rl.training.request.v1 always work.
+    `kubectl learnloop train NAME` and the NATS subject agent.rl.training.request.v1 always work.
     """
 
     episodes: int | None = Field(

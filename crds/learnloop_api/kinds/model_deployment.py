@@ -278,7 +278,7 @@ class ModelDeploymentStatus(Status):
         default=None,
         description=(
             "What was rolled back and keeps the wished model from being tried; where nothing does, what was "
-            "rolled back last. The annotation learnloop.dev/retry unblocks it."
+            "rolled back last. `kubectl learnloop retry` unblocks it."
         ),
     )
     blocked_revisions: list[BlockedRevision] | None = Field(
@@ -287,7 +287,7 @@ class ModelDeploymentStatus(Status):
         json_schema_extra={"listType": "map", "listMapKeys": ["revision"]},
         description=(
             "All that was rolled back, newest last. Neither the revision nor its artifact is tried again until "
-            "learnloop.dev/retry names the revision, or says all. With more than 32 the oldest leaves."
+            "`kubectl learnloop retry` names the revision, or says all. With more than 32 the oldest leaves."
         ),
     )
     evidence: list[MetricEvidence] | None = Field(
@@ -311,7 +311,8 @@ class ModelDeploymentStatus(Status):
     selector: ShortText | None = Field(default=None, description="Label selector of these pods; for autoscalers.")
     hand: Hand | None = Field(default=None, description="A person's order that is in force: on hold, by hand, undo.")
     last_stable: PastModel | None = Field(
-        default=None, description="The model that served before the present one: where learnloop.dev/undo leads to."
+        default=None,
+        description="The model that served before the present one: where `kubectl learnloop undo` leads to.",
     )
     overrides: list[OverrideStatus] | None = Field(
         default=None,

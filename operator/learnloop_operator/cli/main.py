@@ -1,73 +1,53 @@
-"""`kubectl learnloop …`: kubectl finds this program as the plugin `kubectl-learnloop`."""
+"""`kubectl learnloop …`: kubectl finds this program as the plugin `kubectl-learnloop`.
+
+argparse, as the help must take no time: with typer and rich it begins by importing both.
+"""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from learnloop_api.foreign_text import shown
-from learnloop_operator.cli.access.cluster import KubernetesCluster
-from learnloop_operator.cli.console import command as console
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verb_protocol import Verb
-from learnloop_operator.cli.verbs import (
-    abort,
-    approve,
-    audit,
-    get,
-    override,
-    pause,
-    plan,
-    progress,
-    promote,
-    reject,
-    restart,
-    resume,
-    retry,
-    rewards,
-    skip,
-    status,
-    trace,
-    train,
-    undo,
-    why,
-)
-from learnloop_operator.cli.verbs.following import propose, report, retrain, watch
-from learnloop_operator.cli.verbs.keeping import backup, restore, rotate
-
-VERBS: tuple[Verb, ...] = (
-    status, get, watch, console, report, trace, why, plan, train, retrain, propose, rewards, progress, audit,
-    approve, reject, pause, resume, skip, promote, restart, retry, abort, undo, override,
-    backup, restore, rotate,
-)  # fmt: skip
+from learnloop_operator.cli.verb_table import VERBS
 
 
-def parser() -> argparse.ArgumentParser:
-    """One sub-command per verb; the cluster's options stand before or after it."""
+def parser(loaded: Collection[str] = tuple(VERBS)) -> argparse.ArgumentParser:
+    """One sub-command per verb; the cluster's options stand before or after it.
+
+    Args:
+        loaded: verbs that get their arguments; the others are there for the help alone.
+    """
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-n", "--namespace", help="default: the context's")
     common.add_argument("--context", help="context of the kubeconfig")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
     top = argparse.ArgumentParser(prog="kubectl learnloop", description="Ask and steer learnloop.", parents=[common])
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
-        sub = verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP, parents=[common])
-        verb.arguments(sub)
-        sub.set_defaults(run=verb.run)
+    for name, entry in VERBS.items():
+        sub = verbs.add_parser(name, help=entry.help, description=entry.help, parents=[common])
+        if name in loaded:
+            verb = entry.load()
+            verb.arguments(sub)
+            sub.set_defaults(run=verb.run)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 1 with one sentence on stderr."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser([name for name in given if name in VERBS]).parse_args(given)
     try:
+        from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster  # a second, for what runs alone
+
         cluster = KubernetesCluster(
             getattr(options, "kubeconfig", None),
             getattr(options, "context", None),
             getattr(options, "namespace", None),
         )
-        said = options.run(cluster, options)
-        if said:
-            print(shown(said))
+        answer = options.run(cluster, options)
+        if answer:
+            print(shown(answer))
     except CommandError as error:
         print(shown(f"error: {error}"), file=sys.stderr)
         return 1

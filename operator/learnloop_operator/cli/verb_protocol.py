@@ -1,19 +1,19 @@
 """What a verb is."""
 
 import argparse
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from learnloop_operator.cli.access.cluster import Cluster
+if TYPE_CHECKING:
+    from learnloop_operator.cli.access.cluster import Cluster
 
 
 class Verb(Protocol):
-    """One file per verb: a module with these names."""
+    """A module, or an object, with these names; its help is in verb_table."""
 
     NAME: str
-    HELP: str
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the verb's own arguments."""
 
-    def run(self, cluster: Cluster, options: argparse.Namespace) -> str:
+    def run(self, cluster: "Cluster", options: argparse.Namespace) -> str:
         """Do it; returns what to print. Raises CommandError."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.access.jobs import Jobs
+from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
 from learnloop_operator.cli.errors import CommandError
 
 POD = {

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from learnloop_api.names import API_VERSION, GROUP
-from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
 from learnloop_operator.cli.console import command
 from testing.browsers.console_server import Browser
 from testing.proxies.tcp_line import TcpLine

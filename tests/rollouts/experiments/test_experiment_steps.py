@@ -66,10 +66,8 @@ def test_a_pause_leaves_the_choice_to_a_person_where_nobody_wins() -> None:
     while cluster.status["phase"] != "Paused":
         cluster.run(5)
     guest, canary = cluster.arm("a")["revision"], cluster.arm("canary")["revision"]
-    assert (
-        f"waiting for the annotation learnloop.dev/approve: one of {canary} (canary), {guest} (a)"
-        in (cluster.status["verdict"])
-    )
+    asked = f"kubectl learnloop approve md --arm ARM`, with one of canary ({canary}), a ({guest})"
+    assert asked in cluster.status["verdict"]
     cluster.run(60)
     assert cluster.status["phase"] == "Paused"
     cluster.annotations[names.ANNOTATION_APPROVE] = f"{guest}/2 by mia@example.com"
@@ -84,9 +82,8 @@ def test_a_winner_waits_for_approval_where_the_step_pauses_and_a_rejection_block
     cluster = StepCluster((0.5, 0.5, 0.9), (20,), pause=True).start()
     cluster.until("Won")
     cluster.run(30)
-    guest = cluster.arm("a")["revision"]
     assert cluster.status["phase"] == "Paused"
-    assert f"waiting for the annotation learnloop.dev/approve={guest}/2" in cluster.status["verdict"]
+    assert "waiting for `kubectl learnloop approve md --arm a`" in cluster.status["verdict"]
     canary = cluster.status["canary"]["revision"]
     cluster.annotations[names.ANNOTATION_REJECT] = f"{canary}/2 by mia@example.com"
     cluster.end()

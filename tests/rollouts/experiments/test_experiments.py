@@ -81,7 +81,7 @@ def test_a_winner_waits_for_a_person_and_keeps_its_share() -> None:
     cluster.run(60)
     assert (cluster.status["phase"], cluster.weights()) == ("Paused", {uri(0): 75, uri(1): 25})
     revision = cluster.arm("a")["revision"]
-    assert f"waiting for the annotation learnloop.dev/promote={revision}" in cluster.status["verdict"]
+    assert "waiting for `kubectl learnloop promote md`" in cluster.status["verdict"]
     cluster.annotations[names.ANNOTATION_PROMOTE] = "ffffffff"
     cluster.run(30)
     assert cluster.status["stable"]["uri"] == uri(0), "another revision was named"

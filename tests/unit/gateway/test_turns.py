@@ -301,3 +301,10 @@ async def test_the_models_own_sampling_and_tools_hold_where_a_request_says_nothi
     await bench.ask(USER)
     assert (bench.says.samplings[0].temperature, bench.says.samplings[0].max_tokens) == (0.3, 7)
     assert " lookup" in bench.says.tokens.decode(bench.says.prompts[0])
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/episodes", "/v1/episodes/e1/end"])
+async def test_a_compressed_body_is_refused_as_such(bench: Bench, path: str) -> None:
+    answer = await bench.client.post(path, content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "send the body without Content-Encoding" in answer.json()["error"]["message"]

@@ -1,5 +1,6 @@
 """A stock Open Inference Protocol v2 client, request for request: JSON as KServe's, binary as Triton's client."""
 
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -116,3 +117,17 @@ def test_a_withdrawn_or_unready_model_does_not_infer(server: LiveServer, start: 
     assert young.get("/v2/models/cart").status_code == 503
     assert young.get("/v2/health/ready").json() == {"ready": False}
     assert young.post("/v2/models/cart/infer", {"inputs": [tensor()]}).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/v1/episodes", "/v2/models/cart/infer", "/v1/episodes/e1/act"])
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "deflate", "zstd"])
+def test_a_compressed_body_is_refused_as_such(server: LiveServer, path: str, encoding: str) -> None:
+    answer = server.post(path, gzip.compress(b"{}"), **{"Content-Encoding": encoding})
+    assert answer.status_code == 415
+    assert answer.json()["message"] == (
+        f"Content-Encoding: '{encoding}' is not taken: send the body without Content-Encoding"
+    )
+
+
+def test_a_body_that_says_it_is_not_compressed_is_read(server: LiveServer) -> None:
+    assert server.post("/v1/episodes", b"{}", **{"Content-Encoding": "identity"}).status_code == 200

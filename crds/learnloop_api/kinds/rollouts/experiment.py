@@ -179,8 +179,8 @@ class Experiment(ExperimentRules):
     on_winner: Literal["promote", "wait"] = Field(
         default="wait",
         description=(
-            "promote: the winner becomes stable and is guarded as after a rollout. wait: it keeps its share until the "
-            "annotation learnloop.dev/promote: <revision>. Either way spec.model stays as it is: set it to the winner "
+            "promote: the winner becomes stable and is guarded as after a rollout. wait: it keeps its share until "
+            "`kubectl learnloop promote`. Either way spec.model stays as it is: set it to the winner "
             "to keep it when the experiment is removed."
         ),
     )

@@ -71,7 +71,7 @@ class RolloutStep(Resource):
     min_seconds: int = Field(default=0, ge=0, le=2_592_000, description="Seconds at this weight before the next step.")
     pause: bool = Field(
         default=False,
-        description="Wait here for learnloop.dev/approve: <revision>/<step>, as `kubectl learnloop approve` sets it.",
+        description="Wait here for `kubectl learnloop approve`.",
     )
     approval: StepApproval | None = Field(
         default=None, description="How long the pause waits, and what then; left out, for as long as it takes."

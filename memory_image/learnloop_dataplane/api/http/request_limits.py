@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
 from learnloop_api.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.api.http.error_responses import refusal
 from learnloop_dataplane.errors import ApiError
@@ -62,6 +63,8 @@ class RequestLimits:
             await send(message)
 
         try:
+            if encoding := encoding_of(scope["headers"]):
+                raise ApiError(415, f"Content-Encoding: {encoding!r} is not taken: {ADVICE}", field="body")
             if _declared(scope) > limit:
                 raise _too_large(limit)
             await self._app(scope, receive if _declared(scope) == 0 else bounded, noting)

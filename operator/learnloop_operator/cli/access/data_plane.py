@@ -9,7 +9,7 @@ import json
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from urllib3 import PoolManager
@@ -17,8 +17,10 @@ from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE, memory_audience
 from learnloop_operator.cli.access.cluster import Cluster, Object
-from learnloop_operator.cli.access.service_proxy import SendRequest
 from learnloop_operator.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from learnloop_operator.cli.access.service_proxy import SendRequest
 
 SERVICE = "learnloop-system/learnloop-data:http"
 SECONDS = 10.0
@@ -80,7 +82,7 @@ def _sentence(answer: Any) -> str:
     return f"{field}{error.get('message', '')}"
 
 
-def at_url(url: str) -> SendRequest:
+def at_url(url: str) -> "SendRequest":
     """The data plane at a URL of the caller's, e.g. of `kubectl port-forward`."""
     pool = PoolManager(retries=False)
 

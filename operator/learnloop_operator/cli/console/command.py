@@ -7,7 +7,8 @@ from typing import cast
 
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.all_namespaces import AllNamespaces
-from learnloop_operator.cli.access.cluster import Cluster, KubernetesCluster
+from learnloop_operator.cli.access.cluster import Cluster
+from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
 from learnloop_operator.cli.console.browser_access import Gate
 from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.cluster_watch import ClusterWatch, visible
@@ -16,7 +17,6 @@ from learnloop_operator.cli.console.server import Console, ConsoleServer
 from learnloop_operator.cli.errors import CommandError
 
 NAME = "console"
-HELP = "look at agents, runs and rollouts in a browser, and steer them, on loopback with your own rights"
 LIST_SECONDS = 10.0
 
 

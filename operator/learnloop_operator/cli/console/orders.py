@@ -12,19 +12,9 @@ from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.cli.verb_protocol import Verb
-from learnloop_operator.cli.verbs import (
-    abort,
-    approve,
-    pause,
-    promote,
-    reject,
-    restart,
-    resume,
-    retry,
-    skip,
-    train,
-    undo,
-)
+from learnloop_operator.cli.verb_table import VERBS
+from learnloop_operator.cli.verbs import promote, train
+from learnloop_operator.cli.verbs.steering import abort, approve, pause, reject, restart, resume, retry, skip, undo
 
 STEERING: tuple[Verb, ...] = (approve, reject, pause, resume, skip, promote, abort, undo, retry, restart)
 ORDERS: Mapping[str, tuple[str, Verb]] = {
@@ -70,7 +60,7 @@ class AskedRights:
 
 def helps() -> dict[str, str]:
     """What each verb does, in the command line's words."""
-    return {name: verb.HELP for name, (_, verb) in ORDERS.items()}
+    return {name: VERBS[name].help for name in ORDERS}
 
 
 def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str, seen: Mapping[str, object] | None = None) -> str:

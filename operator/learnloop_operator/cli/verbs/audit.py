@@ -14,7 +14,6 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import rows
 
 NAME = "audit"
-HELP = "check the namespace's audit chain, write it out, or erase a person or an agent for good"
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0
 ERASED = "all episodes, steps, rewards, feedback, memories, recalls and events"

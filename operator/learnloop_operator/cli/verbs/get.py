@@ -10,7 +10,6 @@ from learnloop_operator.cli.access.list_and_watch import Follower
 from learnloop_operator.cli.text.loop_table import SHORT, Row, line, row, table
 
 NAME = "get"
-HELP = "agents, runs and rollouts in one table; -w keeps it current"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
 

@@ -13,7 +13,6 @@ from learnloop_operator.core.rollout.model.overrides import LONGEST, NONE
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 
 NAME = "override"
-HELP = "decide in the policy's place: a fixed answer or action, the fallback, or none at all; it ends by itself"
 _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -20,7 +20,6 @@ from learnloop_operator.core.promql.namespace_scope import POD_LABEL, Scope, is_
 from learnloop_operator.core.rollout.model.profiles import expanded
 
 NAME = "plan"
-HELP = "say what a ModelDeployment would do now, or would have done with the rollouts of the past"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 

@@ -9,7 +9,6 @@ from learnloop_operator.cli.access.data_plane import DataPlaneAccess
 from learnloop_operator.cli.errors import CommandError
 
 NAME = "progress"
-HELP = "what an agent got better at: success, time, turns, satisfaction, trainings and deployments by week"
 MOST = 104
 
 _Column = tuple[str, str, Callable[[float], str]]

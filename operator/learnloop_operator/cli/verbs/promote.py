@@ -10,7 +10,6 @@ from learnloop_operator.cli.pipelines.rollout_end import RolloutEnd, wait_for_en
 from learnloop_operator.cli.steering.rollout_order import RolloutOrder, look
 
 NAME = "promote"
-HELP = "promote a canary without the evidence of its remaining steps, or an experiment's winner that waits for it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

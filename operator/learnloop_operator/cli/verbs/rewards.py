@@ -9,7 +9,6 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition, rows, status
 
 NAME = "rewards"
-HELP = "what an agent's newest episodes were worth, component by component, and signs that the policy is gamed"
 MOST = 1000
 SUSPECTED = "RewardHackingSuspected"
 BIAS = "BiasSuspected"

@@ -7,7 +7,6 @@ from learnloop_operator.cli.text.aligned_rows import condition, number, rows
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 NAME = "status"
-HELP = "show where each agent's loop stands"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

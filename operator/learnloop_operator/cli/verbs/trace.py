@@ -7,7 +7,6 @@ from learnloop_operator.cli.text.aligned_rows import number, rows
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 NAME = "trace"
-HELP = "walk a served model back to its training run, reward policy revision and experience"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,6 @@ from learnloop_operator.cli.steering.signature import signed
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 NAME = "train"
-HELP = "start a training run of an agent now"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

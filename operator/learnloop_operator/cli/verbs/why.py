@@ -7,7 +7,6 @@ from learnloop_operator.cli.text.aligned_rows import rows
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 NAME = "why"
-HELP = "explain a rollout: verdict, evidence of each metric, decisions of people, log"
 EVENTS = 20
 
 

@@ -12,7 +12,7 @@ from learnloop_operator.core.times import parse, seconds_since
 NEWS_SECONDS = 3600.0
 """A new leader tells of an order that is no older. The data plane knows those that it was told before."""
 BY_A_PERSON = "annotation"
-"""The trigger of a run that learnloop.dev/train asked for."""
+"""The trigger of a run that `kubectl learnloop train` asked for."""
 
 
 def announcements(world: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import approve, reject
+from learnloop_operator.cli.verbs.steering import approve, reject
 
 ASKED = "2026-01-31T12:00:00Z"
 

@@ -18,7 +18,7 @@ from learnloop_operator.cli.console.orders import ORDERS, AskedRights
 from learnloop_operator.cli.console.server import MOST_BODY, Console
 from learnloop_operator.cli.console.static_files import static_files
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.main import VERBS
+from learnloop_operator.cli.verb_table import VERBS
 from testing.browsers.console_server import Browser, WrittenCluster, served
 
 MOST_BYTES = 200_000
@@ -224,7 +224,7 @@ def test_a_malformed_order_is_refused_with_a_sentence(
 
 
 def test_every_order_is_a_verb_of_the_command_line() -> None:
-    assert all(verb in VERBS for _, verb in ORDERS.values())
+    assert all(VERBS[name].load() is verb for name, (_, verb) in ORDERS.items())
 
 
 def test_looking_at_a_recall_teaches_the_ranker_nothing(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:

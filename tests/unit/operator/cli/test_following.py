@@ -13,7 +13,8 @@ import pytest
 
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.main import VERBS, main
+from learnloop_operator.cli.main import main
+from learnloop_operator.cli.verb_table import VERBS
 from learnloop_operator.cli.verbs.following import report, retrain, watch
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -61,36 +62,88 @@ def test_the_screen_never_grows_beyond_the_terminal() -> None:
     assert lines[-1].startswith("line 49")
 
 
-def test_a_report_has_gains_with_intervals_refusals_take_backs_and_what_waits() -> None:
+def changed(event: str, revision: str, hours: float, previous: str | None = "aaaaaaaa", **more: str) -> dict[str, Any]:
+    return {
+        "event": event,
+        "model_deployment": "la",
+        "revision": revision,
+        "previous_revision": previous,
+        "deployed_at": (NOW - timedelta(hours=hours)).isoformat(),
+        **more,
+    }
+
+
+def test_a_report_has_gains_with_intervals_refusals_rollbacks_and_what_waits() -> None:
     old = {**FIGURES, "mean": 400.0, "ciLow": 390.0, "ciHigh": 410.0}
     jobs = [ended(1, "Validated", evaluation=FIGURES, baseline=old), ended(2, "Failed"), ended(3, "Failed", hours=200)]
-    pin = {"revision": "bad0bad0", "message": "return 9.5 vs 480", "at": (NOW - timedelta(hours=2)).isoformat()}
-    rollouts = [
-        body("ModelDeployment", "la", phase="Paused", verdict="waits for approval", blockedRevisions=[pin]),
-        body("ModelDeployment", "lb", phase="Healthy", promotedAt=NOW.isoformat(), verdict="promoted"),
+    rollouts = [body("ModelDeployment", "la", phase="Paused", verdict="waits for approval")]
+    record = [
+        changed("taken_back", "bad0bad0", 2, verdict="return 9.5 vs 480"),
+        changed("deployed", "bbbbbbbb", 3, verdict="all checks pass"),
+        changed("deployed", "aaaaaaaa", 4, None),
     ]
-    found = report.report("ns", None, jobs, rollouts, NOW - timedelta(days=7), NOW)
+    found = report.report("ns", None, jobs, rollouts, record, NOW - timedelta(days=7), NOW)
     assert [item["run"] for item in found["runs"]] == ["la-1", "la-2"]
     text = report.markdown(found)
-    assert "1 of 2 runs were proven, 1 models came to serve everybody, 1 were taken back, 1 wait for a person." in text
+    assert "1 of 2 runs was proven, 1 promotion, 1 rollback, 1 waiting for a person." in text
     assert "held-out return 480.0 [470.0, 490.0], 80.0 more than 400.0 [390.0, 410.0] before" in text
     assert "**la-2**: Failed because" in text
     assert "**la** bad0bad0: return 9.5 vs 480" in text
+    assert "**la** bbbbbbbb: all checks pass" in text
     assert "(`kubectl learnloop approve la -n ns`)" in text
 
 
+class Recorded:
+    """A cluster with an agent, and a data plane that keeps its record in pages."""
+
+    namespace = "ns"
+
+    def __init__(self, *pages: list[dict[str, Any]]) -> None:
+        self.pages = pages
+
+    def every(self, plural: str) -> list[Any]:
+        by_hand = ended(9, "Failed")
+        by_hand["metadata"] = {"name": "la-byhand"}
+        # The next candidate came since, and the blocked one was tried again: the status remembers neither.
+        rollout = body("ModelDeployment", "la", phase="Progressing")
+        return [ended(1, "Validated"), by_hand] if plural == "trainingjobs" else [rollout]
+
+    def token(self, account: str, audience: str) -> str:
+        return "token"
+
+    def forward(self, service: str) -> Any:
+        def send(method: str, path: str, query: dict[str, str], *_: object) -> tuple[int, str]:
+            assert (method, path) == ("GET", "/api/v1/models/la/deployed")
+            number = int(query.get("after", "0"))
+            more = str(number + 1) if number + 1 < len(self.pages) else None
+            return 200, json.dumps({"deployed": self.pages[number], "next": more})
+
+        return send
+
+
+def reported(cluster: Recorded, since: str) -> dict[str, Any]:
+    asked = Namespace(
+        name="la", since=since, output="json", memory_service=None, data_service="a/b:c", data_url=None,
+        service_account="default",
+    )  # fmt: skip
+    return dict(json.loads(report.run(cluster, asked)))  # type: ignore[arg-type]
+
+
+def test_a_report_counts_what_is_on_record_and_no_longer_in_the_status() -> None:
+    now = datetime.now(UTC)
+    ago = [(NOW - now + timedelta(hours=hours)).total_seconds() / 3600 for hours in (1, 2, 3, 40)]
+    cluster = Recorded(
+        [changed("deployed", "cccccccc", ago[0]), changed("taken_back", "bad0bad0", ago[1])],
+        [changed("deployed", "bbbbbbbb", ago[2]), changed("taken_back", "badbadba", ago[3])],
+    )
+    found = reported(cluster, "day")
+    assert [item["revision"] for item in found["promoted"]] == ["bbbbbbbb", "cccccccc"]
+    assert [item["revision"] for item in found["rolledBack"]] == ["bad0bad0"]
+    assert len(reported(cluster, "week")["rolledBack"]) == 2
+
+
 def test_a_report_of_an_agent_has_its_own_runs_and_none_that_is_only_called_so() -> None:
-    by_hand = ended(9, "Failed")
-    by_hand["metadata"] = {"name": "la-byhand"}
-
-    class Cluster:
-        namespace = "ns"
-
-        def every(self, plural: str) -> list[Any]:
-            return [ended(1, "Validated"), by_hand] if plural == "trainingjobs" else []
-
-    asked = Namespace(name="la", since="all", output="json")
-    assert [item["run"] for item in json.loads(report.run(Cluster(), asked))["runs"]] == ["la-1"]  # type: ignore[arg-type]
+    assert [item["run"] for item in reported(Recorded([]), "all")["runs"]] == ["la-1"]
 
 
 class Pipeline:
@@ -216,4 +269,4 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_verbs_can_be_called() -> None:
-    assert {"watch", "report", "retrain"} <= {verb.NAME for verb in VERBS}
+    assert {"watch", "report", "retrain"} <= set(VERBS)

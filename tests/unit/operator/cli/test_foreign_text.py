@@ -9,6 +9,7 @@ import pytest
 
 from learnloop_api.foreign_text import one_line, shown
 from learnloop_operator.cli import main as command
+from learnloop_operator.cli.access import kubernetes_cluster
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.pipelines import polling
 from learnloop_operator.cli.text.loop_table import row, table
@@ -33,7 +34,7 @@ def test_no_command_prints_what_a_terminal_obeys(
             raise CommandError(EVIL)
         return EVIL
 
-    monkeypatch.setattr(command, "KubernetesCluster", lambda *_: None)
+    monkeypatch.setattr(kubernetes_cluster, "KubernetesCluster", lambda *_: None)
     monkeypatch.setattr(why, "run", said)
     assert command.main(["why", "la"]) == int(fails)
     printed = capsys.readouterr()
@@ -90,6 +91,6 @@ def test_a_report_has_its_own_headings_and_links_alone() -> None:
             },
         }
     ]
-    text = report.markdown(report.report("ns", None, jobs, [], NOW, NOW))
+    text = report.markdown(report.report("ns", None, jobs, [], [], NOW, NOW))
     assert [line for line in text.splitlines() if line.startswith("##")] == ["## What was refused or failed"]
     assert "](" not in text.replace(r"\](", "")

@@ -12,23 +12,8 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import (
-    abort,
-    approve,
-    override,
-    pause,
-    promote,
-    reject,
-    restart,
-    resume,
-    retry,
-    skip,
-    status,
-    trace,
-    train,
-    undo,
-    why,
-)
+from learnloop_operator.cli.verbs import override, promote, status, trace, train, why
+from learnloop_operator.cli.verbs.steering import abort, approve, pause, reject, restart, resume, retry, skip, undo
 from learnloop_operator.core.rollout.model.revision import revision_of
 
 SHA = "ab" * 32
@@ -118,15 +103,15 @@ def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str,
     ("verb", "fields", "refusal"),
     [
         (approve, {"phase": "Healthy", "verdict": "fine"}, r"waits for no approval \(Healthy\): fine"),
-        (approve, {"phase": "Paused", **STEP, **HELD}, "is on hold: `kubectl learnloop resume`"),
-        (reject, {"phase": "Progressing", **STEP}, "waits for nobody; `kubectl learnloop abort`"),
+        (approve, {"phase": "Paused", **STEP, **HELD}, "is on hold: `kubectl learnloop resume x`"),
+        (reject, {"phase": "Progressing", **STEP}, "waits for no approval; `kubectl learnloop abort x`"),
         (pause, {"phase": "Healthy"}, "has no canary"),
         (resume, STEP, "is not on hold"),
         (skip, {"canary": ARM}, "is at no step yet"),
         (promote, {**STEP, **HELD}, "is on hold"),
         (restart, {}, r"has no canary \(new\): the operator has not looked"),
         (abort, {"stable": ARM}, "neither a canary nor a warm old arm"),
-        (undo, STEP, "has a canary: `kubectl learnloop abort`"),
+        (undo, STEP, "has a canary: `kubectl learnloop abort x`"),
         (undo, {"stable": ARM}, "no earlier model on record: set spec.model"),
         (retry, {"phase": "Healthy"}, "nothing to retry"),
     ],
@@ -217,7 +202,7 @@ def test_a_person_chooses_who_goes_on_after_the_experiment_of_a_step() -> None:
     waiting = rollout(phase="Paused", **STEP, experiment=found)
     assert approve.run(waiting, options()).startswith("approved aaaaaaaa")
     won = {**found, "phase": "Won", "winner": "b"}
-    with pytest.raises(CommandError, match=r"name it with --arm \(cccccccc\)"):
+    with pytest.raises(CommandError, match=r"add --arm b \(cccccccc\)"):
         approve.run(rollout(phase="Paused", **STEP, experiment=won), options())
     assert promote.run(rollout(**STEP, experiment=won), options(revision=None)).startswith("asked to promote aaaaaaaa")
 

@@ -16,7 +16,6 @@ from learnloop_operator.cli.text.aligned_rows import condition, number
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 NAME = "propose"
-HELP = "write an agent's newest proven model into its manifest, for a pull request where Git is the source of truth"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

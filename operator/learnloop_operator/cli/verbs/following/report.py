@@ -2,13 +2,15 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.foreign_markdown import plain
 from learnloop_api.names import LABEL_AGENT
+from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.access.data_plane import DataPlaneAccess
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition
 from learnloop_operator.cli.text.aligned_rows import status as status_of
@@ -16,7 +18,6 @@ from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.times import parse
 
 NAME = "report"
-HELP = "what got better, was refused, taken back, or waits for a person, in a day or a week"
 PERIODS = {"day": timedelta(days=1), "week": timedelta(days=7), "all": timedelta(days=36500)}
 
 
@@ -25,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="an agent, run or rollout; left out, all of the namespace")
     parser.add_argument("--since", choices=PERIODS, default="week", help="how far back (%(default)s)")
     parser.add_argument("-o", "--output", choices=("markdown", "json"), default="markdown", help="(%(default)s)")
+    data_plane.arguments(parser)
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -34,8 +36,25 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if options.name and not jobs and not rollouts:
         raise CommandError(f"{options.name!r}: no agent, run or rollout of this name in {cluster.namespace}")
     now = datetime.now(UTC)
-    found = report(cluster.namespace, options.name, jobs, rollouts, now - PERIODS[options.since], now)
+    since = now - PERIODS[options.since]
+    plane = DataPlaneAccess(cluster, options)
+    record = [event for body in rollouts for event in _record(plane, body["metadata"]["name"], since)]
+    found = report(cluster.namespace, options.name, jobs, rollouts, record, since, now)
     return json.dumps(found, indent=2, ensure_ascii=False) if options.output == "json" else markdown(found)
+
+
+def _record(plane: DataPlaneAccess, name: str, since: datetime) -> Iterator[Object]:
+    """Promotions and rollbacks of one rollout, as the data plane keeps them: a status forgets them with the next."""
+    query: dict[str, str] = {}
+    while True:
+        page = plane.ask("GET", f"/api/v1/models/{name}/deployed", query)
+        for event in page["deployed"]:
+            if not _within(event["deployed_at"], since):
+                return
+            yield event
+        if not page.get("next"):
+            return
+        query = {"after": page["next"]}
 
 
 def report(
@@ -43,26 +62,26 @@ def report(
     name: str | None,
     jobs: Iterable[Object],
     rollouts: Iterable[Object],
+    record: Iterable[Object],
     since: datetime,
     now: datetime,
 ) -> dict[str, Any]:
-    """All of it as data: runs that ended, models that came to serve or were taken back, what waits for a person."""
+    """All of it as data: runs that ended, models that came to serve or were rolled back, what waits for a person.
+
+    Args:
+        record: wire.ModelDeployed of these rollouts. The first model of a rollout was promoted over none.
+    """
     runs = [_run(body) for body in jobs if _within(status_of(body).get("finishedAt"), since)]
-    models = list(rollouts)
+    events = sorted(record, key=lambda event: str(event["deployed_at"]))
     return {
         "namespace": namespace,
         "of": name,
         "since": since.isoformat(timespec="seconds"),
         "until": now.isoformat(timespec="seconds"),
         "runs": sorted(runs, key=lambda item: str(item["finishedAt"])),
-        "promoted": [_promoted(body) for body in models if _within(status_of(body).get("promotedAt"), since)],
-        "takenBack": [
-            {"rollout": body["metadata"]["name"], **pin}
-            for body in models
-            for pin in status_of(body).get("blockedRevisions") or ()
-            if _within(pin.get("at"), since)
-        ],
-        "waiting": [found for body in models if (found := _waits(body, namespace)) is not None],
+        "promoted": [_event(one) for one in events if one["event"] == "deployed" and one.get("previous_revision")],
+        "rolledBack": [_event(one) for one in events if one["event"] == "taken_back"],
+        "waiting": [found for body in rollouts if (found := _waits(body, namespace)) is not None],
     }
 
 
@@ -75,21 +94,13 @@ def markdown(found: dict[str, Any]) -> str:
         [
             f"# {whose}, {found['since'][:10]} to {found['until'][:10]}",
             "",
-            f"{len(good)} of {len(found['runs'])} runs were proven, {len(found['promoted'])} models came to serve "
-            f"everybody, {len(found['takenBack'])} were taken back, {len(found['waiting'])} wait for a person.",
+            f"{len(good)} of {_counted(found['runs'], 'run')} {'was' if len(good) == 1 else 'were'} proven, "
+            f"{_counted(found['promoted'], 'promotion')}, {_counted(found['rolledBack'], 'rollback')}, "
+            f"{len(found['waiting'])} waiting for a person.",
             *_part("What got better", [_better(item) for item in good]),
             *_part("What was refused or failed", [f"**{item['run']}**: {plain(item['why'])}" for item in bad]),
-            *_part(
-                "What serves everybody",
-                [f"**{item['rollout']}**: {plain(item['why'])}" for item in found["promoted"]],
-            ),
-            *_part(
-                "What was taken back",
-                [
-                    f"**{item['rollout']}** {plain(str(item['revision']))}: {plain(item['message'])}"
-                    for item in found["takenBack"]
-                ],
-            ),
+            *_part("What was promoted", map(_line, found["promoted"])),
+            *_part("What was rolled back", map(_line, found["rolledBack"])),
             *_part(
                 "What waits for a person",
                 [f"**{item['rollout']}**: {plain(item['why'])} (`{item['command']}`)" for item in found["waiting"]],
@@ -98,8 +109,9 @@ def markdown(found: dict[str, Any]) -> str:
     )
 
 
-def _part(title: str, lines: Sequence[str]) -> list[str]:
-    return ["", f"## {title}", "", *(f"- {line}" for line in lines)] if lines else []
+def _part(title: str, lines: Iterable[str]) -> list[str]:
+    shown = [f"- {line}" for line in lines]
+    return ["", f"## {title}", "", *shown] if shown else []
 
 
 def _run(body: Object) -> dict[str, Any]:
@@ -137,14 +149,21 @@ def _interval(figures: dict[str, Any]) -> str:
     return f"{figures['mean']:.1f} [{figures['ciLow']:.1f}, {figures['ciHigh']:.1f}]"
 
 
-def _promoted(body: Object) -> dict[str, Any]:
-    status = status_of(body)
+def _event(event: Object) -> dict[str, Any]:
     return {
-        "rollout": body["metadata"]["name"],
-        "revision": (status.get("stable") or {}).get("revision"),
-        "at": status.get("promotedAt"),
-        "why": status.get("verdict") or "",
+        "rollout": event["model_deployment"],
+        "revision": event["revision"],
+        "at": event["deployed_at"],
+        "why": event.get("verdict") or event.get("reason") or "",
     }
+
+
+def _line(item: dict[str, Any]) -> str:
+    return f"**{item['rollout']}** {plain(str(item['revision']))}: {plain(str(item['why']))}"
+
+
+def _counted(items: Sequence[Any], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
 def _waits(body: Object, namespace: str) -> dict[str, Any] | None:

@@ -12,7 +12,6 @@ from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.cli.verbs import train
 
 NAME = "retrain"
-HELP = "train an agent and wait for the verdict: exit status 0 validated, 1 refused or failed; JUnit for pipelines"
 ENDED = ("Validated", "Failed")
 
 

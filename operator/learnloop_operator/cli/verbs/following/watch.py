@@ -15,7 +15,6 @@ from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.cli.text.loop_table import SHORT, Row, row, table
 
 NAME = "watch"
-HELP = "an agent's loop, live: its run, its rollout, and what was decided and why"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 REMEMBERED = 200
 Kinds = dict[str, dict[str, Object]]

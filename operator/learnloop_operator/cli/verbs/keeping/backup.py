@@ -8,7 +8,6 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "backup"
-HELP = "back the installation up now: database, artifacts, waiting messages, sealed keys"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "restore"
-HELP = "restore a backup into an empty installation, and verify all of it; or open a backup's keys"
 DATA_PLANE_SECONDS = 300.0
 
 

@@ -18,7 +18,6 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import installation_options
 
 NAME = "rotate"
-HELP = "give a secret a new value; the old one holds beside it for as long as anybody needs it"
 SETTLE_SECONDS = 900.0
 """Until a new key signs: by then all who verify have read it."""
 MOUNTED_SECONDS = 300.0

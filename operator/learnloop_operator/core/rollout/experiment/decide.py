@@ -56,7 +56,7 @@ def _judged(
     mute = silences(snapshot, asked, trial)
     if trial.phase == "Won" or (len(left_in) == 1 and not left_in & set(mute) and fit(asked, trial, *left_in)):
         best = trial.players[next(iter(left_in))]
-        trial = trial if trial.phase == "Won" else won(asked, trial, best)
+        trial = trial if trial.phase == "Won" else won(snapshot.name, asked, trial, best)
         return promote(snapshot, state, asked, trial, best) or _waiting(state, trial, left)
     if limit := exhausted(snapshot, asked, trial):
         sentence = f"experiment over after {limit} without a winner: {standings(asked, trial)}; stable keeps serving"

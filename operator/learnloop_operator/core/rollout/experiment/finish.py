@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_api.names import ANNOTATION_PROMOTE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.sentence import standings
 from learnloop_operator.core.rollout.judging.arm_capacity import world
@@ -23,11 +22,11 @@ def finish(snapshot: Snapshot, trial: ExperimentState, sentence: str) -> Experim
     return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
 
 
-def won(asked: Experiment, trial: ExperimentState, best: Player) -> ExperimentState:
+def won(name: str, asked: Experiment, trial: ExperimentState, best: Player) -> ExperimentState:
     """The experiment whose winner is known; the others have left the race."""
     sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
     if asked.on_winner == "wait":
-        sentence += f"; waiting for the annotation {ANNOTATION_PROMOTE}={best.model.revision}"
+        sentence += f"; waiting for `kubectl learnloop promote {name}`"
     return replace(trial, phase="Won", winner=best.name, message=sentence)
 
 

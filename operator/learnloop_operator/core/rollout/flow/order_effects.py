@@ -88,7 +88,9 @@ def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer |
         why = f"its gates were rejected by {who(snapshot, word)}"
         return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
     if not snapshot.spec.rollout.steps[step].pause and state.hand is None:
-        return ignored(f"step {step + 1} waits for nobody; learnloop.dev/abort takes the canary back at any time")
+        return ignored(
+            f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
+        )
     why = f"step {step + 1} was rejected by {who(snapshot, word)}"
     return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
 
@@ -98,7 +100,7 @@ def _undo(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | N
     if stable is None or stable.revision != word.revision:
         canary = state.canary and state.canary.revision == word.revision
         return _is_blocked(state, word) or ignored(
-            f"{word.revision} was not promoted yet: learnloop.dev/abort takes a canary back"
+            f"{word.revision} was not promoted yet: `kubectl learnloop abort {snapshot.name}` rolls it back"
             if canary
             else f"{word.revision} does not serve: stable is {stable.revision if stable else 'none'}"
         )
@@ -140,7 +142,9 @@ def _pause(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | 
     if stray:
         return stray
     if state.hand and state.hand.verb == "undo":
-        return Answer("refused", "on the way back to the earlier model: learnloop.dev/abort stops that")
+        return Answer(
+            "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
+        )
     if state.hand and state.hand.verb == "pause":
         return Answer("obeyed", f"already on hold since {state.hand.at}")
     by = who(snapshot, word)
@@ -160,12 +164,16 @@ def _resume(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer |
 
 
 def _restart(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stray = _is_blocked(state, word) and ignored(f"{word.revision} is blocked: learnloop.dev/retry tries it again")
+    stray = _is_blocked(state, word) and ignored(
+        f"{word.revision} is blocked: `kubectl learnloop retry {snapshot.name}` tries it again"
+    )
     stray = stray or _stray(state, word)
     if stray or state.canary is None:
         return stray
     if state.hand and state.hand.verb == "undo":
-        return Answer("refused", "on the way back to the earlier model: learnloop.dev/abort stops that")
+        return Answer(
+            "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
+        )
     sentence = f"canary {word.revision} starts over at the first step, as {who(snapshot, word)} says"
     return Answer("obeyed", sentence, drop_canary(state, reasons.RESTARTED, sentence))
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import ExperimentStep
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.finish import finish
@@ -197,8 +196,11 @@ def _chosen(
         said = f"{sentence}; {player.name} ({player.model.revision}) goes on by approval"
         state = replace(state, experiment=replace(trial, winner=player.name, message=said))
         return state if player.name == CANARY else _take_over(snapshot, state, canary, step, player, said)
-    choice = ", ".join(f"{player.model.revision} ({player.name})" for player in trial.challengers())
-    text = f"{sentence}; waiting for the annotation {ANNOTATION_APPROVE}: one of {choice}, or for learnloop.dev/reject"
+    choice = ", ".join(f"{player.name} ({player.model.revision})" for player in trial.challengers())
+    text = (
+        f"{sentence}; waiting for `kubectl learnloop approve {snapshot.name} --arm ARM`, with one of {choice}, "
+        f"or for `kubectl learnloop reject {snapshot.name}`"
+    )
     state = replace(state, experiment=replace(trial, message=text))
     return wait_for_a_person(snapshot, state, snapshot.spec.rollout.steps[step], text)
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates
-from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.gate_suites import gates_of, judge_gates
@@ -29,7 +28,7 @@ def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextSta
     if found.phase == "AwaitingApproval":
         word = _word(snapshot, state, candidate.revision)
         if word is None:
-            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(found, candidate), _soon(snapshot), "")
+            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(found, snapshot.name), _soon(snapshot), "")
             return replace(waiting, phase="Paused", events=news)
         found = found.model_copy(update={"phase": "Passed", "approved_by": who(snapshot, word)[:1024]})
         said = f"the gates are passed: approved by {found.approved_by}"
@@ -65,8 +64,8 @@ def _word(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotation | 
     return None
 
 
-def _ask(found: GatesStatus, candidate: ArmState) -> str:
-    return f"{found.message}: set the annotation {ANNOTATION_APPROVE}={candidate.revision}"
+def _ask(found: GatesStatus, name: str) -> str:
+    return f"{found.message}: waiting for `kubectl learnloop approve {name}`"
 
 
 def _soon(snapshot: Snapshot) -> float:

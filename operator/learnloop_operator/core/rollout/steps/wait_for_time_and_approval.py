@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.model.four_eyes import one_pair
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
@@ -29,9 +28,17 @@ def wait_for_time_and_people(
             state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
         )
     if wanted.pause and approval(snapshot, state, revision, step) is None:
-        text = f"{at}: all checks pass; waiting for the annotation {ANNOTATION_APPROVE}={revision}/{step + 1}"
+        text = f"{at}: all checks pass; waiting for `kubectl learnloop approve {snapshot.name}{_arm(state, revision)}`"
         return wait_for_a_person(snapshot, state, wanted, text)
     return None
+
+
+def _arm(state: State, revision: str) -> str:
+    """The option that names an arm which is not the canary."""
+    if state.experiment is None or (state.canary and state.canary.revision == revision):
+        return ""
+    named = (player.name for player in state.experiment.challengers() if player.model.revision == revision)
+    return next((f" --arm {name}" for name in named), "")
 
 
 def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, text: str) -> NextState:

@@ -1,0 +1,80 @@
+"""Every command that the product prints works: its verb exists, and its options are the verb's."""
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.names import GROUP, VERBS
+from learnloop_operator.cli.main import parser
+
+ROOT = Path(__file__).parents[4]
+PARTS = ("crds", "operator", "trainer_image", "serving_image", "memory_image", "agent_sdk")
+PLACEHOLDER = "x"
+COMMAND = re.compile(r"kubectl learnloop ([a-z]\w*)((?: +(?:--?[a-z][-a-z]*|[A-Za-z_./:]+))*)")
+RAW = re.compile(rf"{re.escape(GROUP)}/(?:train|{'|'.join(VERBS)})\b")
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The strings of a module, with a placeholder for each value; adjoining literals are one."""
+    tree = ast.parse(path.read_text())
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else PLACEHOLDER for part in node.values)
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for part in PARTS:
+        for path in sorted((ROOT / part).rglob("*.py")):
+            for text in texts(path):
+                yield str(path.relative_to(ROOT)), text
+    for pattern in ("charts/learnloop/**/*.*", "operator/learnloop_operator/cli/console/pages/*", "docs/**/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            if path.is_file() and path.suffix in (".yaml", ".tpl", ".txt", ".md", ".js", ".html", ".json"):
+                yield str(path.relative_to(ROOT)), path.read_text()
+
+
+COMMANDS = sorted({(place, *match.groups()) for place, text in sources() for match in COMMAND.finditer(text)}, key=str)
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    top = parser()
+    (action,) = (one for one in top._actions if isinstance(one, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+KNOWN = subparsers()
+PROSE = {"needs", "does", "console"}
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(COMMANDS) > 50
+
+
+@pytest.mark.parametrize(("place", "verb", "rest"), COMMANDS)
+def test_a_printed_command_has_a_verb_and_options_that_exist(place: str, verb: str, rest: str) -> None:
+    if verb == PLACEHOLDER or (place.startswith("docs/") and verb in PROSE):
+        return
+    assert verb in KNOWN, f"{place}: kubectl learnloop {verb}"
+    options = {option for action in KNOWN[verb]._actions for option in action.option_strings}
+    for word in rest.split():
+        if word.startswith("-"):
+            assert word in options, f"{place}: kubectl learnloop {verb} {word}"
+
+
+def test_no_sentence_tells_a_person_to_set_an_annotation_that_would_be_refused() -> None:
+    """The API server refuses an order without its author's name; `kubectl learnloop VERB` signs by itself."""
+    sentences = [
+        (place, text)
+        for place, text in sources()
+        if place.startswith(("operator/", "crds/learnloop_api/kinds")) and RAW.search(text)
+    ]
+    kept = [(place, text) for place, text in sentences if not text.startswith(GROUP) and "already obeyed" not in text]
+    assert kept == []
