@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.figures import figure, interval
 from learnloop_api.foreign_markdown import plain
 from learnloop_api.foreign_text import one_line
 from learnloop_dataplane.notifications.messages import MOST_TEXT
@@ -158,11 +159,11 @@ def _better(event: Mapping[str, Any]) -> str:
         return f"{_run(event)}: {event.get('message') or 'validated'}"
     gain = new["mean"] - old["mean"]
     more = "more" if gain >= 0 else "less"
-    return f"{_run(event)}: held-out return {_interval(new)}, {abs(gain):.1f} {more} than {_interval(old)} before"
+    return f"{_run(event)}: held-out return {_interval(new)}, {figure(abs(gain))} {more} than {_interval(old)} before"
 
 
 def _interval(estimate: Mapping[str, Any]) -> str:
-    return f"{estimate['mean']:.1f} [{estimate['ci_low']:.1f}, {estimate['ci_high']:.1f}]"
+    return interval(estimate["mean"], estimate["ci_low"], estimate["ci_high"])
 
 
 def _why(event: Mapping[str, Any]) -> str:

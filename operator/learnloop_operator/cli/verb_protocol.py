@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 class Verb(Protocol):
     """A module, or an object, with these names; its help is in verb_table."""
 
-    NAME: str
+    @property
+    def NAME(self) -> str:
+        """The verb."""
+        ...
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the verb's own arguments."""

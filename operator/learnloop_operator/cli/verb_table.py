@@ -19,7 +19,7 @@ class Entry(NamedTuple):
         """Import it."""
         module, _, attribute = self.place.partition(":")
         loaded = import_module(f"{PACKAGE}.{module}")
-        verb: Verb = getattr(loaded, attribute) if attribute else loaded  # type: ignore[assignment]  # a module is one
+        verb: Verb = getattr(loaded, attribute) if attribute else loaded
         return verb
 
 

@@ -168,5 +168,6 @@ def _job(agent: str, body: Mapping[str, Any]) -> TrainingRun:
         uri=status.artifact.uri if status.artifact else None,
         sha256=status.artifact.sha256 if status.artifact else None,
         mean_return=status.evaluation.mean if status.evaluation else None,
+        verdict=next((item.reason for item in status.conditions or () if item.type == "Ready"), "") or "",
         notes=metadata.get("annotations"),
     )

@@ -48,6 +48,8 @@ class TrainingRun:
     uri: str | None = None
     sha256: str | None = None
     mean_return: float | None = None
+    verdict: str = ""
+    """The reason of its condition Ready."""
     notes: Mapping[str, str] | None = None
     """Annotations: what triggered it, and what had been seen then."""
 

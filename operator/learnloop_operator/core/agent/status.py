@@ -146,5 +146,22 @@ def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
         return "ActorsNotPlaying", f"no actor plays: {facts.world.actors_trouble}"
     if facts.verdict.fire and facts.record.last_training:
         return "TrainingTriggered", f"{facts.record.last_training.name}: {facts.verdict.fire.sentence}"
-    source = facts.model.source if facts.model else "nothing"
-    return phase, f"{source} is to be served; {facts.verdict.waiting}"
+    return phase, "; ".join(filter(None, (_model(facts), _last_run(facts), facts.verdict.waiting)))
+
+
+def _model(facts: StatusFacts) -> str:
+    if facts.model is None:
+        return "nothing is to be served"
+    served, source = facts.world.deployment, facts.model.source
+    if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
+        return f"{source} serves"
+    return f"{source} is to be served"
+
+
+def _last_run(facts: StatusFacts) -> str:
+    """The newest run, where it brought no model."""
+    last = facts.record.last_training
+    run = next((job for job in facts.world.jobs if last and job.name == last.name and job.finished), None)
+    if run is None or run.uri is not None:
+        return ""
+    return f"{run.name} brought no model" + (f" ({run.verdict})" if run.verdict else "")

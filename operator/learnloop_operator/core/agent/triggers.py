@@ -126,6 +126,13 @@ def _rest(world: AgentSnapshot, last: LastTraining | None) -> float:
 
 def _wanted(world: AgentSnapshot, last: LastTraining | None) -> str:
     have, triggers = rewarded_since(world, last), world.spec.training.triggers if world.spec.training else None
-    if triggers and triggers.episodes is not None and have is not None:
+    if triggers and triggers.episodes is not None and have is None:
+        why = world.stats_problem or "the data plane does not know this agent yet"
+        return f"episodes are not counted, of which {triggers.episodes} start the next run: {why}"
+    if triggers and triggers.episodes is not None:
         return f"{have} of {triggers.episodes} rewarded episodes for the next run"
-    return f"the next run is due by {triggers.schedule}" if triggers and triggers.schedule else "waiting to be asked"
+    return (
+        f"the next run is due by {triggers.schedule}"
+        if triggers and triggers.schedule
+        else f"`kubectl learnloop train {world.name}` starts the next run"
+    )

@@ -2,6 +2,7 @@
 
 import math
 
+from learnloop_api.figures import figure, interval
 from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
@@ -28,7 +29,7 @@ def min_return(bar: float, proof: Proof) -> GateResult:
         sentence = f"estimated return {_interval(proof.evaluation)}, must begin at {bar:g} or above"
         return _verdict("minReturn", low >= bar, proof, sentence)
     mean = proof.evaluation.mean
-    return _verdict("minReturn", mean >= bar, proof, f"mean return {mean:.1f}, must be at least {bar:g}")
+    return _verdict("minReturn", mean >= bar, proof, f"mean return {figure(mean)}, must be at least {bar:g}")
 
 
 def min_improvement(bar: float, proof: Proof) -> GateResult:
@@ -38,7 +39,9 @@ def min_improvement(bar: float, proof: Proof) -> GateResult:
         sentence = f"estimated gain over the log {_gain(found)}, must begin at {bar:+g} or above"
         return _verdict("minImprovement", found.low >= bar, proof, sentence)
     gain = proof.evaluation.mean - proof.baseline.mean
-    sentence = f"{gain:+.1f} against the baseline's {proof.baseline.mean:.1f}, must be at least {bar:+g}"
+    sentence = (
+        f"{figure(gain, sign=True)} against the baseline's {figure(proof.baseline.mean)}, must be at least {bar:+g}"
+    )
     return _verdict("minImprovement", gain >= bar, proof, sentence)
 
 
@@ -66,11 +69,11 @@ def _episodes(proof: Proof) -> int:
 
 
 def _gain(gain: Interval) -> str:
-    return f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
+    return interval(gain.value, gain.low, gain.high, sign=True)
 
 
 def _interval(value: ReturnEstimate) -> str:
-    return f"{value.mean:.1f} [{value.ci_low:.1f}, {value.ci_high:.1f}]"
+    return interval(value.mean, value.ci_low, value.ci_high)
 
 
 def _verdict(name: str, passed: bool, proof: Proof, sentence: str) -> GateResult:

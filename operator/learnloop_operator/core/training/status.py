@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from learnloop_api import figures
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_operator.core import conditions, durations, times
@@ -120,7 +121,7 @@ def estimate(value: ReturnEstimate) -> dict[str, Any]:
 
 def interval(value: ReturnEstimate) -> str:
     """e.g. 487.2 [481.0, 492.1]"""
-    return f"{value.mean:.1f} [{value.ci_low:.1f}, {value.ci_high:.1f}]"
+    return figures.interval(value.mean, value.ci_low, value.ci_high)
 
 
 def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:

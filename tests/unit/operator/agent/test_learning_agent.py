@@ -98,9 +98,42 @@ def test_enough_rewarded_episodes_start_a_run_with_the_agents_environment() -> N
 def test_too_few_episodes_start_nothing_and_say_how_many_are_missing() -> None:
     plan = decide(world(99))
     assert created(plan) == []
+    assert plan.status["conditions"][0]["message"] == "uniform serves; 99 of 100 rewarded episodes for the next run"
+
+
+def why(plan: Plan) -> str:
+    return str(plan.status["conditions"][0]["message"])
+
+
+def test_a_model_that_another_one_still_serves_for_is_to_be_served() -> None:
+    assert why(decide(world(0, jobs=(job(1),)))).startswith("la-1 is to be served; ")
+    proven = ModelDeploymentStatus.model_validate({"stable": {"revision": "2" * 8, "uri": "https://m/1"}})
+    assert why(decide(world(0, jobs=(job(1),), deployment=proven))).startswith("la-1 serves; ")
+
+
+def test_without_the_data_plane_an_agent_does_not_wait_to_be_asked() -> None:
+    message = why(decide(world(None, stats_problem="the data plane does not answer")))
+    assert message == (
+        "uniform serves; episodes are not counted, of which 100 start the next run: the data plane does not answer"
+    )
+
+
+def test_an_agent_without_a_trigger_names_the_command_that_trains_it() -> None:
+    plain = spec(training={"triggers": {}, "template": {"algorithm": "ppo", "totalSteps": 1000}})
+    assert why(decide(world(5, spec=plain))) == "uniform serves; `kubectl learnloop train la` starts the next run"
+
+
+def test_a_newest_run_that_brought_no_model_is_told() -> None:
+    before = {
+        "registered": "solving/r1",
+        "trainings": 2,
+        "lastTraining": {"name": "la-2", "trigger": "episodes", "at": stamp(NOW), "rewarded": 100},
+    }
+    runs = (job(1), job(2, "Failed", verdict="GatesFailed"))
+    told = why(decide(world(150, before=before, jobs=runs)))
     assert (
-        plan.status["conditions"][0]["message"]
-        == "uniform is to be served; 99 of 100 rewarded episodes for the next run"
+        told
+        == "la-1 is to be served; la-2 brought no model (GatesFailed); 50 of 100 rewarded episodes for the next run"
     )
 
 

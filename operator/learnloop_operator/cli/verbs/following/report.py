@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from learnloop_api.figures import figure, interval
 from learnloop_api.foreign_markdown import plain
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.access import data_plane
@@ -141,12 +142,12 @@ def _better(item: dict[str, Any]) -> str:
     gain = new["mean"] - old["mean"]
     return (
         f"**{item['run']}** ({item['algorithm']}{took}): held-out return {_interval(new)}, "
-        f"{abs(gain):.1f} {'more' if gain >= 0 else 'less'} than {_interval(old)} before"
+        f"{figure(abs(gain))} {'more' if gain >= 0 else 'less'} than {_interval(old)} before"
     )
 
 
 def _interval(figures: dict[str, Any]) -> str:
-    return f"{figures['mean']:.1f} [{figures['ciLow']:.1f}, {figures['ciHigh']:.1f}]"
+    return interval(figures["mean"], figures["ciLow"], figures["ciHigh"])
 
 
 def _event(event: Object) -> dict[str, Any]:
