@@ -130,7 +130,7 @@ KubeName = Annotated[
         min_length=1,
         max_length=253,
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        json_schema_extra=dict(explained("must be lower-case letters, digits, '-' and '.', as Kubernetes names are")),
+        json_schema_extra=dict(explained("must be lower-case letters, digits, '-' and '.'")),
     ),
 ]
 LabelMap = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
