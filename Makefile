@@ -81,10 +81,6 @@ argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds 
 
 flux: $(VENV)/.ready ## Flux applies the example and sees a rollout; builds it first, five minutes; PATIENCE=3: busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/flux
-.PHONY: upgrade
-upgrade: $(VENV)/.ready ## the last tag's data plane and policy servers are replaced under load, old and new clients beside; FROM=: another
-	@PYTHONPATH=hack $(PYTHON) -m bench.upgrade $(if $(FROM),--from $(FROM))
-
 loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again, and traces; builds both, ten minutes
 	pytest tests/loki
 

@@ -151,7 +151,7 @@ class TrainingTransitions(SQLModel, table=True):
     __table_args__ = ({"postgresql_partition_by": "RANGE (received_at)"},)
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
-    received_at: datetime = _time(key=True, default="clock_timestamp()")
+    received_at: datetime = _time(key=True)
     steps: list[Any] = _column(JSONB)
     last_observation: Any = _column(JSONB, null=True)
 

@@ -16,7 +16,7 @@ from learnloop_dataplane.postgres import (
     memory_tables,
     task_tables,
 )
-from learnloop_dataplane.postgres.schema_facts import SETTING
+from learnloop_dataplane.postgres.schema_facts import APPEND_ONLY, SETTING
 
 __all__ = [
     "APPEND_ONLY",
@@ -33,8 +33,6 @@ __all__ = [
 ]
 
 UNSCOPED = ("tenants",)
-# Beside the missing right (see migrate.prepare_role): a trigger refuses the tables' owner too.
-APPEND_ONLY = ("audit_log", "audit_checkpoints")
 
 # What belongs to a memory goes with it. A trigger once a statement, because a foreign key looks up every row that is
 # *inserted*: 10 of the 25 µs a batched store may take. It runs as the caller, under the caller's row-level security.
@@ -61,8 +59,7 @@ FORGET_WITH_EPISODE = """
 CREATE FUNCTION forget_with_episode() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF current_setting('app.steps_go_by_partition', true) = 'on' THEN RETURN NULL; END IF;
     DELETE FROM training_transitions s USING gone t
-        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id
-        AND s.received_at BETWEEN t.received_at AND t.received_at + interval '1 minute';
+        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id AND s.received_at = t.received_at;
     RETURN NULL;
 END $$
 """

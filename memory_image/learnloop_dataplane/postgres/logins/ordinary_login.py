@@ -15,17 +15,13 @@ import asyncpg
 from learnloop_api.key_lines import KeyLines
 from learnloop_dataplane.postgres.logins.by_password import LOCK, set_logins
 from learnloop_dataplane.postgres.logins.superuser import keep
-from learnloop_dataplane.postgres.migrate import LOCK_TRIES, STAND_BACK_SECONDS, migrate
+from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 from learnloop_dataplane.successive_logins import with_password
 
 WAIT_SECONDS = 240.0
 """For a server that is on its way."""
 PAUSE_SECONDS = 2.0
-LOCK_MILLISECONDS = 500
-"""Less than the second after which PostgreSQL looks for deadlocks, and ends one of those that wait."""
-_BUSY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
-_GONE = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.UndefinedObjectError)
 _OWN = (
     # Neither what an extension brings nor a sequence that follows its table. Tables of other roles are left alone.
     """
@@ -123,28 +119,12 @@ async def prepare(
 
 
 async def _hand_over(connection: Any, login: str) -> None:
-    """One object after the other, each by itself: whoever writes meanwhile waits for one table, and never in a ring."""
-    await connection.execute(f"SET lock_timeout = '{LOCK_MILLISECONDS}ms'")
-    handed = 0
-    for tries_left in reversed(range(LOCK_TRIES)):
-        busy: Exception | None = None
-        for question in _OWN:
-            for row in await connection.fetch(question, login):
-                try:
-                    await connection.execute(row[0])
-                    handed += 1
-                except _BUSY as error:
-                    busy = error
-                except _GONE:
-                    continue  # a partition that was dropped since it was listed
-        if busy is None:
-            break
-        if not tries_left:
-            raise busy
-        log.info("the hand-over stands back for %.1f s: %s", STAND_BACK_SECONDS, busy)
-        await asyncio.sleep(STAND_BACK_SECONDS)
-    if handed:
-        log.info("%d objects of the database belong to the login %s now", handed, login)
+    """Gives the login what the administrator made: nobody writes there yet."""
+    statements = [row[0] for question in _OWN for row in await connection.fetch(question, login)]
+    for statement in statements:
+        await connection.execute(statement)
+    if statements:
+        log.info("%d objects of the database belong to the login %s now", len(statements), login)
 
 
 async def _answers(dsn: str, passwords: KeyLines | None, seconds: float) -> None:

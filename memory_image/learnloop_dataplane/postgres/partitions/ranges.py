@@ -10,7 +10,7 @@ MOST = 60
 AHEAD = timedelta(days=14)
 """For so long nobody need make another one."""
 FIRST_DAYS = 7
-"""How far the first one reaches beyond the migration: whoever was there before still writes to it."""
+"""How far the first one reaches beyond the day of its making."""
 _BOUND = re.compile(r"\((?:MINVALUE|'([^']+)')\) TO \('([^']+)'\)$")
 
 

@@ -25,7 +25,7 @@ SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_inherits i
 WHERE i.inhparent = to_regclass($1)
 """
 # Whoever asks a partition by its own name gets no row: the tenants' rule stands on the table that it belongs to.
-_SEAL = "ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+SEAL = "ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
 # Made beside the table and attached to it, since to attach stops no reader and no writer.
 _MAKE = "CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
 _ATTACH = "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{lower}') TO ('{upper}')"
@@ -80,7 +80,7 @@ async def _make(connection: Any, now: datetime, retention_days: int) -> list[str
     for one in made:
         assert one.lower is not None
         await connection.execute(_MAKE.format(name=one.name, table=STEPS))
-        await connection.execute(_SEAL.format(name=one.name))
+        await connection.execute(SEAL.format(name=one.name))
         bounds = {"lower": one.lower.isoformat(), "upper": one.upper.isoformat()}
         await connection.execute(_ATTACH.format(name=one.name, table=STEPS, **bounds))
     return [one.name for one in made]

@@ -1,6 +1,5 @@
 """The data plane works as a login that owns its own tables and may do nothing else in the server."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -88,29 +87,6 @@ async def test_a_database_in_use_by_the_administrator_is_handed_over_with_its_ro
     await works(dsn, tmp_path, {"old"})
     async with superuser(admin) as connection:
         assert await connection.fetch(STRANGERS, login) == []
-
-
-async def test_a_reader_of_tables_in_any_order_waits_for_one_of_them_while_all_are_handed_over(
-    migrated: Callable[[str], str], login: str
-) -> None:
-    """What it has read first is handed over when it is done; nothing that it reads next is held meanwhile."""
-    admin = migrated(f"order_{os.getpid()}")
-    async with superuser(admin) as reader, superuser(admin) as watcher:
-        listed = (
-            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY oid"
-        )
-        [first, *_, last] = [row["relname"] for row in await watcher.fetch(listed)]
-        await reader.execute(f"BEGIN; LOCK TABLE {last} IN ACCESS SHARE MODE")
-        handing = asyncio.create_task(prepare(admin, admin.replace("postgres:@", f"{login}:secret-3@")))
-
-        async def waits() -> bool:
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
-            return bool(await watcher.fetchval(waiting, last))
-
-        await eventually(waits)
-        await reader.execute(f"LOCK TABLE {first} IN ACCESS SHARE MODE; COMMIT")
-        await handing
-        assert await watcher.fetch(STRANGERS, login) == []
 
 
 async def test_one_login_is_not_both(postgres: Any) -> None:

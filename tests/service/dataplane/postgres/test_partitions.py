@@ -1,7 +1,8 @@
-"""Steps lie in partitions by time: old rows come along, a day goes as a whole, and nobody waits for either."""
+"""Steps lie in partitions by time: a day goes as a whole, and no writer waits for that."""
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,44 +15,43 @@ import pytest
 from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.postgres.partitions import upkeep
+from learnloop_dataplane.postgres.partitions.ranges import FIRST_DAYS
 
 from ..conftest import Api, eventually, new_database, running, settings, superuser, trajectory
-from .test_migrations import TRAJECTORY, Writers
 
-# As a replica of the version before writes: two statements, and no time for the steps.
-BEFORE = (
-    TRAJECTORY.replace("INSERT", "WITH made AS (INSERT", 1).rstrip()
-    + """ RETURNING namespace, trajectory_id)
-INSERT INTO training_transitions (namespace, trajectory_id, steps) SELECT namespace, trajectory_id, '[1]' FROM made
+EPISODE = """
+WITH made AS (INSERT INTO trajectories (namespace, trajectory_id, agent_id, task, episode_id, policy_revision,
+        started_at, ended_at, steps, status, episode_return, outcome_values, retrieval_ids, labels)
+    SELECT 'team-a', $1 || i, 'busy', '', 'e', 'r', now(), now(), 1, 'completed', 1, '{}', '[]', '{}'
+    FROM generate_series(1, $2) i RETURNING namespace, trajectory_id, received_at)
+INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps)
+SELECT namespace, trajectory_id, received_at, '[1]' FROM made
 """
-)
-LOST = """
-SELECT count(*) FROM trajectories t WHERE NOT EXISTS (SELECT 1 FROM training_transitions s
-    WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id
-    AND s.received_at BETWEEN t.received_at AND t.received_at + interval '1 minute')
-"""
-ROWS = 6_000
 DAY = timedelta(days=1)
 
 
-async def test_rows_of_before_come_along_while_an_older_replica_goes_on_writing(postgres: Any) -> None:
-    dsn = new_database(postgres, f"parted_{os.getpid()}")
-    await migrate(dsn, "0028")
-    writers = Writers(dsn, BEFORE)
-    async with superuser(dsn) as watcher:
-        await watcher.execute("INSERT INTO tenants (namespace) VALUES ('team-a')")
-        await watcher.execute(BEFORE, "old", ROWS)
-        await watcher.execute("UPDATE trajectories SET received_at = received_at - interval '9 days'")
-        async with writers.writing():
-            await writers.more(1)
-            await migrate(dsn)
-            await writers.more(20)
-        total = ROWS + sum(writers.written)
-        assert await watcher.fetchval("SELECT count(*) FROM training_transitions") == total
-        assert await watcher.fetchval(LOST) == 0
-        one = "DELETE FROM trajectories WHERE trajectory_id IN ('old1', 'w-0-0-1')"
-        await watcher.execute(one)
-        assert await watcher.fetchval("SELECT count(*) FROM training_transitions") == total - 2, "they go together"
+@pytest.mark.parametrize("days", [-400, 400])
+async def test_the_first_partition_ends_by_the_databases_clock_whatever_the_process_believes(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    wrong = time.time() + days * 86_400
+    monkeypatch.setattr(time, "time", lambda: wrong)
+    dsn = new_database(postgres, f"wrong_clock_{abs(days)}_{days > 0}_{os.getpid()}".lower())
+    await migrate(dsn)
+    async with superuser(dsn) as connection:
+        [first] = await upkeep.ranges(connection, upkeep.STEPS)
+        today = await connection.fetchval("SELECT now()")
+    assert first.lower is None
+    assert timedelta(0) < first.upper - today <= timedelta(days=FIRST_DAYS)
+
+
+async def test_an_episode_and_its_steps_go_together(postgres: Any) -> None:
+    dsn = new_database(postgres, f"together_gone_{os.getpid()}")
+    await migrate(dsn)
+    async with superuser(dsn) as connection:
+        await connection.execute(EPISODE, "e", 3)
+        await connection.execute("DELETE FROM trajectories WHERE trajectory_id = 'e1'")
+        assert await connection.fetchval("SELECT count(*) FROM training_transitions") == 2
 
 
 async def test_replicas_that_start_together_make_each_partition_once(postgres: Any) -> None:
@@ -177,7 +177,7 @@ async def test_a_partition_in_use_is_asked_for_briefly_and_again(
         await reader.execute("BEGIN; SELECT count(*) FROM training_transitions")
         dropping = asyncio.create_task(upkeep.drop(dsn, [name]))
         for number in range(5):  # a writer is let in between
-            await asyncio.wait_for(writer.execute(BEFORE, f"through-{number}", 1), 5)
+            await asyncio.wait_for(writer.execute(EPISODE, f"through-{number}", 1), 5)
         assert not dropping.done()
         await reader.execute("COMMIT")
         await dropping

@@ -1,63 +1,17 @@
-"""The migrations write what the models say, from nothing, by several processes at once, killed or not."""
+"""The schema is made once, by whichever process comes first; the service works on no other and as no mightier login."""
 
 import asyncio
 import os
-import re
 from typing import Any
 
-import asyncpg
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres import experience_tables, row_level_security
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.migrate import alembic_config, migrate
 from learnloop_dataplane.postgres.schema_facts import HEAD
 
 from ..conftest import START_SECONDS, eventually, new_database, superuser
-
-QUERIES = (
-    "SELECT table_name, column_name, data_type, udt_name, is_nullable, column_default, is_identity"
-    " FROM information_schema.columns WHERE table_schema = 'public'",
-    "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'",
-    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
-    " WHERE connamespace = 'public'::regnamespace",
-    "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'public'",
-    "SELECT relname, relrowsecurity, relforcerowsecurity FROM pg_class WHERE relkind IN ('r', 'p')"
-    " AND relnamespace = 'public'::regnamespace",
-    "SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
-    "SELECT attrelid::regclass::text, attname, attstorage, format_type(atttypid, atttypmod) FROM pg_attribute"
-    " WHERE attrelid = ANY(SELECT oid FROM pg_class"
-    " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p'))",
-)
-
-_ELSEWHERE = re.compile("alembic|^training_transitions_")  # partitions are of their time, not of the schema
-
-
-async def catalog(dsn: str) -> list[set[Any]]:
-    """Everything that PostgreSQL knows about the tables of a database."""
-    async with superuser(dsn) as connection:
-        answers = [await connection.fetch(query) for query in QUERIES]
-    return [{tuple(row) for row in rows if not _ELSEWHERE.search(str(row[0]))} for rows in answers]
-
-
-async def test_upgrade_equals_create_all(postgres: Any) -> None:
-    assert set(SQLModel.metadata.tables) >= {experience_tables.Agent.__tablename__, *row_level_security.UNSCOPED}
-    upgraded, created = (new_database(postgres, f"{kind}_{os.getpid()}") for kind in ("upgraded", "created"))
-    await migrate(upgraded)
-
-    async def connect() -> Any:
-        return await asyncpg.connect(created)
-
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
-    async with engine.begin() as connection:
-        await connection.exec_driver_sql("CREATE EXTENSION vector")
-        await connection.run_sync(SQLModel.metadata.create_all)
-    await engine.dispose()
-    for left, right in zip(await catalog(upgraded), await catalog(created), strict=True):
-        assert left == right
 
 
 def test_the_service_knows_the_newest_migration() -> None:

@@ -1,1 +1,1 @@
-"""Revisions by number, twenty to a folder; a new one is a new file."""
+"""Revisions by number; a new one is a new file."""

@@ -1,1 +1,0 @@
-"""Migrations v0001 to v0020."""

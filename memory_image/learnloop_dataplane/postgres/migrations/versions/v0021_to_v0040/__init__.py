@@ -1,1 +1,0 @@
-"""Migrations v0021 to v0040."""
