@@ -12,7 +12,7 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLo
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF_EACH
 
 _REGISTER = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)
@@ -31,24 +31,25 @@ SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_
     training_wish
 FROM agents WHERE namespace = $1 AND name = $2 AND registered_at IS NOT NULL
 """
-# The newest hundred by index; averages of nothing are NULL.
+# The newest hundred by index; averages of nothing are NULL. What is older than the registration is left out of them
+# afterwards: asked for within the hundred, it would have a new agent of an old name read all of its history.
 RECENT = """
 SELECT count(*) AS episodes, avg(episode_return)::float8 AS episode_return, avg(reward)::float8 AS reward,
     avg(success::int)::float8 AS success
-FROM (SELECT episode_return, reward, success FROM trajectories
-      WHERE namespace = $1 AND agent_id = $2 AND received_at >= $3 ORDER BY seq DESC LIMIT 100) recent
+FROM (SELECT episode_return, reward, success, received_at FROM trajectories
+      WHERE namespace = $1 AND agent_id = $2 ORDER BY seq DESC LIMIT 100) recent WHERE received_at >= $3
 """
 # By who acted, the latest arms first; what was withdrawn tells nothing of its arm.
 _ARMS = """
 SELECT policy_revision, (array_agg(episode_return ORDER BY seq DESC))[1:200] AS returns
-FROM (SELECT seq, policy_revision, episode_return FROM trajectories
-      WHERE namespace = $1 AND agent_id = $2 AND received_at >= $3 AND status <> 'withdrawn'
-      ORDER BY seq DESC LIMIT 400) newest
-GROUP BY 1 ORDER BY max(seq) DESC LIMIT 8
+FROM (SELECT seq, policy_revision, episode_return, received_at, status FROM trajectories
+      WHERE namespace = $1 AND agent_id = $2 ORDER BY seq DESC LIMIT 400) newest
+WHERE received_at >= $3 AND status <> 'withdrawn' GROUP BY 1 ORDER BY max(seq) DESC LIMIT 8
 """
 _STEPS = f"""
-SELECT t.seq, t.trajectory_id, s.steps FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
-WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 ORDER BY t.seq DESC LIMIT $4
+SELECT t.seq, t.trajectory_id, s.steps FROM (
+    SELECT * FROM trajectories t WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
+    ORDER BY t.seq DESC LIMIT $4) t {STEPS_OF_EACH} ORDER BY t.seq DESC
 """
 MAX_TRAJECTORIES_READ, PAGE = 2000, 20
 _NEWEST = 2**63 - 1

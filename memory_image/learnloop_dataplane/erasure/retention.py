@@ -73,7 +73,8 @@ _MAKE_PRESENT = f"UPDATE memory_vec SET utility = utility WHERE {_FUTURE}"
 _PURGE = f"""
 DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
     SELECT m.id FROM agent_memories m
-    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND {_UNSEEN.format(m="m")}
+    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND m.ends_at < 'infinity'
+        AND {_UNSEEN.format(m="m")}
     ORDER BY m.ends_at LIMIT 500))
 """
 

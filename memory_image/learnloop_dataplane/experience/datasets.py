@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from learnloop_api.wire.experience import JOINT_TASK, OPTED_IN, EpisodeSelection
+from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF_EACH
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 MOST = 20
@@ -24,17 +24,22 @@ Place = tuple[int, str | None]
 _NEWEST = 2**63 - 1
 _ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
 _MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
-# What others' tasks credit this episode's agent with, and among how many of its episodes that is divided. A name that
-# redaction has put a mark into may be that of many tasks.
-_JOINT = f"""
-SELECT sum(c.learned_credit) AS credit, (SELECT count(*) FROM trajectories own WHERE own.namespace = t.namespace
-    AND own.labels ->> '{JOINT_TASK}' = t.labels ->> '{JOINT_TASK}' AND own.agent_id = t.agent_id
-    AND own.status <> 'withdrawn') AS episodes
+# A page ends here, however few of the episodes it looked at are wanted: no filter reads a whole history at once.
+LOOKED_AT = 2000
+_END = """
+SELECT seq FROM trajectories WHERE namespace = $1 AND agent_id = $2 AND seq < $3 ORDER BY seq DESC OFFSET $4 LIMIT 1
+"""
+# What others' tasks credit this episode's agent with, divided by how many of its episodes share the task. A name with a
+# mark of redaction may be that of several tasks.
+_BY_OTHERS = """
+SELECT sum(c.learned_credit) / (SELECT count(*) FROM trajectories own WHERE own.namespace = t.namespace
+    AND own.joint_task = t.joint_task AND own.agent_id = t.agent_id AND own.status <> 'withdrawn')
 FROM trajectories o JOIN task_credits c ON c.namespace = o.namespace AND c.trajectory_id = o.trajectory_id
     AND c.agent_id = t.agent_id
-WHERE o.namespace = t.namespace AND o.labels ->> '{JOINT_TASK}' = t.labels ->> '{JOINT_TASK}'
-    AND o.agent_id <> t.agent_id AND t.labels ->> '{JOINT_TASK}' ~ '^[^<>]+$'
+WHERE o.namespace = t.namespace AND o.joint_task = t.joint_task AND o.agent_id <> t.agent_id
 """
+# The page comes first, and all else is looked up for its rows alone: a plan that is made for any arguments would join
+# the agent's whole history.
 _PAGE = f"""
 SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.success,
     t.outcome_values::text AS outcome_values, s.steps::text AS log, s.last_observation::text AS last_observation,
@@ -44,15 +49,16 @@ SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.
     (SELECT max(c.learned_reward) - coalesce(sum(c.learned_credit) FILTER (WHERE c.agent_id = t.agent_id), 0)
         FROM task_credits c
         WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id) AS credited_to_others,
-    joint.credit / joint.episodes AS credited_by_others
-FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
-LEFT JOIN LATERAL ({_JOINT}) joint ON t.status <> 'withdrawn'
-WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
-    AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
-    AND ($7::text[] IS NULL OR t.task = ANY($7)) AND ($8::text[] IS NULL OR t.policy_revision = ANY($8))
-    AND ($9::float8 IS NULL OR t.reward >= $9) AND ($10::float8 IS NULL OR t.reward <= $10)
-    AND ($11::bool IS NULL OR t.success = $11) AND (NOT $12::bool OR t.labels ->> '{OPTED_IN}' = 'true')
-ORDER BY t.seq DESC LIMIT $4
+    CASE WHEN t.status <> 'withdrawn' AND t.joint_task ~ '^[^<>]+$' THEN ({_BY_OTHERS}) END AS credited_by_others
+FROM (SELECT t.* FROM trajectories t
+    WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 AND t.seq >= $15
+        AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
+        AND ($7::text[] IS NULL OR t.task = ANY($7)) AND ($8::text[] IS NULL OR t.policy_revision = ANY($8))
+        AND ($9::float8 IS NULL OR t.reward >= $9) AND ($10::float8 IS NULL OR t.reward <= $10)
+        AND ($11::bool IS NULL OR t.success = $11) AND (NOT $12::bool OR t.labels ->> '{OPTED_IN}' = 'true')
+    ORDER BY t.seq DESC LIMIT $4) t
+{STEPS_OF_EACH}
+ORDER BY t.seq DESC
 """
 # What was asked to be erased and may still lie in the warehouse.
 _ERASED = "SELECT attribute, value, asked_at FROM warehouse_erasures WHERE namespace = $1"
@@ -82,6 +88,8 @@ class Datasets:
     ) -> tuple[bytes, Place | None]:
         """At most `limit` episodes as JSON (wire.EpisodePage without `next`), and after which one the next page begins.
 
+        A page may have fewer, or none, and still be followed by another one.
+
         Args:
             after: the second part of the answer before; None: from the newest on.
 
@@ -98,8 +106,11 @@ class Datasets:
         given = (*asked, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
         scored_by = wanted.reward_policy, wanted.reward_policy_revision
         async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given, *scored_by)
-        following = (rows[-1]["seq"], None) if len(rows) == limit else None
+            end = await connection.fetchval(_END, namespace, agent, place, LOOKED_AT - 1)
+            rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given, *scored_by, end or 0)
+        if len(rows) == limit:
+            end = rows[-1]["seq"]
+        following = None if end is None else (end, None)
         return await self._body(namespace, rows), following
 
     async def _from_warehouse(

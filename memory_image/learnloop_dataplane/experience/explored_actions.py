@@ -17,7 +17,7 @@ import orjson
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
+from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF_EACH
 
 ACTION = "exploration.logged"
 MOST_EPISODES = 50
@@ -25,8 +25,8 @@ MOST_EPISODES = 50
 
 _PAGE = f"""
 SELECT t.seq, t.trajectory_id, t.policy_revision, t.ended_at, s.steps
-FROM trajectories t JOIN training_transitions s ON {STEPS_OF}
-WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 ORDER BY t.seq DESC LIMIT $4
+FROM (SELECT * FROM trajectories t WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
+    ORDER BY t.seq DESC LIMIT $4) t {STEPS_OF_EACH} ORDER BY t.seq DESC
 """
 _NEWEST = 2**63 - 1
 

@@ -18,7 +18,7 @@ Place = tuple[datetime, UUID]  # when a memory was stored, and its id
 # Whom a memory is about: as it was stored, as the episode has it that it came from, or those it was distilled from.
 _PEOPLE = """
 SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NULL) AS people FROM (
-    SELECT coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS person
+    SELECT coalesce(m.provenance ->> 'user', t.person) AS person
     UNION ALL
     SELECT jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'people')
         WHEN 'array' THEN m.provenance -> 'people' END)
@@ -34,20 +34,23 @@ SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NU
 _PAGE = f"""
 SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
     m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
-    coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS user_id, coalesce(p.people, '{{}}') AS user_ids,
+    coalesce(m.provenance ->> 'user', t.person) AS user_id, coalesce(p.people, '{{}}') AS user_ids,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed,
     coalesce(u.helped, 0) AS helped, coalesce(u.hurt, 0) AS hurt,
     least(m.created_at, (m.provenance ->> 'remembered_at')::timestamptz) AS remembered_at
-FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
-LEFT JOIN trajectories t ON t.namespace = m.namespace AND t.trajectory_id =
-    CASE WHEN starts_with(m.origin, 'trajectory/') THEN substr(m.origin, 12) END
+FROM (SELECT m.* FROM agent_memories m
+    WHERE m.namespace = $1 AND m.agent_id = $2 AND ($8::uuid[] IS NULL OR m.id = ANY($8))
+        AND ($7::uuid IS NULL OR (m.created_at, m.id) > ($3::timestamptz, $7))
+        AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
+        AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
+            AND NOT {away("$1", "m.id", "$6")}))
+    ORDER BY m.created_at, m.id LIMIT $5) m
+LEFT JOIN LATERAL (SELECT u.* FROM memory_use u WHERE u.namespace = $1 AND u.memory_id = m.id OFFSET 0) u ON true
+LEFT JOIN LATERAL (SELECT t.labels ->> 'user_id' AS person FROM trajectories t WHERE t.namespace = $1
+    AND t.trajectory_id = CASE WHEN starts_with(m.origin, 'trajectory/') THEN substr(m.origin, 12) END OFFSET 0
+    ) t ON true
 CROSS JOIN LATERAL ({_PEOPLE}) AS p
-WHERE m.namespace = $1 AND m.agent_id = $2 AND ($8::uuid[] IS NULL OR m.id = ANY($8))
-    AND ($7::uuid IS NULL OR (m.created_at, m.id) > ($3::timestamptz, $7))
-    AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
-    AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
-        AND NOT {away("$1", "m.id", "$6")}))
-ORDER BY m.created_at, m.id LIMIT $5
+ORDER BY m.created_at, m.id
 """
 # First the queue, as the indexer does: the other way round each could wait for the other.
 _TAKE = """

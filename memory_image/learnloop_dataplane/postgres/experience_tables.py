@@ -27,6 +27,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Computed,
     Double,
     ForeignKeyConstraint,
     Identity,
@@ -39,6 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
+from learnloop_api.wire.experience import JOINT_TASK
 from learnloop_dataplane.postgres.column_types import column as _column
 from learnloop_dataplane.postgres.column_types import time_column as _time
 
@@ -90,7 +92,14 @@ class TrajectoryRow(SQLModel, table=True):
     __tablename__ = "trajectories"
     __table_args__ = (
         Index("ix_trajectories_agent", "namespace", "agent_id", "seq"),
-        Index("ix_trajectories_unrewarded", "namespace", "agent_id", "seq", postgresql_where=text("reward IS NULL")),
+        Index(
+            "ix_trajectories_unrewarded",
+            "namespace",
+            "agent_id",
+            "received_at",
+            "seq",
+            postgresql_where=text("reward IS NULL"),
+        ),
         Index("ix_trajectories_unremembered", "namespace", "seq", postgresql_where=text("NOT remembered")),
         Index("ix_trajectories_received", "namespace", "received_at"),
         Index(
@@ -111,8 +120,8 @@ class TrajectoryRow(SQLModel, table=True):
         Index(
             "ix_trajectories_joint",
             "namespace",
-            text("(labels ->> 'joint_task')"),
-            postgresql_where=text("(labels ->> 'joint_task') IS NOT NULL"),
+            "joint_task",
+            postgresql_where=text("joint_task IS NOT NULL"),
         ),
     )
     namespace: str = _column(Text, key=True)
@@ -134,6 +143,8 @@ class TrajectoryRow(SQLModel, table=True):
     retrieval_ids: list[str] = _column(JSONB)
     # "metadata" is taken by SQLAlchemy's declarative classes.
     labels: dict[str, str] = _column(JSONB)
+    # A column, for row-level security lets no index answer for what `->>` says.
+    joint_task: str | None = Field(sa_column=Column(Text, Computed(f"labels ->> '{JOINT_TASK}'", persisted=True)))
     reward: float | None = _column(Double, null=True)
     reward_policy_revision: str | None = _column(Text, null=True)
     remembered: bool = _column(Boolean, default="false")
@@ -178,7 +189,8 @@ class RewardHistory(SQLModel, table=True):
     __tablename__ = "reward_history"
     __table_args__ = (
         Index("ix_rewards_agent", "namespace", "agent_id", "created_at"),
-        Index("ix_rewards_created", "namespace", "created_at"),
+        # For retention alone: an index in the order of time would be read for an agent with few rewards among many.
+        Index("ix_rewards_created", "created_at", postgresql_using="brin"),
         Index("ix_rewards_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
     )
     namespace: str = _column(Text, key=True)

@@ -42,7 +42,10 @@ class TaskScore(SQLModel, table=True):
     """What one component's evaluator made of an episode's output; `value` NULL: it could not tell, `note` says why."""
 
     __tablename__ = "task_scores"
-    __table_args__ = (_of_episode("fk_scores_trajectory"),)
+    __table_args__ = (
+        _of_episode("fk_scores_trajectory"),
+        Index("ix_scores_newest", "namespace", "reward_policy", "reward_policy_revision", "scored_at"),
+    )
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
     reward_policy: str = _column(Text, key=True)

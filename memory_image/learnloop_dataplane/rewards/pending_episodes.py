@@ -34,20 +34,20 @@ SELECT a.name, a.reward_policy, a.reward_policy_revision {_SCOPE}, LATERAL (
     WHERE p.namespace = $1 AND p.name = a.reward_policy AND p.revision = a.reward_policy_revision LIMIT 1) p, LATERAL (
     SELECT 1 FROM trajectories t
     WHERE t.namespace = $1 AND t.agent_id = a.name AND t.reward IS NULL AND t.received_at >= a.since
-    ORDER BY t.seq LIMIT 1) t
+    ORDER BY t.received_at, t.seq LIMIT 1) t
 """
 # In the order of arrival. The statistics come with the first episode: they may be 500 numbers.
 _PENDING = f"""
 SELECT t.*, r.* {_SCOPE}, LATERAL (
     SELECT a.since FROM agents a WHERE a.namespace = s.namespace AND a.name = $2 AND a.registered_at IS NOT NULL
         AND a.reward_policy = $3 AND a.reward_policy_revision = $4 OFFSET 0) a, LATERAL (
-    SELECT row_number() OVER (ORDER BY seq) AS place, waiting.* FROM (
-        SELECT t.seq, t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, t.task, t.episode_id,
-            t.policy_revision, {{log}} AS log, {{scores}} AS scores
+    SELECT row_number() OVER (ORDER BY received_at, seq) AS place, waiting.* FROM (
+        SELECT t.seq, t.received_at, t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, t.task,
+            t.episode_id, t.policy_revision, {{log}} AS log, {{scores}} AS scores
         FROM trajectories t
         WHERE t.namespace = s.namespace AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
             {{scored}}
-        ORDER BY t.seq LIMIT $5) waiting) t
+        ORDER BY t.received_at, t.seq LIMIT $5) waiting) t
 LEFT JOIN LATERAL (
     SELECT {STATE} FROM reward_statistics r WHERE t.place = 1 AND r.namespace = $1 AND r.agent_id = $2
         AND r.reward_policy = $3 AND r.reward_policy_revision = $4 OFFSET 0) r ON true

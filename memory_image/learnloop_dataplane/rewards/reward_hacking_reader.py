@@ -17,18 +17,23 @@ NEWEST = 1000
 FRESH_SECONDS = 60.0
 MAX_REMEMBERED = 1000
 
-# By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards.
+# By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards. The
+# newest come first, and the revision and all else are looked up for them alone.
 _NEWEST = f"""
-SELECT h.trajectory_id, h.components, h.reward, coalesce(s.steps ->> 'fingerprint', md5(s.steps::text)) AS fingerprint,
-    (t.outcome_values ->> 'feedback')::float8 AS feedback
-FROM agents a CROSS JOIN LATERAL (
-    SELECT trajectory_id, components, reward, created_at FROM reward_history r
-    WHERE r.namespace = a.namespace AND r.agent_id = a.name AND r.reward_policy = $2 AND r.reward_policy_revision = $3
-    ORDER BY r.created_at DESC LIMIT $4) h
-JOIN trajectories t ON t.namespace = $1 AND t.trajectory_id = h.trajectory_id
-LEFT JOIN training_transitions s ON {STEPS_OF}
-WHERE a.namespace = $1 AND a.reward_policy = $2 AND a.reward_policy_revision = $3
-ORDER BY h.created_at DESC, h.trajectory_id LIMIT $4
+SELECT h.trajectory_id, h.components, h.reward, t.fingerprint, t.feedback
+FROM (SELECT r.* FROM agents a CROSS JOIN LATERAL (
+        SELECT trajectory_id, components, reward, created_at, reward_policy, reward_policy_revision
+        FROM reward_history r WHERE r.namespace = a.namespace AND r.agent_id = a.name
+        ORDER BY r.created_at DESC LIMIT $4) r
+    WHERE a.namespace = $1 AND a.reward_policy = $2 AND a.reward_policy_revision = $3
+        AND r.reward_policy = $2 AND r.reward_policy_revision = $3
+    ORDER BY r.created_at DESC, r.trajectory_id LIMIT $4) h
+CROSS JOIN LATERAL (
+    SELECT (t.outcome_values ->> 'feedback')::float8 AS feedback, (
+        SELECT coalesce(s.steps ->> 'fingerprint', md5(s.steps::text)) FROM training_transitions s WHERE {STEPS_OF}
+        ) AS fingerprint
+    FROM trajectories t WHERE t.namespace = $1 AND t.trajectory_id = h.trajectory_id OFFSET 0) t
+ORDER BY h.created_at DESC, h.trajectory_id
 """
 
 

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ TURN_SECONDS = 20.0
 """For one namespace: no score is begun later. What is left waits until all others had their turn."""
 GIVE_UP_SECONDS = 900.0
 _UNSCORED = """
-SELECT t.trajectory_id, t.seq, t.agent_id, t.task, t.success, t.steps, t.outcome_values, r.result,
+SELECT t.trajectory_id, t.seq, t.received_at, t.agent_id, t.task, t.success, t.steps, t.outcome_values, r.result,
     extract(epoch FROM t.ended_at - t.started_at)::float8 AS seconds,
     extract(epoch FROM now() - t.received_at)::float8 AS age,
     ARRAY(SELECT c.component FROM task_scores c WHERE c.namespace = t.namespace
@@ -45,10 +46,11 @@ SELECT t.trajectory_id, t.seq, t.agent_id, t.task, t.success, t.steps, t.outcome
 FROM trajectories t
 LEFT JOIN task_results r ON r.namespace = t.namespace AND r.trajectory_id = t.trajectory_id
 JOIN agents a ON a.namespace = t.namespace AND a.name = t.agent_id
-WHERE t.namespace = $1 AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since AND t.seq > $5
+WHERE t.namespace = $1 AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
+    AND (t.received_at, t.seq) > ($5, $6)
     AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
-        AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) < $6
-ORDER BY t.seq LIMIT $7
+        AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) < $7
+ORDER BY t.received_at, t.seq LIMIT $8
 """
 # An episode may have been erased while it was scored: then there is nothing to keep.
 _KEEP = """
@@ -103,17 +105,17 @@ class EvaluationWorker:
     async def _score_agent(
         self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent], until: float
     ) -> int:
-        kept, after = 0, -1
+        kept, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
         tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer, namespace)
         places = asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
-            key = (whose.agent, policy.name, policy.revision, after, len(components), PAGE)
+            key = (whose.agent, policy.name, policy.revision, *after, len(components), PAGE)
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(_UNSCORED, namespace, *key)
             if not rows:
                 break
-            after = rows[-1]["seq"]
+            after = rows[-1]["received_at"], rows[-1]["seq"]
             done = await asyncio.gather(
                 *(
                     self._score(namespace, policy, item, row, tools, places, until)

@@ -16,6 +16,7 @@ from learnloop_dataplane.rewards.reward_tables import Policy, statistics
 
 BATCH = 100
 EARLIER_TASKS = 1000
+"""Of each member, of any type."""
 _UNDIVIDED = """
 SELECT r.trajectory_id, r.task_type, r.result, t.agent_id, h.raw_reward, h.reward, p.spec, h.reward_policy,
     h.reward_policy_revision, coalesce((h.metadata ->> 'worth')::float8, h.raw_reward) AS worth
@@ -30,10 +31,13 @@ WHERE r.namespace = $1 AND NOT r.credited ORDER BY r.trajectory_id LIMIT $2 FOR 
 # A team is known by its members' names in order, with a space between: no name has one.
 _EARLIER = """
 SELECT team, avg(shaped_reward) AS shaped, avg(learned_reward) AS learned FROM (
-    SELECT DISTINCT ON (created_at, trajectory_id) team, shaped_reward,
-        coalesce(learned_reward, raw_reward) AS learned_reward FROM task_credits
-    WHERE namespace = $1 AND agent_id = ANY($2::text[]) AND task_type = $3 AND trajectory_id <> $4
-    ORDER BY created_at DESC, trajectory_id LIMIT $5) earlier
+    SELECT DISTINCT ON (c.created_at, c.trajectory_id) c.team, c.shaped_reward,
+        coalesce(c.learned_reward, c.raw_reward) AS learned_reward
+    FROM unnest($2::text[]) AS member(name) CROSS JOIN LATERAL (
+        SELECT * FROM task_credits c WHERE c.namespace = $1 AND c.agent_id = member.name
+        ORDER BY c.created_at DESC LIMIT $5) c
+    WHERE c.task_type = $3 AND c.trajectory_id <> $4
+    ORDER BY c.created_at DESC, c.trajectory_id LIMIT $5) earlier
 GROUP BY team
 """
 _KEEP = """
