@@ -108,6 +108,12 @@ class Reporter:
             self._line_at = time.monotonic()
             say(f"rank {self._place.rank}/{self._place.size} {message}")
 
+    def reading(self, message: str) -> None:
+        """The main thread reads what it learns from, which is work: a log may take minutes."""
+        with self._lock:
+            self._phase = "training" if self._phase == "starting" else self._phase
+        self.alive(message)
+
     def warn(self, trouble: str) -> None:
         """Show this in every heartbeat until told otherwise; an empty text ends it."""
         with self._lock:

@@ -1,6 +1,7 @@
 """The data plane's REST interface as store."""
 
 import json
+from collections.abc import Callable
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +37,11 @@ class DataPlaneStore:
         """The view of `job`, which trains `agent`, if any. `attempt`: of this gang, from 0."""
         self._http, self._run, self._agent = http, f"/api/v1/training/runs/{quote(job, safe='')}", agent
         self._attempt = attempt
+        self._reading: Callable[[str], None] = lambda _: None
+
+    def follow(self, reading: Callable[[str], None], waiting: Callable[[str], None]) -> None:
+        """Call `reading` with each page of a log, and `waiting` with what the data plane does not answer."""
+        self._reading, self._http.waiting = reading, waiting
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """See Store."""
@@ -129,6 +135,7 @@ class DataPlaneStore:
         found: list[Preference] = []
         asked: dict[str, str | int] = {"agent": agent, "limit": PAGE}
         while len(found) < limit:
+            self._reading(f"reads the preferences of {agent}: {len(found)} so far")
             answer = self._http.call("GET", "/api/v1/preferences", params=asked, limit=MAX_PAGE)
             if answer is None:
                 break
@@ -150,6 +157,7 @@ class DataPlaneStore:
         asked: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
         steps = 0
         while steps < limit:
+            self._reading(f"reads the log of {agent}: {len(found)} episodes so far")
             answer = self._http.call(
                 "GET", "/api/v1/experience/trajectories", params=asked, limit=MAX_PAGE, patience=patience
             )

@@ -4,7 +4,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import httpx
@@ -19,7 +19,8 @@ RETRIED = frozenset({401, 403, 408, 425, 429})
 def _problem(response: httpx.Response) -> str:
     try:
         error = response.json()["error"]
-        return f"{error.get('field')}: {error.get('message')}"[:500]
+        field = f"{error['field']}: " if error.get("field") else ""
+        return f"{field}{error['message']}"[:500]
     except (ValueError, KeyError, TypeError, AttributeError):
         return " ".join(response.text.split())[:200] or response.reason_phrase
 
@@ -34,6 +35,8 @@ class Http:
         )
         self._base, self._token_file, self._namespace, self._patience = base, token_file, namespace, patience
         self.closing = threading.Event()
+        self.waiting: Callable[[str], None] = lambda _: None
+        """Called with the cause before each retry, and with "" when a retry got through."""
 
     def _headers(self) -> dict[str, str]:
         headers = {"x-learnloop-namespace": self._namespace} if self._namespace else {}
@@ -63,11 +66,16 @@ class Http:
         patience: float | None = None,
     ) -> httpx.Response | None:
         """The successful answer, None for 404; raises StoreUnavailable after `patience`, StoreRefused for other 4xx."""
-        end, delay = time.monotonic() + (patience or self._patience), 0.2
+        end, delay, failed = time.monotonic() + (patience or self._patience), 0.2, False
         while True:
             try:
-                return self._attempt(method, path, content, {**self._headers(), **(headers or {})}, params, limit)
+                answer = self._attempt(method, path, content, {**self._headers(), **(headers or {})}, params, limit)
+                if failed:
+                    self.waiting("")
+                return answer
             except StoreUnavailable as error:
+                failed = True
+                self.waiting(str(error))
                 wait = delay * random.uniform(0.5, 1.5)
                 if time.monotonic() + wait > end or self.closing.wait(wait):
                     raise StoreUnavailable(f"{error}; gave up after {patience or self._patience:.0f} s") from None

@@ -24,6 +24,7 @@ from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.store import Store, choose
+from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import Training
@@ -79,6 +80,8 @@ def run(order: Order, place: Place, threads: int) -> None:
         return
     reporter = Reporter(order, place, store, tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, "")))
     saver = Saver(store, reporter.warn)
+    if isinstance(store, DataPlaneStore):
+        store.follow(reporter.reading, reporter.warn)
     reporter.start()
     on_abandon(lambda sentence: reporter.finish("failed", sentence))
     device = pick_device(place)

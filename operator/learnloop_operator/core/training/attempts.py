@@ -100,6 +100,8 @@ def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence
+    if found.experience is not None and found.experience.message:
+        sentence = f"{sentence}; {found.experience.message}"[:1024]
     verdict = StatusVerdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",

@@ -65,7 +65,8 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
     quiet = (world.now - max(signs)).total_seconds()
     if quiet <= limit:
         return None
-    return f"no sign of work for {quiet:.0f} s (limit {limit} s); {census(world)}"
+    cause = f": {beat.message}" if beat is not None and beat.message else ""
+    return f"no sign of work for {quiet:.0f} s (limit {limit} s){cause}; {census(world)}"
 
 
 def census(world: TrainingSnapshot) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from learnloop_operator.core.poll_interval import SOONEST
 from learnloop_operator.core.times import stamp
-from learnloop_operator.core.training.attempts import HELD_UP, SOON
+from learnloop_operator.core.training.attempts import HELD_UP, SOON, judge
 from testing.training.training_builders import (
     NOW,
     after,
@@ -161,6 +161,18 @@ def test_a_gang_that_only_ever_says_starting_is_no_sign_of_life() -> None:
     beat = heartbeat(phase="starting")
     made = plan(world({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=run(beat=beat)))
     assert made.status["phase"] == "Restarting"
+
+
+def test_a_gang_that_is_given_up_says_what_its_trainer_waited_for() -> None:
+    beat = heartbeat(phase="starting", message="GET http://data/api: 503 PostgreSQL does not answer")
+    made = plan(world({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=run(beat=beat)))
+    assert "(limit 120 s): GET http://data/api: 503 PostgreSQL does not answer" in condition(made, "Ready")["message"]
+
+
+def test_a_run_that_lost_its_log_says_so_in_its_last_sentence() -> None:
+    lost = {"read_at": NOW, "episodes": 0, "steps": 0, "model_revisions": [], "message": "no logged experience: 503"}
+    made = judge(world({"attempts": 1}), proof(experience=lost))
+    assert condition(made, "Ready")["message"].endswith("; no logged experience: 503")
 
 
 def test_a_crash_loop_does_not_pass_for_life() -> None:

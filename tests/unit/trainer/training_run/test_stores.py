@@ -263,3 +263,24 @@ def test_a_reward_policy_is_read_by_its_revision(server: Server) -> None:
     server.script = [(404, b"{}")]
     with pytest.raises(StoreRefused, match="reward policy wins: the data plane has no revision r2; publish it"):
         plane(server).reward_policy("wins", "r2")
+
+
+def test_who_reads_a_log_is_told_how_far_it_is_and_what_does_not_answer(server: Server) -> None:
+    away = b'{"error": {"field": null, "value": null, "message": "PostgreSQL does not answer; send it again"}}'
+    server.script = [(503, away)]
+    server.answer = (b'{"trajectories": [], "next": null}', {})
+    store, read, waited = plane(server), list[str](), list[str]()
+    store.follow(read.append, waited.append)
+    assert store.episodes("pole", EpisodeSelection(), 5) == []
+    assert read == ["reads the log of pole: 0 episodes so far"]
+    (cause, over) = waited
+    assert cause.endswith(": 503 PostgreSQL does not answer; send it again")
+    assert over == ""
+
+
+def test_reading_a_log_is_work(make_order: Callable[..., Order], tmp_path: Path) -> None:
+    reporter = Reporter(make_order(), Place(), DirectoryStore(tmp_path, "small-1"))
+    assert reporter._beat().phase == "starting"
+    reporter.reading("reads the log of pole: 40 episodes so far")
+    beat = reporter._beat()
+    assert (beat.phase, beat.message) == ("training", "reads the log of pole: 40 episodes so far")
