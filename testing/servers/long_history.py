@@ -1,13 +1,14 @@
 """Fills a database with the history of one busy agent, and of a quiet one in the same namespace."""
 
+import json
 from typing import Any
 
 NAMESPACE, BUSY, QUIET = "team-a", "busy", "quiet"
 DEPLOYMENT, REVISION, POLICY, POLICY_REVISION = "serving", "r1", "good", "p1"
 USER = "user:" + "0" * 32
 SPREAD_DAYS = 20
-_STEPS = '[{"observation": [0.1, 0.2, 0.3, 0.4], "action": 1, "reward": 1.0, "log_prob": -0.7, "exploration": true}]'
-# $1: how many. The newest five episodes are the quiet agent's. Nothing is left to do for any of them.
+STEP = {"observation": [0.1, 0.2, 0.3, 0.4], "action": 1, "reward": 1.0, "exploration": True}
+# $1: how many; $2: the steps of each. The newest five episodes are the quiet agent's. None has work left to do.
 _EPISODES = f"""
 WITH made AS (INSERT INTO trajectories (namespace, trajectory_id, agent_id, task, episode_id, model_deployment,
     policy_revision, started_at, ended_at, received_at, steps, status, episode_return, success, outcome_values,
@@ -21,7 +22,7 @@ WITH made AS (INSERT INTO trajectories (namespace, trajectory_id, agent_id, task
         FROM generate_series(1, $1::bigint) n) t
     RETURNING namespace, trajectory_id, received_at)
 INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps)
-SELECT namespace, trajectory_id, received_at, '{_STEPS}' FROM made
+SELECT namespace, trajectory_id, received_at, $2::jsonb FROM made
 """
 _OF_EPISODES = (
     f"""INSERT INTO reward_history (namespace, trajectory_id, reward_policy, reward_policy_revision, agent_id,
@@ -76,13 +77,13 @@ _MEMORIES = (
 )
 
 
-async def fill_episodes(connection: Any, count: int) -> None:
+async def fill_episodes(connection: Any, count: int, steps: int = 1) -> None:
     """Stores as many episodes, and a row of each table that keeps something of an episode.
 
     Both agents are registered already. `connection` is a superuser's: triggers and foreign keys are passed over.
     """
     await connection.execute("SET session_replication_role = replica")
-    await connection.execute(_EPISODES, count)
+    await connection.execute(_EPISODES, count, json.dumps([STEP] * steps))
     for statement in _OF_EPISODES:
         await connection.execute(statement, *([count] if "$1" in statement else []))
     await connection.execute("SET session_replication_role = origin")
