@@ -18,7 +18,8 @@ class OutboxEvent(SQLModel, table=True):
     __table_args__ = (
         Index("ix_outbox_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
         Index("ix_outbox_subject", "namespace", "subject", "created_at"),
-        Index("ix_outbox_created", "namespace", "created_at"),
+        # For retention alone: see RewardHistory.
+        Index("ix_outbox_created", "created_at", postgresql_using="brin"),
     )
     namespace: str = _column(Text, key=True)
     message_id: str = _column(Text, key=True)

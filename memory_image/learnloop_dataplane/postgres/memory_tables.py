@@ -160,7 +160,7 @@ class RecallRecord(SQLModel, table=True):
 
     __tablename__ = "recall_log"
     __table_args__ = (
-        Index("ix_recall_log_created", "namespace", "created_at"),
+        Index("ix_recall_log_created", "created_at", postgresql_using="brin"),  # see RewardHistory
         Index("ix_recall_log_agent", "namespace", "agent_id", "created_at"),
     )
     namespace: str = column(Text, key=True)
