@@ -22,7 +22,7 @@ def use(environ: Mapping[str, str]) -> None:
 def fingerprint(environ: Mapping[str, str]) -> str | None:
     """SHA-256 over names and contents of the directory's files; None without a directory."""
     directory = environ.get(ENV_ENVIRONMENT_DIRECTORY)
-    return _digest(item for item in Path(directory).iterdir() if item.is_file()) if directory else None
+    return digest(item for item in Path(directory).iterdir() if item.is_file()) if directory else None
 
 
 def code(entry: object, directory: str | None) -> str:
@@ -45,10 +45,11 @@ def _code(entry: Any, directory: str | None) -> str:
         if source and module is not None and module.__name__.partition(".")[0] not in sys.stdlib_module_names:
             files.add(Path(source))
     library = "" if entry is not None else f"gymnasium {version('gymnasium')} "
-    return library + _digest(files)
+    return library + digest(files)
 
 
-def _digest(files: Iterable[Path]) -> str:
+def digest(files: Iterable[Path]) -> str:
+    """SHA-256 over names and contents."""
     digest = hashlib.sha256()
     for file in sorted(files):
         body = file.read_bytes()

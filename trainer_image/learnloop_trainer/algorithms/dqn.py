@@ -42,7 +42,7 @@ from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_value
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.neural.schedules import explored, step_size
 from learnloop_trainer.replay import Priorities, Replay, Transitions
 
 ACTIVATION = "relu"
@@ -54,10 +54,10 @@ def init(parameters: DqnParameters, observations: int, actions: int, seed: int, 
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
 
-def epsilon(parameters: DqnParameters, step: int, total_steps: int) -> float:
+def epsilon(parameters: DqnParameters, step: int, total_steps: int, *, warm: bool) -> float:
     """Exploration rate: falls linearly over the first `exploration_fraction` of the run, then stays."""
-    done = min(1.0, step / max(1.0, parameters.exploration_fraction * total_steps))
-    return parameters.epsilon_start + done * (parameters.epsilon_end - parameters.epsilon_start)
+    done = step / max(1.0, parameters.exploration_fraction * total_steps)
+    return explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=warm)
 
 
 def act(
@@ -184,7 +184,8 @@ class Dqn:
             np.asarray(self.environment.members)[None, None, :],
         )
         steps = range(self.step, self.step + CHUNK * environments, environments)
-        rates = [epsilon(self.parameters, step, self.occasion.total_steps) for step in steps]
+        warm = self.network.warm
+        rates = [epsilon(self.parameters, step, self.occasion.total_steps, warm=warm) for step in steps]
         explore = draws[0] < np.asarray(rates)[:, None]
         return explore, (draws[1] * self.environment.actions).astype(np.int64)
 

@@ -37,7 +37,7 @@ from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.traits import Traits, picked, register
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.neural.schedules import explored, step_size
 from learnloop_trainer.replay import Replay, Transitions
 
 ACTIVATION = "relu"
@@ -166,8 +166,8 @@ class HierarchicalDqn:
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
         for t in range(CHUNK):
-            done = min(1.0, self.step / max(1.0, parameters.exploration_fraction * self.occasion.total_steps))
-            explore = parameters.epsilon_start + done * (parameters.epsilon_end - parameters.epsilon_start)
+            done = self.step / max(1.0, parameters.exploration_fraction * self.occasion.total_steps)
+            explore = explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=self.network.warm)
             actor = self.network.actor()
             fresh = choose(actor, observation, explore, draws[t, :2])
             self.goal = np.where(self.left == 0, fresh, self.goal)

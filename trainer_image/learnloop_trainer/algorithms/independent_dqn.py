@@ -24,6 +24,7 @@ from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.team_replay import Team
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward_numpy
+from learnloop_trainer.neural.schedules import explored
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = dqn.ACTIVATION
@@ -45,11 +46,17 @@ def act(network: Network, observation: Observations, explore: float, draws: NDAr
 
 
 def exploration(
-    parameters: IndependentDqnParameters, occasion: Occasion, environment: VectorEnvironment, count: int, step: int
+    parameters: IndependentDqnParameters,
+    occasion: Occasion,
+    environment: VectorEnvironment,
+    count: int,
+    step: int,
+    *,
+    warm: bool,
 ) -> tuple[float, NDArray[np.float64]]:
     """The exploration rate now, and uniform numbers [2, n, agents] that belong to these environments and this step."""
-    done = min(1.0, step / max(1.0, parameters.exploration_fraction * occasion.total_steps))
-    rate = parameters.epsilon_start + done * (parameters.epsilon_end - parameters.epsilon_start)
+    done = step / max(1.0, parameters.exploration_fraction * occasion.total_steps)
+    rate = explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=warm)
     draws = uniforms(
         Purpose.EXPLORE,
         occasion.seed,
@@ -82,7 +89,8 @@ class IndependentDqn(Team):
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
         """See Team.choose."""
         del vector_step
-        explore, draws = exploration(self.parameters, self.occasion, self.environment, self.agents, self.step)
+        world, warm = self.environment, self.network.warm
+        explore, draws = exploration(self.parameters, self.occasion, world, self.agents, self.step, warm=warm)
         return act(self.network, observation, explore, draws)
 
     def learn(self, batch: Transitions, count: int) -> None:

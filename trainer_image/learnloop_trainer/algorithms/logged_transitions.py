@@ -19,7 +19,7 @@ from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
-from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.neural.schedules import held, step_size
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.recordings.transitions import windows
 from learnloop_trainer.replay import Transitions
@@ -117,7 +117,7 @@ class LogLearner(ABC):
         recording = self._log.fetch(self.network.vector.device)
         with torch.inference_mode():
             for _ in range(self.UPDATES):
-                self._learn(self._log.batch(self.network.updates))
+                self._learn(self._log.batch(self._judged.updates))
                 self.target.lerp_(self._judged.vector, self._shared.target_rate)
                 self.step += self._shared.batch_size
         total = self.network.vector.sum()
@@ -129,6 +129,11 @@ class LogLearner(ABC):
     @abstractmethod
     def _learn(self, batch: Transitions) -> None:
         """Collective: one update of every network."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the policy waits for its critics."""
+        return held(self.step / self.occasion.total_steps, warm=self.network.warm)
 
     def _apply(self, network: Network) -> None:
         """Collective: a step along the gradients of all ranks, which the next ones replace."""

@@ -34,6 +34,7 @@ from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.team_replay import Team
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.neural.schedules import explored, held
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
@@ -155,10 +156,11 @@ class Maddpg(Team):
             np.arange(self.agents)[None, None, :, None],
             np.arange(self.environment.actions)[None, None, None, :],
         )
-        if self.step < self.parameters.learning_starts:
+        warm = self.network.warm
+        if self.step < self.parameters.learning_starts and not warm:
             return np.asarray(2.0 * first - 1.0, dtype=np.float32)
-        done = min(1.0, self.step / self.occasion.total_steps)
-        deviation = self.parameters.noise_start + done * (self.parameters.noise_end - self.parameters.noise_start)
+        done = self.step / self.occasion.total_steps
+        deviation = explored(self.parameters.noise_start, self.parameters.noise_end, done, warm=warm)
         normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
         random = np.stack((first[..., 0] - deviation, second[..., 0]))
         return act(self.network, observation, deviation * normal, self.choices, random)
@@ -176,9 +178,10 @@ class Maddpg(Team):
         error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
         torch.autograd.backward(error.square().sum() / share)
         self.apply(self.critic, self.rate(parameters.learning_rate))
-        torch.autograd.backward(-self._expected(observation, action) / share)
-        self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
-        self.apply(self.network, self.rate(parameters.actor_learning_rate))
+        if not held(self.step / self.occasion.total_steps, warm=self.network.warm):
+            torch.autograd.backward(-self._expected(observation, action) / share)
+            self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
+            self.apply(self.network, self.rate(parameters.actor_learning_rate))
         with torch.no_grad():
             for name, network in self.networks().items():
                 self._targets[name].lerp_(network.vector, parameters.target_rate)
@@ -197,6 +200,11 @@ class Maddpg(Team):
             )
             total = total + (worth * likely[..., choice] if self.choices else worth).sum()
         return total
+
+    @property
+    def updates(self) -> int:
+        """See Team.updates."""
+        return self.critic.updates
 
     def networks(self) -> dict[str, Network]:
         """See Team.networks."""

@@ -124,7 +124,7 @@ class Maml:
         del observation
         experiences = self._meta_update()
         if self.step >= self.occasion.total_steps:
-            self._adapt_to_nominal()
+            self.finish()
         require_learned(self.step, self.network.vector.sum())
         return self._imposed({}), experiences
 
@@ -235,7 +235,8 @@ class Maml:
         values = self._world.nominal()
         return {name: values[name] for name, _, _ in self._world.conditions.randomise}
 
-    def _adapt_to_nominal(self) -> None:
+    def finish(self) -> None:
+        """Adapt what is exported to the nominal task, after the last meta-update."""
         weights = self.adapted_to(self.nominal())
         self._meta.copy_(self.network.vector)
         flat = torch.cat([weights[name].reshape(-1) for name in self.network.shapes])

@@ -91,7 +91,8 @@ class Qmix(Team):
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
         """See Team.choose."""
         del vector_step
-        explore, draws = exploration(self.parameters, self.occasion, self.environment, self.agents, self.step)
+        world, warm = self.environment, self.network.warm
+        explore, draws = exploration(self.parameters, self.occasion, world, self.agents, self.step, warm=warm)
         return act(self.network, observation, explore, draws)
 
     def learn(self, batch: Transitions, count: int) -> None:

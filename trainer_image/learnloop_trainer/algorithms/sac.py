@@ -9,6 +9,7 @@ Haarnoja et al. (2018), arXiv 1812.05905, equations 5 (critics), 9 (policy) and 
     log pi(a|s) = log N(u; mu, sigma) - sum log(1 - tanh(u)^2),    u = mu + sigma e    (appendix C, equation 26)
 
 Deviations, all deliberate:
+- A run that begins from a trained policy plays it from its first step, and at first lets the critics alone learn.
 - Many environments may act at once; one update follows every `steps_per_update` environment steps of all ranks.
 - Before `learning_starts` actions are uniform, as in the authors' code. log sigma is clipped to [-20, 2], as there.
 - log alpha stands where equation 18 has alpha, as in the authors' code.
@@ -39,7 +40,7 @@ from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.neural.schedules import held, step_size
 from learnloop_trainer.replay import Replay, Transitions
 
 Entropic = SacParameters | CqlSacParameters
@@ -175,10 +176,11 @@ class SacUpdate:
         action, density = self.sample(batch, noise)
         self.by_critics(batch, self.goal(batch, action[1], density[1], scale), count)
         self._apply(critics, rate)
-        self.by_policy(batch, action[0], scale, count)
-        self._apply(actor, rate)
-        self.by_temperature(density[0], noise.shape[2], count)
-        self._apply(temperature, rate)
+        if not held(done, warm=actor.warm):
+            self.by_policy(batch, action[0], scale, count)
+            self._apply(actor, rate)
+            self.by_temperature(density[0], noise.shape[2], count)
+            self._apply(temperature, rate)
         self._target.lerp_(critics.vector, parameters.target_rate)
 
     def _apply(self, network: Network, rate: float) -> None:
@@ -235,7 +237,7 @@ class Sac:
         ended = np.empty(rewards.shape, dtype=np.bool_)
         with torch.inference_mode():
             for t in range(CHUNK):
-                random = self.step < self.parameters.learning_starts
+                random = self.step < self.parameters.learning_starts and not self.network.warm
                 action = uniform[t] if random else act(self.network.actor(), observation, normal[t])
                 step = environment.step(self._bounds.scale(action))
                 self.replay.add(observation, action, step)
@@ -266,13 +268,14 @@ class Sac:
         device, local = self.network.vector.device, self.memory.local
         before = self._due(self.step)
         for _ in range(self._due(self.step + self.occasion.environments) - before):
-            draws = self._draws.at(self.network.updates)
+            number = self.critics.updates
+            draws = self._draws.at(number)
             members = (draws[0] * self.occasion.environments).astype(np.int64)
             slots = (draws[1] * self.replay.filled).astype(np.int64)
             logged = local + np.asarray(self.memory.share(), dtype=np.int64)
             mine = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
-            noise = torch.from_numpy(self._noise.at(self.network.updates)[:, mine].astype(np.float32)).to(device)
-            batch = self.memory.joined(self.replay.pick(members, slots, device), self.network.updates)
+            noise = torch.from_numpy(self._noise.at(number)[:, mine].astype(np.float32)).to(device)
+            batch = self.memory.joined(self.replay.pick(members, slots, device), number)
             self._update.run(batch, noise, local + self.memory.logged, self.step / self.occasion.total_steps)
 
     def _told(self) -> dict[str, float]:

@@ -63,6 +63,11 @@ class Team(ABC):
     def targets(self) -> dict[str, torch.Tensor]:
         """Flat parameters of the target networks by name."""
 
+    @property
+    def updates(self) -> int:
+        """How many batches were learned from."""
+        return self.network.updates
+
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
         environment, bounds = self.environment, self.environment.bounds
@@ -85,7 +90,7 @@ class Team(ABC):
     def _learn(self) -> None:
         size, before = self._common.batch_size, self._due(self.step)
         for _ in range(self._due(self.step + self.occasion.environments) - before):
-            draws = self._draws.at(self.network.updates)
+            draws = self._draws.at(self.updates)
             members = (draws[0] * self.occasion.environments).astype(np.int64)
             slots = (draws[1] * self.replay.filled).astype(np.int64)
             self.learn(self.replay.pick(members, slots, self.device), size)

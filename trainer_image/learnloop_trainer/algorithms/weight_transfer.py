@@ -11,6 +11,7 @@ from learnloop_trainer.algorithms.traits import Traits
 from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, remembered
 
 Weights = Mapping[str, NDArray[Any]]
+LOG_DEVIATION = -2.0
 COPIES = ("target", "target:", "meta")  # what algorithms call a flat copy of the exported network in their state
 
 
@@ -18,7 +19,8 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
     """Put `weights` (arrays by name, e.g. policy.0.weight [in, out]) in the place of the learner's own.
 
     Targets follow; the optimizer, counters, replay and every other perceptron stay as they are. Of a head for
-    continuous actions an export has the means only: where `traits` say that deviations are beside them, these stay.
+    continuous actions an export has the means only: where `traits` say that deviations are beside them, they become
+    exp(LOG_DEVIATION) everywhere, so that the policy still acts much as it did. The learner explores little from then.
     Returns the names taken over; raises ValueError, naming both shapes, when one does not fit.
     """
     state, shapes = learner.shared(), learner.network.shapes
@@ -38,6 +40,7 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
         raise ValueError(f"the policy given {verb[0]} normalised observations: set normaliseObservations to {verb[1]}")
     if MEAN in weights:
         state |= remembered(np.asarray(weights[MEAN]), np.asarray(weights[SCALE]))
+    state[f"{prefix}warm"] = np.asarray([True])
     learner.restore(state, learner.own())
     return taken
 
@@ -65,6 +68,6 @@ def _placed(name: str, own: NDArray[Any], given: NDArray[Any], *, means: bool) -
         return given
     if not means or own.shape[:-1] != given.shape[:-1] or own.shape[-1] != 2 * given.shape[-1]:
         raise ValueError(f"{name} has shape {list(given.shape)}, this network's is {list(own.shape)}")
-    joined = own.copy()
+    joined = np.full_like(own, LOG_DEVIATION if own.ndim == 1 else 0.0)
     joined[..., : given.shape[-1]] = given
     return joined

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import learnloop_trainer
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import ExportedFormat, Manifest, Sampling, SuiteResult, Validated
@@ -227,10 +229,11 @@ def _interventions(environment: VectorEnvironment, order: Order, store: Store) -
 def versions() -> dict[str, str]:
     """Versions of everything that can change a result."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("gymnasium", "learnloop", "numpy", "onnx", "onnxruntime"):
+    for package in ("gymnasium", "numpy", "onnx", "onnxruntime"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:  # Debian's packages bring no metadata
             found[package] = "unknown"
+    found["learnloop"] = own_code.digest(Path(learnloop_trainer.__file__).parent.rglob("*.py"))[:12]
     code = own_code.fingerprint(os.environ)
     return found if code is None else found | {"environment": code}

@@ -82,6 +82,7 @@ class Network:
         self.gradient_norm: torch.Tensor | None = None  # of the newest update, before it was clipped
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.updates = 0
+        self.warm = False  # training began from a policy that was trained before
         self.fixed: dict[str, Floats] = {}  # constants that go with the parameters into the exported policy
         self._count = torch.zeros((), device=device)  # the same number, where the fused kernel wants it
         self._adam = partial(
@@ -150,6 +151,7 @@ class Network:
         state["adam.mean"] = self.mean.cpu().numpy().copy()
         state["adam.square"] = self.square.cpu().numpy().copy()
         state["adam.updates"] = np.asarray([self.updates], dtype=np.int64)
+        state["warm"] = np.asarray([self.warm])
         return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -162,6 +164,6 @@ class Network:
             self.vector.copy_(torch.from_numpy(flat))
             self.mean.copy_(torch.from_numpy(np.array(state["adam.mean"], dtype=np.float32)))
             self.square.copy_(torch.from_numpy(np.array(state["adam.square"], dtype=np.float32)))
-        self.updates = int(state["adam.updates"][0])
+        self.updates, self.warm = int(state["adam.updates"][0]), bool(state["warm"][0])
         self._count.fill_(self.updates)
         self._actor = self.arrays()

@@ -4,6 +4,9 @@ import math
 
 from learnloop_api.kinds.training.optimiser import Optimised
 
+WARM_UP = 0.25
+"""Of a run that begins from a trained policy: in this share its critics alone learn."""
+
 
 def decayed(start: float, kind: str, done: float) -> float:
     """`start` at done = 0: stays (constant), falls along a line (linear) or half a cosine (cosine) to 0 at done = 1.
@@ -24,6 +27,16 @@ def decayed(start: float, kind: str, done: float) -> float:
 def between(start: float, end: float | None, done: float) -> float:
     """Along a line from `start` at done = 0 to `end` at done = 1; `start` throughout where there is no end."""
     return start if end is None else start + (end - start) * min(1.0, max(0.0, done))
+
+
+def explored(start: float, end: float, done: float, *, warm: bool) -> float:
+    """The rate of exploration, which falls along a line; one that begins from a trained policy begins at its end."""
+    return end if warm else between(start, end, done)
+
+
+def held(done: float, *, warm: bool) -> bool:
+    """Whether a trained policy waits for its critics, which begin from random weights: they would ruin it."""
+    return warm and done < WARM_UP
 
 
 def step_size(parameters: Optimised, start: float, done: float) -> float:

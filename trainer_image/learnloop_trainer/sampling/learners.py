@@ -21,6 +21,7 @@ from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.sampling.fragment import Shape
 from learnloop_trainer.sampling.intake import Block, Intake
+from learnloop_trainer.sampling.players import WARM
 from learnloop_trainer.training_order import Order
 
 WAIT_SECONDS = 0.5  # for fragments, before the run looks whether it is to save or to leave
@@ -66,7 +67,7 @@ def acting(network: Network, algorithm: str) -> Mapping[str, NDArray[np.generic]
     heads = tuple(f"{name}." for name in traits.perceptrons)
     deviation = traits.deviation[0] if traits.deviation is not None else None
     found = {name: array for name, array in network.arrays().items() if name.startswith(heads) or name == deviation}
-    return found | dict(network.fixed)
+    return found | dict(network.fixed) | ({WARM: np.ones(1)} if network.warm else {})
 
 
 def told(block: Block, losses: Mapping[str, float]) -> Experience:

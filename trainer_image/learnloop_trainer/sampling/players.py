@@ -17,6 +17,9 @@ from learnloop_trainer.sampling.fragment import Shape, Steps
 from learnloop_trainer.sampling.intake import SamplerPolicy
 from learnloop_trainer.training_order import Order
 
+WARM = "warm"
+"""An array of this name among a policy's says that training began from a trained one: less is explored."""
+
 
 class Player(Protocol):
     """Acts in n environments."""
@@ -66,7 +69,7 @@ class DqnPlayer:
         """See Player."""
         members = np.asarray(self._environment.members)
         draws = uniforms(Purpose.EXPLORE, self._spec.seed, clock, np.arange(2)[:, None], members[None, :])
-        rate = dqn.epsilon(self._parameters, step, self._spec.total_steps)
+        rate = dqn.epsilon(self._parameters, step, self._spec.total_steps, warm=WARM in policy)
         action = dqn.act(policy, seen, draws[0] < rate, (draws[1] * self._environment.actions).astype(np.int64))
         return action, action
 
@@ -92,7 +95,7 @@ class SacPlayer:
         which = np.arange(2)[:, None, None], self._members[None, :, None], np.arange(self._numbers)[None, None, :]
         first, second = uniforms(Purpose.ACTION, self._seed, clock, *which)
         normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
-        random = step < self._starts
+        random = step < self._starts and WARM not in policy
         taken = (2.0 * first - 1.0).astype(np.float32) if random else sac.act(policy, seen, normal.astype(np.float32))
         return taken, self._bounds.scale(taken)
 

@@ -14,6 +14,7 @@ from learnloop_environments.rewarded import Rewarded, require_measured
 from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
+from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.algorithms.traits import Traits, registered
 from learnloop_trainer.distributed.collectives import Group
@@ -219,6 +220,9 @@ class Session(PacedSession[Training]):
         """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
         told = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
+        validation, learner = training.validation, training.learner
+        if validation is not None and learner.network.warm and not validation.means:
+            validation.measure(learner, self._order, self._group, self._reporter)  # what serves is one to choose from
         if not isinstance(training.learner, SampledLearner):
             self._train(training, told)
             return training
@@ -260,6 +264,8 @@ class Session(PacedSession[Training]):
             self._climb(training, training.curriculum)
         if training.validation is not None:
             training.validation.note(learner, ended, self._order, self._group, self._reporter)
+            if isinstance(learner, Maml) and training.validation.over and learner.step < total:
+                learner.finish()
 
     def _climb(self, training: Training, curriculum: CurriculumProgress) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""

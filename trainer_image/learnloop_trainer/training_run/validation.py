@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training.evaluation import WhileTraining
 from learnloop_api.wire.training import Validated, ValidationPoint
 from learnloop_trainer.algorithms import Learner
+from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
@@ -96,9 +97,15 @@ class ValidationState(ValidationRecord):
         if occasion <= self.due:
             return
         self.due = occasion
-        mean = _played(learner, self.asked.episodes, order, reporter) if group.place.rank == 0 else 0.0
+        self.measure(learner, order, group, reporter)
+
+    def measure(self, learner: Learner, order: Order, group: Group, reporter: Reporter) -> None:
+        """Collective: evaluate the policy as it would be exported now."""
+        weights, mean = exported(learner, order), 0.0
+        if group.place.rank == 0:
+            mean = _played(learner, weights, self.asked.episodes, order, reporter)
         (mean,) = group.sum([mean])
-        word = self.judge(learner.step, mean, learner.network.exported)
+        word = self.judge(learner.step, mean, lambda: weights)
         say(f"validation at step {learner.step}: mean {mean:.1f} over {self.asked.episodes} episodes, {word}")
 
     def keep_best(self, network: Network) -> None:
@@ -112,14 +119,21 @@ class ValidationState(ValidationRecord):
         network.actor()
 
 
-def _played(learner: Learner, episodes: int, order: Order, reporter: Reporter) -> float:
-    """The mean return of what would be exported now, acting as it would be served."""
+def exported(learner: Learner, order: Order) -> dict[str, Floats]:
+    """What would be exported now: what serves, or, once meta-learned, weights adapted to the nominal task."""
+    if not isinstance(learner, Maml) or learner.step >= order.spec.total_steps or not learner.step:
+        return learner.network.exported()
+    return {name: array.cpu().numpy() for name, array in learner.adapted_to(learner.nominal()).items()}
+
+
+def _played(learner: Learner, weights: dict[str, Floats], episodes: int, order: Order, reporter: Reporter) -> float:
+    """The mean return of these weights, acting as they would be served."""
     spec, world = order.spec, learner.environment
     bounds, shield = world.bounds, None
     if spec.safety is not None:
         shield = Shield(spec.safety, world.observations, world.actions, continuous=bounds is not None)
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
-    body = graph(learner.network.exported(), spec.algorithm, facts, bounds, shield, behaviour_of(order, bounds))
+    body = graph(weights, spec.algorithm, facts, bounds, shield, behaviour_of(order, bounds))
     policy = Behaving(OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None), spec.seed)
     tell = lambda done: reporter.alive(f"validation: {done}/{episodes} episodes")  # noqa: E731
     returns, _ = play(held_out(order, first=FIRST), policy, spec.seed, episodes, tell)

@@ -97,6 +97,12 @@ class Rollout(Resource):
             "the last step must have weight 100: add `- weight: 100`",
             ".steps",
         ),
+        Rule(
+            "!has(self.profile) || self.steps.map(s, s.weight) == [10, 25, 50, 100] && self.steps.all(s, "
+            "s.minEpisodes == 20 && s.minSeconds == 0 && !s.pause && !has(s.shadow) && !has(s.experiment))",
+            "profile brings its own steps: remove profile, or remove steps",
+            ".profile",
+        ),
     )
 
     profile: Literal["cautious", "standard", "fast", "shadow-first", "experiment", "auto"] | None = Field(

@@ -39,6 +39,7 @@ class PpoParameters(Optimised):
     """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
 
     algorithm: ClassVar[str] = "ppo"
+    acts: ClassVar[tuple[str, ...]] = ("discrete", "continuous", "hybrid")
     summary: ClassVar[str] = "proximal policy optimisation"
     sampled: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -95,6 +96,7 @@ class DqnParameters(RemembersLog, Optimised):
     """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
 
     algorithm: ClassVar[str] = "dqn"
+    acts: ClassVar[tuple[str, ...]] = ("discrete",)
     summary: ClassVar[str] = "deep Q-learning with double targets"
     sampled: ClassVar[bool] = True
     values_actions: ClassVar[bool] = True
@@ -163,6 +165,7 @@ class SacParameters(RemembersLog, Optimised):
     """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
 
     algorithm: ClassVar[str] = "sac"
+    acts: ClassVar[tuple[str, ...]] = ("continuous",)
     summary: ClassVar[str] = "soft actor-critic, for continuous actions"
     sampled: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (

@@ -28,6 +28,7 @@ class HierarchicalDqnParameters(IndependentDqnParameters):
     algorithm: ClassVar[str] = "hierarchical-dqn"
     summary: ClassVar[str] = "landmarks above, actions below"
     values_actions: ClassVar[bool] = True
+    team: ClassVar[bool] = False
 
     controller_discount: float = Field(
         default=0.9, ge=0, le=1, description="Discount on the way to a landmark; lower than discount: ways are shorter."
@@ -60,6 +61,7 @@ class MamlParameters(Optimised):
     """Model-agnostic meta-learning (Finn et al., 2017, arXiv 1703.03400) over the tasks in data.randomise."""
 
     algorithm: ClassVar[str] = "maml"
+    acts: ClassVar[tuple[str, ...]] = ("continuous",)
     summary: ClassVar[str] = "meta-learning over a family of tasks"
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -13,7 +13,6 @@ class FromLog(Optimised):
     """What learners share that take no step in an environment; totalSteps counts the logged steps learned from.
 
     Attributes:
-        acts: the kinds of actions that it can learn.
         spreads: it learns how far numbers may stray, so its policy can draw them, and a log can judge them.
     """
 

@@ -18,11 +18,15 @@ class Optimised(Resource):
         values_actions: its network gives values of actions, which are no logits: softmax of them is a policy that
             nobody trained.
         language: it trains language models.
+        acts: the kinds of actions that it can learn; language models have none of these.
+        team: it trains the agents of a team.
         from_log: it takes no step in an environment, and learns where there is none.
         sampled: it can learn from steps that samplers took with a somewhat older policy.
     """
 
     algorithm: ClassVar[str]
+    acts: ClassVar[tuple[str, ...]] = ()
+    team: ClassVar[bool] = False
     summary: ClassVar[str]
     values_actions: ClassVar[bool] = False
     language: ClassVar[bool] = False

@@ -13,6 +13,8 @@ Layers = list[Annotated[int, Field(ge=1, le=8192)]]
 class TeamParameters(Optimised):
     """What all replaying team algorithms share."""
 
+    team: ClassVar[bool] = True
+
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
         Rule(
@@ -43,6 +45,7 @@ class IndependentDqnParameters(TeamParameters):
     """Independent deep Q-learning (Tan, 1993): each agent takes the others for part of the world."""
 
     algorithm: ClassVar[str] = "independent-dqn"
+    acts: ClassVar[tuple[str, ...]] = ("discrete",)
     summary: ClassVar[str] = "each agent of a team learns for itself"
     values_actions: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -79,6 +82,7 @@ class MaddpgParameters(TeamParameters):
     """MADDPG (Lowe et al., 2017, arXiv 1706.02275): critics that see everything, actors that see their own part."""
 
     algorithm: ClassVar[str] = "maddpg"
+    acts: ClassVar[tuple[str, ...]] = ("continuous", "hybrid")
     summary: ClassVar[str] = "central critics for a team, for continuous actions"
 
     actor_learning_rate: float = Field(default=5e-4, gt=0, le=1, description="Step size of Adam for the actor.")

@@ -1,5 +1,7 @@
 """The policy an agent begins with: anything that its environment takes, each as likely."""
 
+from difflib import get_close_matches
+
 from learnloop_api.kinds.task import Bound, Task
 from learnloop_api.known_environments import SPACES
 from learnloop_api.uniform_policy import UniformSpaces, combinations
@@ -31,8 +33,10 @@ def flaw(task: Task) -> str | None:
         return f"spec.task: what the agent sees and does is not said; set {KINDS}"
     if name in SPACES:
         return None
+    alike = get_close_matches(name, SPACES, n=2, cutoff=0.8)
+    fix = f"did you mean {' or '.join(alike)}? Otherwise set" if alike else "set"
     problem = "is none of the environments that every image has, so what is seen and done in it is not known"
-    return f"{_field(task)}: {name!r} {problem}; set {KINDS} in spec.task"
+    return f"{_field(task)}: {name!r} {problem}; {fix} {KINDS} in spec.task"
 
 
 def world_of(task: Task) -> str | None:

@@ -11,6 +11,7 @@ from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
 from learnloop_operator.core.agent.first_policy import spaces, world_of
 from learnloop_operator.core.agent.narrowing import narrowed
+from learnloop_operator.core.agent.saturation import NOTE_WITHOUT_GAIN, noted
 from learnloop_operator.core.agent.seeds import seeded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import Trigger
@@ -63,6 +64,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
         NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
         NOTE_CHANGES: changes,
+        NOTE_WITHOUT_GAIN: noted(world),
     }
     return child(
         world.object,

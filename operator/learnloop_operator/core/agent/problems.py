@@ -12,7 +12,7 @@ from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
-from learnloop_operator.core.training.learnable_actions import unlearnable
+from learnloop_operator.core.training.learnable_actions import unlearnable, unlearnable_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,10 @@ def _memory(world: AgentSnapshot) -> Problem | None:
 def _environment(world: AgentSnapshot) -> Problem | None:
     """Without an environment a run learns from the log alone: that takes its algorithm, spaces, and nothing played."""
     task, training = world.spec.task, world.spec.training
-    if world_of(task) is not None:
-        return None
+    played = world_of(task)
+    if played is not None:
+        why = training and unlearnable_in(played, training.template, "spec.training.template")
+        return Problem("LearnsNoSuchActions", why) if why else None
     stray = _played_by_nobody(task)
     if stray is not None or training is None:
         return stray
@@ -97,14 +99,14 @@ def _environment(world: AgentSnapshot) -> Problem | None:
     if template.algorithm not in FROM_LOG:
         fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
         return Problem("TrainingEnvironmentMissing", f"{field}: missing, and {template.algorithm} plays it; {fix}")
-    played = {
+    asked = {
         "curriculum": template.curriculum,
         "shaping": template.shaping,
         "study": template.study,
         "evaluation.suite": template.evaluation.suite,
         "evaluation.whileTraining": template.evaluation.while_training,
     }
-    for name, wanted in played.items():
+    for name, wanted in asked.items():
         if wanted is not None:
             text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
             return Problem("TrainingEnvironmentMissing", text)

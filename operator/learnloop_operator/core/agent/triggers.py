@@ -8,7 +8,7 @@ from croniter import croniter
 
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
-from learnloop_operator.core.agent import changes
+from learnloop_operator.core.agent import changes, saturation
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
@@ -55,7 +55,12 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
         field = f"spec.training.triggers.schedule: {triggers.schedule!r}"
         return TriggerVerdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
     changed = changes.verdict(world)
-    fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule) or _by_change(changed)
+    routine = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
+    paused = saturation.rest(world, last) if routine else None
+    fired = (None if paused else routine) or _by_change(changed)
+    if paused and not fired:
+        waits = [paused.seconds, changed.rest] if changed else [paused.seconds]
+        return TriggerVerdict(waiting=paused.sentence, again_after=max(1.0, min(waits)))
     if fired and rest <= 0:
         return TriggerVerdict(fired)
     waits = [rest] if fired else []

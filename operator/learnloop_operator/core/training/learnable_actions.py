@@ -1,4 +1,4 @@
-"""Which actions an algorithm can learn from a log alone, and which of them the log can then judge.
+"""Which actions an algorithm can learn, and which of them a log can judge where nothing is played.
 
 A run finds out by itself, after its pod has started; an agent would begin one at each trigger, and all of them fail.
 """
@@ -7,14 +7,19 @@ from learnloop_api.kinds.behaviour import usual
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
 from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_api.kinds.training_job import TrainingJobSpec, TrainingTemplate
+from learnloop_api.known_environments import SPACES as KNOWN
 from learnloop_api.uniform_policy import UniformSpaces, parse
 
 SPACES = "spec.data.spaces"
+SPECIAL = ("maml", "hierarchical-dqn")
+"""They need ranges of tasks, or landmarks."""
 
 
 def unlearnable_job(spec: TrainingJobSpec) -> str | None:
-    """Why a run that plays nothing cannot end well: field, value and fix. None: it can, or it plays."""
-    if spec.data.environment is not None or spec.data.spaces is None or spec.algorithm not in FROM_LOG:
+    """Why a run cannot end well, as far as its spec says: field, value and fix. None: it can."""
+    if spec.data.environment is not None:
+        return unlearnable_in(spec.data.environment, spec, "spec")
+    if spec.data.spaces is None or spec.algorithm not in FROM_LOG:
         return None
     try:
         spaces = parse(spec.data.spaces)
@@ -23,17 +28,36 @@ def unlearnable_job(spec: TrainingJobSpec) -> str | None:
     return unlearnable(spaces, spec, "spec", SPACES)
 
 
+def unlearnable_in(environment: str, template: TrainingTemplate, at: str) -> str | None:
+    """The same of a run that plays an environment which every image has; of others nothing is known here."""
+    known = KNOWN.get(environment)
+    return _misfit(_kind(parse(known)), template, at, environment) if known else None
+
+
+def _kind(spaces: UniformSpaces) -> str:
+    return "discrete" if not spaces.low else "hybrid" if spaces.choices else "continuous"
+
+
+def _misfit(kind: str, template: TrainingTemplate, at: str, said: str) -> str | None:
+    name, learner = template.algorithm, ALGORITHMS[template.algorithm]
+    if not learner.acts or kind in learner.acts:
+        return None
+    use = learner.from_log, learner.team
+    alike = [other for other, one in ALGORITHMS.items() if kind in one.acts and (one.from_log, one.team) == use]
+    fix = f"set it to {_or([other for other in alike if other not in SPECIAL])}"
+    return f"{at}.algorithm: {name} learns {_or(list(learner.acts))} actions, and those of {said} are {kind}; {fix}"
+
+
 def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said: str) -> str | None:
     """Why no run can end well that nothing is played for: field, value and fix. None: one can.
 
     `at` is where the template stands, and `said` what says the spaces.
     """
     algorithm, acts = f"{at}.algorithm", f"{at}.export.behaviour.kind"
-    kind = "discrete" if not spaces.low else "hybrid" if spaces.choices else "continuous"
+    kind = _kind(spaces)
     name, learner = template.algorithm, _learners()[template.algorithm]
-    if kind not in learner.acts:
-        fix = f"set it to {_or([other for other, one in _learners().items() if kind in one.acts])}"
-        return f"{algorithm}: {name} learns {_or(list(learner.acts))} actions, and those of {said} are {kind}; {fix}"
+    if why := _misfit(kind, template, at, said):
+        return why
     if kind == "discrete":
         return None
     asked = template.export.behaviour

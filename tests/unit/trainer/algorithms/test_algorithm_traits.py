@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, PpoParameters
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, PpoParameters
 from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.errors import ConfigError
@@ -144,10 +144,10 @@ def test_every_algorithm_of_the_contract_is_registered_with_its_own_block_of_hyp
     assert find("nobody") is None
 
 
-def test_the_contract_says_which_actions_can_be_learned_from_a_log_alone_as_the_learners_do() -> None:
-    learners = {one.name: one for one in traits.registered() if one.recorded}
-    for name in FROM_LOG:
-        said = ALGORITHMS[name]
-        assert issubclass(said, FromLog)
-        assert set(said.acts) == {kind.value for kind in learners[name].actions}, name
-        assert said.spreads == (learners[name].deviation is not None), name
+def test_the_contract_says_which_actions_can_be_learned_and_by_whom_as_the_learners_do() -> None:
+    for one in traits.registered():
+        said = ALGORITHMS[one.name]
+        assert set(said.acts) == {kind.value for kind in one.actions}, one.name
+        assert (said.from_log, said.team) == (one.recorded, one.team), one.name
+        if issubclass(said, FromLog):
+            assert said.spreads == (one.deviation is not None), one.name

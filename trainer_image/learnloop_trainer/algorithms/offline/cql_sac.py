@@ -85,7 +85,7 @@ class CqlSac(LogLearner):
         return torch.cat((uniform.mul(2.0).sub_(1.0), own)), torch.cat((anywhere, density))
 
     def _learn(self, batch: Transitions) -> None:
-        update, number, count = self._update, self.network.updates, self.parameters.batch_size
+        update, number, count = self._update, self.critics.updates, self.parameters.batch_size
         normal, uniform = self._mine(self._normal, number), self._mine(self._uniform, number)
         scale = self.temperature.vector.exp()
         action, density = update.sample(batch, normal[:2])
@@ -93,10 +93,11 @@ class CqlSac(LogLearner):
         other, likely = self.others(normal[2:], uniform)
         self.by_critics(batch, goal, other, likely)
         self._apply(self.critics)
-        update.by_policy(batch, action[0], scale, count)
-        self._apply(self.network)
-        update.by_temperature(density[0], self._dimensions, count)
-        self._apply(self.temperature)
+        if not self.held:
+            update.by_policy(batch, action[0], scale, count)
+            self._apply(self.network)
+            update.by_temperature(density[0], self._dimensions, count)
+            self._apply(self.temperature)
 
     def _mine(self, draws: Draws, number: int) -> torch.Tensor:
         """This rank's part of the numbers for an update."""

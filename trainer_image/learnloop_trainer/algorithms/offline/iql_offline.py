@@ -143,9 +143,10 @@ class IqlOffline(LogLearner):
         weight = torch.exp(advantage * (parameters.inverse_temperature / self._deviation(advantage, count)))
         self._update.by_value(advantage, count)
         self._apply(self.value)
-        taken = kept(batch.action, self.environment.bounds)
-        self._update.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
-        self._apply(self.network)
+        if not self.held:
+            taken = kept(batch.action, self.environment.bounds)
+            self._update.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
+            self._apply(self.network)
         self._update.by_critics(batch, then, count)
         self._apply(self.critics)
 

@@ -1,0 +1,260 @@
+"""A second run goes on from what serves, whatever its algorithm: it plays it, judges it first, and does not ruin it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_trainer.algorithms import traits
+from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.export.weights import read
+from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.neural.schedules import WARM_UP
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run import validation
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.validation import ValidationState, exported
+
+CPU = torch.device("cpu")
+HIDDEN: dict[str, Any] = {"hidden": [16]}
+REPLAY = HIDDEN | {"environments": 4, "bufferSize": 4000, "batchSize": 16, "learningStarts": 64}
+LOG = {"learningAgentRef": {"name": "la"}}
+GOALS = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
+RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ppo": (HIDDEN | {"environments": 4, "horizon": 16, "minibatches": 1}, {"environment": "Pendulum-v1"}),
+    "dqn": (REPLAY, {"environment": "CartPole-v1"}),
+    "sac": (REPLAY | {"stepsPerUpdate": 8}, {"environment": "Pendulum-v1"}),
+    "hierarchical-dqn": (REPLAY, {"environment": "KeyDoor-v1"}),
+    "independent-dqn": (REPLAY, {"environment": "TwoStep-v1"}),
+    "qmix": (REPLAY, {"environment": "TwoStep-v1"}),
+    "maddpg": (REPLAY, {"environment": "CooperativeContinuous-v1"}),
+    "maml": (HIDDEN | {"environments": 12, "episodes": 4}, {"environment": "PointGoals-v1", "randomise": GOALS}),
+    "bc": (HIDDEN, {"environment": "CartPole-v1", **LOG}),
+    "vtrace": (HIDDEN, {"environment": "CartPole-v1", **LOG}),
+    "cql": (HIDDEN | {"batchSize": 16}, {"environment": "CartPole-v1", **LOG}),
+    "cql-sac": (HIDDEN | {"batchSize": 16}, {"environment": "Pendulum-v1", **LOG}),
+    "iql-offline": (HIDDEN | {"batchSize": 16}, {"environment": "Pendulum-v1", **LOG}),
+}
+ALL = pytest.mark.parametrize("algorithm", sorted(RUNS))
+CRITICS = ("cql-sac", "iql-offline", "maddpg", "sac")
+VALIDATED = {"episodes": 4, "whileTraining": {"everySteps": 100_000, "episodes": 8}}
+
+
+class Silent:
+    """Reports to no one."""
+
+    def alive(self, note: str) -> None:
+        """Nothing."""
+
+
+REPORTER: Reporter = Silent()  # type: ignore[assignment]
+
+
+def order(make_order: Callable[..., Order], algorithm: str, **changes: Any) -> Order:
+    hyperparameters, data = RUNS[algorithm]
+    first, *rest = algorithm.split("-")
+    block = {first + "".join(part.capitalize() for part in rest): hyperparameters}
+    made = make_order(
+        "ppo", **{"steps": 20_000, "data": data, "evaluation": VALIDATED, "ppo": None, **block, **changes}
+    )
+    return made.model_copy(update={"spec": made.spec.model_copy(update={"algorithm": algorithm})})
+
+
+def serving(make_order: Callable[..., Order], algorithm: str, store: DirectoryStore) -> tuple[Training, Order]:
+    """A policy of a first run, and the order of the second one."""
+    first = order(make_order, algorithm, seed=5)
+    giver = begin(first, Alone(), CPU)
+    with torch.no_grad():
+        giver.learner.network.vector.add_(torch.randn(giver.learner.network.vector.shape) * 0.2)
+    giver.learner.network.actor()
+    facts = {"learnloop.algorithm": algorithm, "learnloop.job": first.job}
+    uri = store.put_artifact(graph(giver.learner.network.exported(), algorithm, facts, bounds_of(giver), None))
+    return giver, order(make_order, algorithm, initialPolicy={"uri": uri})
+
+
+def bounds_of(training: Training) -> Any:
+    return training.learner.environment.bounds
+
+
+def acting(training: Training, order: Order) -> dict[str, np.ndarray[Any, Any]]:
+    """The weights that act; the exported graph has no others, but for deviations."""
+    heads = tuple(f"{name}." for name in traits.find(order.spec.algorithm).perceptrons)  # type: ignore[union-attr]
+    bounds, found = bounds_of(training), {}
+    numbers = None if bounds is None else bounds.choices + len(bounds.low) - bool(bounds.choices)
+    for name, array in exported(training.learner, order).items():
+        if name.startswith(heads):
+            whole = numbers is None or not name.startswith(_last(training, heads))
+            found[name] = np.array(array if whole else array[..., :numbers])
+    return found
+
+
+def _last(training: Training, heads: tuple[str, ...]) -> tuple[str, ...]:
+    names = training.learner.network.shapes
+    return tuple(f"{head}{max(int(n.split('.')[1]) for n in names if n.startswith(head))}." for head in heads)
+
+
+def same(one: dict[str, np.ndarray[Any, Any]], other: dict[str, np.ndarray[Any, Any]]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_every_algorithm_is_here() -> None:
+    assert set(RUNS) == {one.name for one in traits.registered()}
+
+
+@ALL
+def test_the_first_evaluation_of_the_second_run_is_of_what_serves(
+    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    giver, second = serving(make_order, algorithm, store)
+    taker = begin(second, Alone(), CPU, store)
+    assert same(acting(giver, second), acting(taker, second))
+    means = []
+    for training in (giver, taker):
+        record = ValidationState(second.spec.evaluation.while_training)  # type: ignore[arg-type]
+        record.measure(training.learner, second, Alone(), REPORTER)
+        means += record.means
+    assert means[0] == means[1]
+
+
+def test_a_run_measures_what_serves_before_it_learns_and_exports_it_where_nothing_is_better(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
+    giver, named = serving(make_order, "dqn", DirectoryStore(tmp_path, "small-1"))
+    assert named.spec.initial_policy is not None
+    means = iter([200.0, 30.0, 20.0])
+    monkeypatch.setattr(validation, "_played", lambda *_: next(means, 1.0))
+    asked = {"episodes": 4, "whileTraining": {"everySteps": 128, "episodes": 4, "patience": 2}}
+    begun = {"initialPolicy": named.spec.initial_policy.to_kube(), "export": {"policy": "best"}}
+    second = order(make_order, "dqn", evaluation=asked, **begun)
+    run(second, Place(), 1)
+    manifest = DirectoryStore(tmp_path, second.job).manifest()
+    assert manifest is not None
+    assert manifest.while_training is not None
+    assert (manifest.while_training.best_step, manifest.while_training.exported) == (0, "best")
+    found, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    assert all(np.array_equal(array, found[name]) for name, array in acting(giver, second).items())
+
+
+@pytest.mark.parametrize("algorithm", CRITICS)
+def test_a_trained_policy_waits_until_its_critics_have_learned_too(
+    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    _, second = serving(make_order, algorithm, store)
+    taker = begin(second, Alone(), CPU, store)
+    learner: Any = taker.learner
+    if hasattr(learner, "_log"):
+        learner._log.take(log(learner.environment.observations, learner.environment.actions), CPU)
+    before, critic = acting(taker, second), _critic(learner)
+    while learner.step < WARM_UP * second.spec.total_steps * 0.8:
+        taker.observation, _ = learner.iterate(taker.observation)
+    assert same(before, acting(taker, second))
+    assert not np.array_equal(critic, _critic(learner))
+    while learner.step < WARM_UP * second.spec.total_steps * 1.2:
+        taker.observation, _ = learner.iterate(taker.observation)
+    assert not same(before, acting(taker, second))
+
+
+def _critic(learner: Any) -> np.ndarray[Any, Any]:
+    network = learner.critic if hasattr(learner, "critic") else learner.critics
+    return np.array(network.vector.numpy())
+
+
+def log(observations: int, numbers: int) -> Recording:
+    random, size = np.random.default_rng(0), 64
+    rows, ones, ends = random.normal(size=(size, observations)), np.ones(size, np.float32), np.zeros(size, np.bool_)
+    action = random.uniform(-0.5, 0.5, (size, numbers)).astype(np.float32)
+    ends[-1] = True
+    return Recording(rows.astype(np.float32), action, ones, ones, ends, ends)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in sorted(RUNS) if "environments" in RUNS[name][0]])
+def test_from_its_first_step_the_second_run_acts_much_as_what_serves(
+    make_order: Callable[..., Order], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if algorithm in ("maml", "ppo"):
+        pytest.skip("draws from a distribution of its own from its first step, in every run")
+    store = DirectoryStore(tmp_path, "small-1")
+    _, second = serving(make_order, algorithm, store)
+    taker = begin(second, Alone(), CPU, store)
+    learner, bounds = taker.learner, bounds_of(taker)
+    body = graph(learner.network.exported(), algorithm, {"learnloop.algorithm": algorithm}, bounds, None)
+    world = learner.environment
+    policy = OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None)
+    seen, done, step = [taker.observation], [], world.step
+
+    def watched(actions: Any) -> Any:
+        done.append(np.array(actions))
+        result = step(actions)
+        seen.append(result.observation)
+        return result
+
+    monkeypatch.setattr(world, "step", watched)
+    learner.iterate(taker.observation)
+    rows = np.concatenate(seen[: len(done)]).reshape(-1, world.observations)
+    wanted, acted = policy.run(rows)[0], np.concatenate(done)
+    if bounds is None:
+        assert np.mean(wanted.reshape(-1) == acted.reshape(-1)) > 0.8
+    else:
+        assert np.mean(np.abs(wanted.reshape(-1) - acted.reshape(-1))) < 0.3 * float(bounds.reach.mean())
+
+
+@ALL
+def test_a_run_that_is_taken_up_still_knows_that_it_began_from_a_trained_policy(
+    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    _, second = serving(make_order, algorithm, store)
+    taker, other = begin(second, Alone(), CPU, store), begin(second, Alone(), CPU)
+    assert (taker.learner.network.warm, other.learner.network.warm) == (True, False)
+    body = save(taker, second, Alone())
+    assert body is not None
+    restore(other, second, Alone(), body)
+    assert other.learner.network.warm
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_meta_learned_weights_are_judged_and_kept_as_they_are_exported_adapted(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int | None
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
+    judged: list[dict[str, Any]] = []
+    means = iter([1.0, 9.0, 2.0, 3.0, 4.0])
+
+    def played(learner: Any, weights: dict[str, Any], *_: Any) -> float:
+        plain = learner.network.exported()
+        if learner.step < 3000:
+            assert not same(plain, weights), "adapted to the nominal task"
+        judged.append(weights)
+        return next(means, 5.0)
+
+    monkeypatch.setattr(validation, "_played", played)
+    asked = {"episodes": 4, "whileTraining": {"everySteps": 480, "episodes": 4, "patience": patience}}
+    ordered = order(make_order, "maml", evaluation=asked, steps=3000, export={"policy": "best"})
+    run(ordered, Place(), 1)
+    manifest = DirectoryStore(tmp_path, ordered.job).manifest()
+    assert manifest is not None
+    found, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    assert all(np.allclose(array, found[name]) for name, array in judged[1].items()), "the best, adapted"
+
+
+def test_meta_learned_weights_of_a_run_that_patience_ends_are_adapted_too(make_order: Callable[..., Order]) -> None:
+    ordered = order(make_order, "maml", steps=30_000)
+    learner = begin(ordered, Alone(), CPU).learner
+    assert isinstance(learner, Maml)
+    before = learner.network.digest()
+    learner.finish()
+    assert learner.network.digest() != before
