@@ -120,4 +120,4 @@ def test_the_tests_run_once_both_are_there(checkout: Checkout) -> None:
     checkout.fakes.program("helm", "echo v3")
     status, said = finished(checkout.start())
     assert status == 0
-    assert said[-1] == "pytest tests/unit -n 3 --dist worksteal -p no:schemathesis -k one"
+    assert said[-1] == "pytest tests/unit -n 3 --dist loadfile -p no:schemathesis -k one"
