@@ -19,13 +19,13 @@ from typing import Any
 from learnloop_api.redaction_checks import cards, iban_length
 from learnloop_api.redaction_disguises import BASE64, decoded, is_disguised, undone
 from learnloop_api.redaction_personal import MARKS, MAY_BE_PERSONAL, PERSONAL, is_address
-from learnloop_api.redaction_rules import GROUPED, rules_for
+from learnloop_api.redaction_rules import GROUPED, plain_address, rules_for
 
 MAX_DEPTH = 64
 MAX_PIECES, MAX_PIECE, MIN_WHOLE = 32, 40, 9
 """Of a list that may be a secret in pieces: how many, how long each, and how long all of them."""
 _MARK = re.compile(r"<([A-Z]{2,6})(?::[0-9a-f]{8})?>")
-_WHOLE = frozenset(("SECRET", "CARD", "IBAN", "SSN"))
+_WHOLE = frozenset(("SECRET", "CARD", "IBAN", "SSN", "EMAIL", "PHONE"))
 MAX_KEPT = 64  # characters of a name that is kept with what became of it
 _SECRET_NAME = re.compile(
     r"(?i)^(.*[_. -]|(?-i:.*[a-z](?=[A-Z])))?((api|access|secret|private|signing|encryption)[_ -]?key|"
@@ -111,7 +111,7 @@ class Redaction:
         found = match[0]
         if kind in ("IPV4", "IPV6") and not is_address(found):
             return found
-        return self.mark(MARKS[kind], re.sub(r"[ ().-]", "", found) if kind.startswith("PHONE") else found.lower())
+        return self.mark(MARKS[kind], re.sub(r"[ ()./-]", "", found) if kind.startswith("PHONE") else found.lower())
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """The same JSON value with every string redacted, and whatever stands under a secret's name taken out.
@@ -143,9 +143,11 @@ class Redaction:
         """A secret in pieces: short strings that are one together. Each piece becomes the mark of the whole."""
         if any(item.__class__ is not str or len(item) > MAX_PIECE or _is_mark(item) for item in items):
             return items
-        whole = "".join(items)
-        kinds = _MARK.findall(self._plain(whole)) if len(whole) >= MIN_WHOLE else []
-        return [self.mark(kinds[0], whole)] * len(items) if kinds and kinds[0] in _WHOLE else items
+        for whole in ("".join(items), " ".join(items)):
+            kinds = _MARK.findall(self._plain(whole)) if len(whole) >= MIN_WHOLE else []
+            if kinds and kinds[0] in _WHOLE:
+                return [self.mark(kinds[0], whole)] * len(items)
+        return items
 
     def mark(self, kind: str, found: str) -> str:
         """What stands where `found` stood."""
@@ -167,7 +169,7 @@ class Redaction:
         whole, start, group = match[0], match.start(), match.lastindex or 0
         left, right = match.start(group) - start, match.end(group) - start
         found = whole[left:right]
-        return whole[:left] + self.mark(kind, found.lower() if kind == "EMAIL" else found) + whole[right:]
+        return whole[:left] + self.mark(kind, plain_address(found) if kind == "EMAIL" else found) + whole[right:]
 
     def _private_keys(self, value: str) -> str:
         """PEM keys whole; one without an end takes the rest of the text with it."""

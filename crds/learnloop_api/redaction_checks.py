@@ -62,8 +62,8 @@ def _card_from(text: str, groups: list[tuple[int, int]], first: int) -> int | No
 def _as_on_a_card(text: str, groups: list[tuple[int, int]]) -> bool:
     sizes = tuple(stop - start for start, stop in groups)
     between = {text[stop] for _, stop in groups[:-1]}
-    if "." in between and (len(between) > 1 or len(sizes) < 3):
-        return False  # decimal fractions, and rows of them
+    if between & {".", "/"} and (len(between) > 1 or len(sizes) < 3):
+        return False  # decimal fractions, paths, and rows of them
     by_fours = all(size == 4 for size in sizes[:-1]) and sizes[-1] <= 4
     return len(sizes) == 1 or by_fours or sizes in _LAYOUTS
 
@@ -86,7 +86,7 @@ def iban_length(text: str) -> int | None:
         return None
     compact, stop = "", 0
     for index, character in enumerate(text):
-        if character in "-." and index % 5 != 4:
+        if character in "-./" and index % 5 != 4:
             return None  # hyphens and points stand between fours; those of a UUID and the end of a sentence do not
         if character not in SEPARATORS:
             compact += character.upper()

@@ -12,11 +12,11 @@ MARKS = {"PHONE": "PHONE", "PHONE_US": "PHONE", "SSN": "SSN", "IPV4": "IP", "IPV
 _BEFORE = r"(?<![\w.,:+-])"
 _AFTER = r"(?![\w-]|[.,:]\d)"
 # ITU-T E.164: a plus, and 8 to 15 digits in groups.
-_PHONE = r"\+[1-9](?=(?:[ ().-]{0,2}\d){7,14}(?!\d))(?:[ ().-]{0,2}\d){7,14}"
+_PHONE = r"\+[1-9](?=(?:[ ()./-]{0,2}\d){7,14}(?!\d))(?:[ ()./-]{0,2}\d){7,14}"
 # The North American Numbering Plan: area and exchange begin with 2 to 9.
-_PHONE_US = r"(?:\([2-9]\d\d\)[ -]?|[2-9]\d\d-)[2-9]\d\d[ -]\d{4}"
+_PHONE_US = r"(?:\([2-9]\d\d\)[ /-]?|[2-9]\d\d[/-])[2-9]\d\d[ /-]\d{4}"
 # Numbers that the Social Security Administration gives nobody are left out.
-_SSN = r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}"
+_SSN = r"(?!000|666|9)\d{3}(?P<dash>[/-])(?!00)\d\d(?P=dash)(?!0000)\d{4}"
 _IPV4 = r"(?<![vV])\d{1,3}(?:\.\d{1,3}){3}"
 _IPV6 = r"(?=(?:[0-9a-fA-F]{1,4}:){5}|[0-9a-fA-F:]{1,24}::)[0-9a-fA-F]{1,4}:(?:[0-9a-fA-F]{0,4}:){1,6}[0-9a-fA-F]{1,4}"
 PERSONAL = re.compile(
@@ -24,7 +24,7 @@ PERSONAL = re.compile(
     rf"|(?P<IPV4>{_IPV4})(?![\w-]|\.\d)|(?P<IPV6>{_IPV6})(?![\w:-]))",
     re.ASCII,
 )
-MAY_BE_PERSONAL = re.compile(r"[+:\d](?:(?<=\+)[1-9]|(?<=:)[0-9a-fA-F]{0,4}:|(?<=\d)[).-] ?\d)", re.ASCII)
+MAY_BE_PERSONAL = re.compile(r"[+:\d](?:(?<=\+)[1-9]|(?<=:)[0-9a-fA-F]{0,4}:|(?<=\d)[)./-] ?\d)", re.ASCII)
 """In each of them; a text is searched for it in a fifth of the time."""
 _HEXTETS = 4
 """Groups of an IPv6 address that is shortened; with fewer it may be a time or a name in code."""

@@ -8,7 +8,7 @@ import re
 from itertools import groupby
 from typing import NamedTuple
 
-SEPARATORS = " _.\u00a0\u2007\u2009\u200a\u202f\u2010\u2011\u2012\u2013-"
+SEPARATORS = " _./\u00a0\u2007\u2009\u200a\u202f\u2010\u2011\u2012\u2013-"
 """What stands between the groups of a card's or an account's digits: also spaces that do not break, and dashes."""
 GROUPED = f"[{SEPARATORS}]"
 
@@ -96,10 +96,13 @@ _HYPHENS = (
 # To the last @ before a slash, as those do who read URLs; a password alone (`redis://:…@`) has no user.
 _URL = rf"://[^/\s:@]{{0,128}}:({_NO_MARK}[^/\s\"'<>]{{1,256}})(?=@)"
 # Letters of any script (RFC 6531), also those that are a letter and a combining mark; `%40` is an @ in a URL.
+# Also as people write it for people: anna (at) example [dot] org.
+_AT, _DOT = (rf"\s{{0,2}}[(\[{{]\s?(?i:{word})\s?[)\]}}]\s{{0,2}}" for word in ("at", "dot"))
 _EMAIL = (
-    r"(?<![\w.%+\u0300-\u036f-])[\w.%+\u0300-\u036f-]{1,256}(?:@|%40)"
-    r"[\w\u0300-\u036f-]{1,63}(?:\.[\w\u0300-\u036f-]{1,63})+"
+    rf"(?<![\w.%+\u0300-\u036f-])[\w.%+\u0300-\u036f-]{{1,256}}(?:@|%40|{_AT})"
+    rf"[\w\u0300-\u036f-]{{1,63}}(?:(?:\.|{_DOT})[\w\u0300-\u036f-]{{1,63}})+"
 )
+_SPELLED = ((re.compile(_AT), "@"), (re.compile(_DOT), "."))
 RULES = (
     _NAMED,  # first, or what a quoted secret has besides a token would stay
     RedactionRule("SECRET", "", ("eyj",), re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", re.ASCII)),
@@ -121,9 +124,18 @@ RULES = (
         re.compile(_HYPHENS, re.ASCII),
     ),
     RedactionRule("SECRET", "@", ("://",), re.compile(_URL)),
-    RedactionRule("EMAIL", "", ("@", "%40"), re.compile(_EMAIL)),
+    RedactionRule(
+        "EMAIL", "", ("@", "%40", *(f"at{end}" for end in (")", "]", "}", " )", " ]", " }"))), re.compile(_EMAIL)
+    ),
 )
 _BY_GATE = [(gate, list(rules)) for gate, rules in groupby(RULES, lambda rule: rule.gate)]
+
+
+def plain_address(found: str) -> str:
+    """An e-mail address in its one form, whichever way it was written."""
+    for pattern, sign in _SPELLED:
+        found = pattern.sub(sign, found)
+    return found.lower().replace("%40", "@")
 
 
 def rules_for(text: str) -> list[RedactionRule]:

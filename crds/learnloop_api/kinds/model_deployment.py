@@ -283,11 +283,11 @@ class ModelDeploymentStatus(Status):
     )
     blocked_revisions: list[BlockedRevision] | None = Field(
         default=None,
-        max_length=32,
+        max_length=256,
         json_schema_extra={"listType": "map", "listMapKeys": ["revision"]},
         description=(
             "All that was rolled back, newest last. Neither the revision nor its artifact is tried again until "
-            "`kubectl learnloop retry` names the revision, or says all. With more than 32 the oldest leaves."
+            "`kubectl learnloop retry` names the revision, or says all. With more than 256 the oldest leaves."
         ),
     )
     evidence: list[MetricEvidence] | None = Field(

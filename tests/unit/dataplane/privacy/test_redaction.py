@@ -52,6 +52,15 @@ def test_of_ten_thousand_planted_secrets_none_comes_out() -> None:
         ("DE89\u20093704\u20090044\u20090532\u20090130\u200900 paid", "<IBAN> paid"),
         ("to DE89.3704.0044.0532.0130.00.", "to <IBAN>."),
         ("anna@müller.de, Jörg@例え.jp, anna%40example.org", "<EMAIL>, <EMAIL>, <EMAIL>"),
+        (
+            "anna (at) example.org, anna[AT]example[dot]org, anna {at} example dot org",
+            "<EMAIL>, <EMAIL>, anna {at} example dot org",
+        ),
+        ("look (at) that, good (at) it.", "look (at) that, good (at) it."),
+        ("4111/1111/1111/1111 of 2026/11/28/00/15/30", "<CARD> of 2026/11/28/00/15/30"),
+        ("to DE89/3704/0044/0532/0130/00", "to <IBAN>"),
+        ("call +49/30/1234567 or 415/555/0123, 123/45/6789", "call <PHONE> or <PHONE>, <SSN>"),
+        ("on 11/28/2026 and 1/2/3", "on 11/28/2026 and 1/2/3"),
         ("from mu\u0308ller@mu\u0308ller.de", "from <EMAIL>"),
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic <SECRET>"),
         ("-----BEGIN PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nabc", "<SECRET>"),
@@ -99,6 +108,27 @@ def test_counts_of_tokens_are_kept_and_tokens_are_not() -> None:
     assert Redaction().text("token: 482913") == "token: <SECRET>"
     assert Redaction().text("Authorization: Basic onlyletters") == "Authorization: Basic <SECRET>"
     assert Redaction().text("bearer abcdefghijklmnopqrstuvwx") == "bearer <SECRET>"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["anna", "@example.org"],
+        ["anna@", "example", ".org"],
+        ["card", "4111", "1111", "1111", "1111"],
+        ["+1 415", "555 0123"],
+        ["password:", "correct-horse"],
+    ],
+)
+def test_what_a_list_says_in_pieces_is_taken_out(items: list[str]) -> None:
+    (mark,) = set(Redaction().value(items))
+    assert mark.strip("<>") in ("EMAIL", "CARD", "PHONE", "SECRET")
+    assert Redaction().value({"x": items}) == {"x": [mark] * len(items)}
+
+
+def test_an_address_has_one_pseudonym_however_it_is_spelled() -> None:
+    ours = Redaction(KEY)
+    assert ours.text("Anna (at) example (dot) org") == ours.text("anna@example.org") == ours.text("anna%40example.org")
 
 
 def test_a_person_is_known_by_an_id_that_says_nothing_and_is_nobody_elses() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentStatus
 from learnloop_operator.core.rollout.model.snapshot import Model
 
-MOST = 32
+MOST = 256
 """Entries of status.blockedRevisions. The one that was taken back longest ago leaves first."""
-SHORT = 256
+SHORT = 128
 """Characters kept of the message of every entry but the newest."""
 
 Pins = tuple[BlockedRevision, ...]
