@@ -56,8 +56,7 @@ class Metrics:
         )
         self._relay_refusals = Counter(
             "learnloop_relay_refusals_total",
-            "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at once; over_quota: a "
-            "second; acknowledgement: of nothing that was given out.",
+            "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at once; over_quota: a second.",
             ("namespace", "why"),
             registry=self.registry,
         )

@@ -19,7 +19,6 @@ from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE, T
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.consumers.tenant_consumers import TenantConsumers
 from learnloop_dataplane.nats.pull_consumer import Handler, consumer_config, pull_forever
 from learnloop_dataplane.nats.relay import Relay
 from learnloop_dataplane.nats.stream_capacity import ROOM_SECONDS, Room
@@ -47,8 +46,8 @@ class NatsSide:
         keys = config.nats_issuer_key
         issuers = [Issuer(seed_from(key)) for key in KeyLines.parse(keys.get_secret_value()).values] if keys else []
         callout = AuthCallout(auth, issuers) if issuers else None
-        relay, consumers = Relay(metrics, rate), TenantConsumers(metrics)
-        self.bus = Bus(config, TenantConnection(config, callout, relay, consumers) if callout else None)
+        relay = Relay(metrics, rate)
+        self.bus = Bus(config, TenantConnection(config, callout, relay) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})
         self._config = config
         self._db = db

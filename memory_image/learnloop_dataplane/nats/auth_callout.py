@@ -21,12 +21,11 @@ from nats.aio.msg import Msg
 from learnloop_api import names
 from learnloop_dataplane.access.authentication import Authenticator, Identity
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.nats.consumers.consumer_names import ack_prefix, api_prefix
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"
 ACCOUNT = "TENANTS"
-"""Of the server's configuration: it has no JetStream; what is published there reaches `relay` and `consumers` alone."""
+"""Of the server's configuration: it has no JetStream; what is published there reaches `relay` alone."""
 ACCOUNT_PREFIX = b"\x00"  # an nkey that begins with A
 MAX_REQUEST_BYTES = 2**16
 ISSUER_TAG = "issuer:"
@@ -121,7 +120,6 @@ def user_claims(user: str, identity: Identity) -> dict[str, Any]:
     namespace = identity.namespace
     account = identity.subject.rpartition(":")[2]
     publish = [f"{subject}.{namespace}.>" for subject in PUBLISHED]
-    publish += [f"{api_prefix(namespace)}.>", f"{ack_prefix(namespace)}.>"]
     read = [f"{subject}.{namespace}.>" for subject in READ]
     return {
         "sub": user,

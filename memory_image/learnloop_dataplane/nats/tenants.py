@@ -1,5 +1,4 @@
-"""The tenants' side of a NATS server that has accounts: who may connect, and what becomes of what they publish and
-ask for."""
+"""The tenants' side of a NATS server that has accounts: who may connect, and what becomes of what they publish."""
 
 from contextlib import suppress
 
@@ -10,18 +9,16 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.auth_callout import ACCOUNT, AuthCallout
 from learnloop_dataplane.nats.connecting import connected
-from learnloop_dataplane.nats.consumers.tenant_consumers import TenantConsumers
 from learnloop_dataplane.nats.relay import Relay, isolated
 
 
 class TenantConnection:
     """A second connection, to the account in which tenants publish."""
 
-    def __init__(self, config: Config, callout: AuthCallout, relay: Relay, consumers: TenantConsumers) -> None:
+    def __init__(self, config: Config, callout: AuthCallout, relay: Relay) -> None:
         self._config = config
         self._callout = callout
         self._relay = relay
-        self._consumers = consumers
         self._client: Client | None = None
 
     async def serve(self, own: Client) -> None:
@@ -42,7 +39,6 @@ class TenantConnection:
                 f"give it an account {ACCOUNT} without JetStream, as the chart's nats.conf does"
             )
         await self._relay.listen(own, self._client)
-        await self._consumers.listen(own, self._client)
         await self._callout.listen(own)
 
     async def close(self) -> None:
