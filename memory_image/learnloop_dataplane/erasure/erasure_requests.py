@@ -63,10 +63,6 @@ class Receipt:
         return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
 
 
-def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
 def _action(scope: Scope) -> str:
     return "user.erased" if scope.user is not None else "agent.erased"
 
@@ -113,10 +109,7 @@ class Erasing:
             ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
                 the rest and gives the receipt.
         """
-        before = None
-        if user_id is not None and (former := await self._former(namespace, user_id)) is not None:
-            before = await self._erase(namespace, Scope(user=former), None)
-        done = await self._erase(namespace, await self._scope(namespace, user_id, agent), before)
+        done = await self._erase(namespace, await self._scope(namespace, user_id, agent))
         return done.signed(self._signer)
 
     async def again(self) -> int:
@@ -137,15 +130,12 @@ class Erasing:
                 done += 1
             for subject, at in sorted(recorded.erased.items()):
                 if subject not in known or known[subject] < at:
-                    await self._erase(namespace, Scope.of(subject), None, at)
+                    await self._erase(namespace, Scope.of(subject), at)
                     done += 1
         return done
 
-    async def _erase(
-        self, namespace: str, scope: Scope, before: Receipt | None, recorded: datetime | None = None
-    ) -> Receipt:
-        """`before`: what was erased of the same person under the hash they had formerly; the receipt counts it, too.
-        `recorded`: when it was erased before; left out, it is erased now."""
+    async def _erase(self, namespace: str, scope: Scope, recorded: datetime | None = None) -> Receipt:
+        """`recorded`: when it was erased before; left out, it is erased now."""
         identity = uuid7()
         erased, at = await self._rows(namespace, scope, identity, recorded)
         await self._vectors(namespace, scope)
@@ -154,10 +144,7 @@ class Erasing:
         detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
         link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
         place = (link.entry.seq, link.hash.hex())
-        rows = erased.rows
-        if before is not None:
-            rows, messages = _sum(before.rows, rows), _sum(before.messages, messages)
-        return Receipt(identity, namespace, scope.subject, at, rows, messages, warehouse, list(REMAINS), *place)
+        return Receipt(identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place)
 
     async def memories_of(self, namespace: str, user_id: str) -> list[UUID]:
         """Ids of the memories that an erasure of this person would take now; ended ones too.
@@ -167,10 +154,7 @@ class Erasing:
         """
         async with self._db.tenant(namespace) as connection:
             person = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
-            found = await of_person(connection, namespace, person)
-            if former := await self._users.former(connection, namespace, user_id):
-                found = list({*found, *await of_person(connection, namespace, former)})
-        return found
+            return await of_person(connection, namespace, person)
 
     async def opt_out(self, namespace: str, user_id: str) -> None:
         """Nothing of this person is stored from now on, and what was is erased.
@@ -200,10 +184,6 @@ class Erasing:
             return Scope(agent=agent)
         async with self._db.tenant(namespace) as connection:
             return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
-
-    async def _former(self, namespace: str, user_id: str) -> str | None:
-        async with self._db.tenant(namespace) as connection:
-            return await self._users.former(connection, namespace, user_id)
 
     async def _rows(
         self, namespace: str, scope: Scope, identity: UUID, recorded: datetime | None

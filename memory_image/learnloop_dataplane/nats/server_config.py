@@ -1,6 +1,6 @@
-"""Prepares a NATS server: whose word it takes, who logs in with a password, and where its streams lie.
+"""Prepares a NATS server: whose word it takes, and who logs in with a password.
 
-    python -m learnloop_dataplane.nats.server_config KEY_FILE OUTPUT_FILE [STORE_DIRECTORY] [--passwords FILE]
+    python -m learnloop_dataplane.nats.server_config KEY_FILE OUTPUT_FILE [--passwords FILE]
 
 The chart runs it before the server, whose configuration includes the output and names `$LEARNLOOP_ISSUER`: the public
 half of the issuer's key. The server's tag says the same, so that the data plane signs for each server by the key that
@@ -9,9 +9,6 @@ this server believes, while servers are replaced one by one. For a server of you
 
 FILE holds the data plane's password, a line for each that holds. Then the output also has the data plane's users, one
 for each password: `$LEARNLOOP_USERS`, `$LEARNLOOP_TENANTS_USERS`, and their names for the auth callout.
-
-STORE_DIRECTORY is JetStream's, of a server that does not run. Streams that were made before the server had accounts
-lie in the global account's folder; they are moved to the data plane's own account, once.
 """
 
 import argparse
@@ -25,9 +22,6 @@ from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.nats.auth_callout import ISSUER_TAG, Issuer
 from learnloop_dataplane.successive_logins import logins_of
 
-GLOBAL = "$G"
-OWN = "LEARNLOOP"
-"""The account of the streams, as the chart's nats.conf calls it."""
 USER, TENANTS_USER = "learnloop", "learnloop-tenants"
 """The data plane's, in the account of the streams and in that of tenants."""
 
@@ -37,7 +31,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__.splitlines()[0])
     parser.add_argument("key", type=Path, metavar="KEY_FILE", help="the issuer's key, the newest line first")
     parser.add_argument("output", type=Path, metavar="OUTPUT_FILE", help="what the server's configuration includes")
-    parser.add_argument("store", type=Path, nargs="?", metavar="STORE_DIRECTORY", help="of JetStream")
     parser.add_argument("--passwords", type=Path, metavar="FILE", help="of the data plane, a line for each")
     options = parser.parse_args(arguments)
     source = options.key
@@ -51,7 +44,7 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"{source}: {error}", file=sys.stderr)
         return 2
-    return _move(options.store / "jetstream") if options.store else 0
+    return 0
 
 
 def _lines(path: Path) -> KeyLines:
@@ -79,20 +72,6 @@ def _write(output: Path, text: str) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _move(store: Path) -> int:
-    """One rename: a start that is cut short finds either the old place or the new one."""
-    old, new = store / GLOBAL, store / OWN
-    if not old.is_dir() or new.exists():
-        return 0
-    try:
-        old.rename(new)
-    except OSError as error:
-        print(f"{old}: its streams cannot be moved to {new}: {error}", file=sys.stderr)
-        return 2
-    print(f"the streams of {old} are those of {new} now")
-    return 0
 
 
 if __name__ == "__main__":

@@ -22,17 +22,6 @@ _MAKE_KEY = "INSERT INTO user_keys (namespace, key) VALUES ($1, $2) ON CONFLICT 
 _KEY = "SELECT key FROM user_keys WHERE namespace = $1"
 _OPTED_OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1 AND user_hash = ANY($2::text[])"
 _OPT_OUT = "INSERT INTO user_opt_outs (namespace, user_hash) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-# Hashed by what an id was known by before ids travelled as they do now (see `formerly`).
-_RENAME = """
-WITH old AS (
-    DELETE FROM user_opt_outs o USING unnest($2::text[], $3::text[]) AS f(old, new)
-    WHERE o.namespace = $1 AND o.user_hash = f.old RETURNING f.old, f.new, o.opted_out_at
-), kept AS (
-    INSERT INTO user_opt_outs (namespace, user_hash, opted_out_at) SELECT $1, new, opted_out_at FROM old
-    ON CONFLICT DO NOTHING
-)
-SELECT old, new FROM old ORDER BY new
-"""
 _OPT_IN = "DELETE FROM user_opt_outs WHERE namespace = $1 AND user_hash = $2"
 
 
@@ -72,20 +61,9 @@ class Users:
         return {key: _shielded(item, hashes, out) for key, item in trajectories.items()}
 
     async def hashes(self, connection: Any, namespace: str, user_ids: Collection[str]) -> dict[str, str]:
-        """`user:` and 128 bits of HMAC-SHA256 for each id; what is such a hash already stays. An opt-out under what a
-        person's hash was formerly is from now on one under what it is."""
+        """`user:` and 128 bits of HMAC-SHA256 for each id; what is such a hash already stays."""
         key = await self.key(connection, namespace)
-        known = {user: pseudonym(key, user) for user in user_ids}
-        former = {old: known[user] for user in known if (old := formerly(key, user)) is not None}
-        if former:
-            renamed = await connection.fetch(_RENAME, namespace, list(former), list(former.values()))
-            for row in renamed:
-                await note(connection, namespace, "user.opt-out.renamed", f"user/{row['new']}", {"was": row["old"]})
-        return known
-
-    async def former(self, connection: Any, namespace: str, user_id: str) -> str | None:
-        """Under which other hash something of this person may be stored; see `formerly`."""
-        return formerly(await self.key(connection, namespace), user_id)
+        return {user: pseudonym(key, user) for user in user_ids}
 
     async def key(self, connection: Any, namespace: str) -> bytes:
         """The namespace's key, made when there is none."""
@@ -113,16 +91,5 @@ def pseudonym(key: bytes, user: str) -> str:
     it and as an application that asks by REST has it."""
     if _HASHED.fullmatch(user):
         return user
-    return _hashed(key, user_as_sent(user))
-
-
-def formerly(key: bytes, user: str) -> str | None:
-    """The pseudonym of an id that redaction would change, an address for one, before such ids travelled as their
-    SHA-256: it was made of the id itself, so only who has the id can tell. None: it is the same as now."""
-    if _HASHED.fullmatch(user) or user_as_sent(user) == user:
-        return None
-    return _hashed(key, user)
-
-
-def _hashed(key: bytes, name: str) -> str:
-    return "user:" + hmac.digest(key, name.encode("utf-8", "replace"), "sha256").hex()[:32]
+    sent = user_as_sent(user).encode("utf-8", "replace")
+    return "user:" + hmac.digest(key, sent, "sha256").hex()[:32]

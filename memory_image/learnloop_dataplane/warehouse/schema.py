@@ -72,8 +72,6 @@ CREATE TABLE IF NOT EXISTS {table} (
 PARTITION BY toYYYYMM(received_at)
 ORDER BY (namespace, agent_id, received_at, trajectory_id)
 """
-# Tables from before this column; what lies in them has none. JSON as `log`, empty where it is not known.
-_ADD = "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS last_observation String CODEC(ZSTD(3)) AFTER log"
 # ClickHouse answers an insert when the page cache has it. PostgreSQL forgets what was answered, so a server whose
 # machine loses power must not: with these it answers when the disk has the data and the directory that names it.
 _DURABLY = "ALTER TABLE {table} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"
@@ -88,7 +86,7 @@ _MARK = "ALTER TABLE {table} MODIFY COMMENT '{mark}'"
 def statements(days: int) -> list[str]:
     """What makes or mends the table of a server that stands alone, in their order; each may be said again."""
     create = _CREATE.format(table=TABLE, engine="ReplacingMergeTree(version)")
-    return [create, _ADD.format(table=TABLE), _DURABLY.format(table=TABLE), _KEEP.format(table=TABLE, days=days)]
+    return [create, _DURABLY.format(table=TABLE), _KEEP.format(table=TABLE, days=days)]
 
 
 def cluster_statements(days: int, cluster: str, database: str) -> list[str]:
@@ -98,11 +96,9 @@ def cluster_statements(days: int, cluster: str, database: str) -> list[str]:
     together = _ALL.format(table=whole, part=PART, cluster=cluster, database=literal(database))
     return [
         _CREATE.format(table=part, engine="ReplicatedReplacingMergeTree(version)"),
-        _ADD.format(table=part),
         _DURABLY.format(table=part),
         _KEEP.format(table=part, days=days),
         together,
-        _ADD.format(table=whole).replace(" CODEC(ZSTD(3))", ""),  # what only passes rows on compresses none
         _MARK.format(table=part, mark=mark(days)),
     ]
 

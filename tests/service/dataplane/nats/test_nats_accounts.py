@@ -5,15 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import nats
 import pytest
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.nats import server_config
 from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.streams import TRAJECTORIES
 from testing.servers.nats_server import Nats
-from testing.servers.tenants_nats import LOGIN, PASSWORD, accounts
+from testing.servers.tenants_nats import LOGIN, PASSWORD
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import eventually, running, settings
@@ -73,26 +70,3 @@ async def test_a_server_whose_tenants_would_reach_jetstream_is_refused(
             assert ready.status_code == 503
             assert "account TENANTS without JetStream" in ready.text
     server.kill()
-
-
-async def test_streams_that_were_made_before_there_were_accounts_are_kept(tmp_path: Path, port: int) -> None:
-    """What waits to be stored while the chart is upgraded must not be lost."""
-    directory = tmp_path / "nats"
-    server = Nats(directory, port, more=OLD_STYLE).start()
-    client = await nats.connect(server.url, user="learnloop", password=PASSWORD)
-    await client.jetstream().add_stream(name=TRAJECTORIES, subjects=["agent.rl.trajectory.v1.>"])
-    for number in range(5):
-        await client.jetstream().publish("agent.rl.trajectory.v1.red.a", b"{}", headers={"Nats-Msg-Id": str(number)})
-    await client.close()
-    server.kill()
-    key, conf = tmp_path / "key", tmp_path / "issuer.conf"
-    more = accounts(tmp_path)
-    for _ in range(2):  # the second time there is nothing to move
-        assert server_config.main([str(key), str(conf), str(directory)]) == 0
-        server = Nats(directory, port, more=more).start()
-        client = await nats.connect(server.url, user="learnloop", password=PASSWORD)
-        assert (await client.jetstream().stream_info(TRAJECTORIES)).state.messages == 5
-        again = await client.jetstream().publish("agent.rl.trajectory.v1.red.a", b"{}", headers={"Nats-Msg-Id": "3"})
-        assert again.duplicate, "what it has seen it knows again"
-        await client.close()
-        server.kill()

@@ -1,6 +1,5 @@
 """Feedback of people counts, once for each; whoever opted out leaves no trace."""
 
-import hmac
 import json
 import os
 from collections.abc import Callable
@@ -126,50 +125,6 @@ async def test_an_opt_out_reaches_a_person_whose_id_is_an_address_too(api: Api) 
         for sent in (body, by_sdk):
             answer = await api.call("POST", "/api/v1/trajectories", 202, json=sent)
             assert answer["stored"] is stored, sent["metadata"]
-
-
-async def _as_before(api: Api, user: str) -> str:
-    """An opt-out and an opinion of the time when ids were hashed as they are; returns the hash."""
-    async with api.db.tenant("team-a") as connection:
-        key = await api.plane.shared.users.key(connection, "team-a")
-        old = "user:" + hmac.digest(key, user.encode(), "sha256").hex()[:32]
-        await connection.execute("INSERT INTO user_opt_outs (namespace, user_hash) VALUES ('team-a', $1)", old)
-        await connection.execute(
-            "INSERT INTO user_feedback (namespace, trajectory_id, user_hash, value) VALUES ('team-a', 'old', $1, 1)",
-            old,
-        )
-    return old
-
-
-async def test_an_opt_out_of_before_ids_travelled_as_digests_is_honoured_and_can_be_taken_back(
-    api: Api, dsn: str
-) -> None:
-    everybody = "SELECT count(*) FROM user_opt_outs"
-    async with superuser(dsn) as connection:
-        before = await connection.fetchval(everybody)
-    for user in ("erika@example.org", "emil@example.org"):
-        await _as_before(api, user)
-    body = trajectory("of-erika", "post", metadata={"user_id": "erika@example.org"})
-    sent = redact_trajectory(body, redact_text)
-    for episode in (body, sent):  # after the id was here once, its digest is known as well
-        assert (await api.call("POST", "/api/v1/trajectories", 202, json=episode))["stored"] is False
-    for user in ("erika@example.org", "emil@example.org"):
-        await api.call("DELETE", f"/api/v1/users/{user}/opt-out", 204)
-        assert await _opinion(api, "new", user, thumbs="up") is True
-    async with superuser(dsn) as connection:
-        assert await connection.fetchval(everybody) == before
-        renamed = "SELECT count(*) FROM audit_pending WHERE action = 'user.opt-out.renamed'"
-        sealed = "SELECT count(*) FROM audit_log WHERE action = 'user.opt-out.renamed'"
-        assert await connection.fetchval(renamed) + await connection.fetchval(sealed) == 2
-
-
-async def test_an_erasure_reaches_what_is_stored_under_the_hash_of_before(api: Api, dsn: str) -> None:
-    old = await _as_before(api, "otto@example.org")
-    receipt = await api.call("POST", "/api/v1/erasure", json={"user_id": "otto@example.org"})
-    assert receipt["rows"]["user_feedback"] == 1
-    assert old not in str(receipt), "the receipt names them as they are known now"
-    async with superuser(dsn) as connection:
-        assert await connection.fetchval("SELECT count(*) FROM user_feedback WHERE user_hash = $1", old) == 0
 
 
 async def _settled(js: Any) -> bool:
