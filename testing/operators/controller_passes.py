@@ -60,7 +60,7 @@ class Returns(Prometheus):
         self.copies: dict[str, float] = {}
         self.clock = clock
 
-    async def query(self, promql: str) -> list[Sample]:
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         if names.METRIC_SHADOW_COMPARED in promql:
             return [Sample({"learnloop_signal": signal}, value) for signal, value in self.copies.items()]
         found = []
@@ -68,6 +68,9 @@ class Returns(Prometheus):
             arm = {"revision": revision}
             found.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
             found.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
+            found.append(Sample({**arm, "learnloop_signal": "opened"}, float(episodes)))
+            lasted = ({**arm, "learnloop_signal": "lasted", "le": bound} for bound in ("1.0", "+Inf"))
+            found += [Sample(labels, float(episodes)) for labels in lasted]
             bounds = {"10.0": episodes if mean <= 10.0 else 0, "500.0": episodes, "+Inf": episodes}
             found += [
                 Sample({**arm, "learnloop_signal": "returns", "le": bound}, float(count))

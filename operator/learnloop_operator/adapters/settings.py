@@ -1,6 +1,7 @@
 """The operator's own settings: environment variables, read once at start."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -10,7 +11,7 @@ from learnloop_api.telemetry.otlp_exporter import headers_of
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
+from learnloop_operator.core.rollout.evidence.source import POD_LABEL
 from learnloop_operator.core.workload_network import WorkloadNetwork
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -30,9 +31,10 @@ class Settings:
     data_url: str = "http://learnloop-data:8080"
     token_file: str = names.TOKEN_FILE
     prometheus_url: str = ""
-    query_scope: Scope = OWN_SERIES
-    """What queries of ModelDeployments may read (LEARNLOOP_QUERY_SCOPE, namespace or cluster, and
-    LEARNLOOP_QUERY_NAMESPACE_LABEL)."""
+    query_url: str = ""
+    """A prom-label-proxy, which answers queries of ModelDeployments by their namespace's series. Empty: they hold."""
+    query_pod_label: str = POD_LABEL
+    """Tells an arm's own pods; empty: whichever pods of the namespace."""
     trainer_image: str = "localhost/learnloop/trainer:dev"
     training_runtime: str = ""
     """ClusterTrainingRuntime of TrainJobs; empty: the installation made none."""
@@ -98,7 +100,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
         token_file=text("token_file"),
         prometheus_url=_url("LEARNLOOP_PROMETHEUS_URL", environment.get("LEARNLOOP_PROMETHEUS_URL", "")),
-        query_scope=_scope(environment),
+        query_url=_url("LEARNLOOP_QUERY_URL", environment.get("LEARNLOOP_QUERY_URL", "")),
+        query_pod_label=_pod_label(environment),
         trainer_image=text("trainer_image"),
         training_runtime=text("training_runtime"),
         training_quotas=quotas,
@@ -208,17 +211,11 @@ def _quotas(environment: Mapping[str, str]) -> Quotas:
         raise SettingsError(f"LEARNLOOP_TRAINING_QUOTAS is {value[:200]!r}: {error}") from None
 
 
-def _scope(environment: Mapping[str, str]) -> Scope:
-    which = environment.get("LEARNLOOP_QUERY_SCOPE", "") or "namespace"
-    if which not in ("namespace", "cluster"):
-        raise SettingsError(f"LEARNLOOP_QUERY_SCOPE is {which!r}: set namespace or cluster")
-    label = environment.get("LEARNLOOP_QUERY_NAMESPACE_LABEL", "") or OWN_SERIES.label
-    if not is_label(label):
-        raise SettingsError(f"LEARNLOOP_QUERY_NAMESPACE_LABEL is {label!r}: set a label's name, e.g. namespace")
-    pods = environment.get("LEARNLOOP_QUERY_POD_LABEL", OWN_SERIES.pod_label)
-    if pods and not is_label(pods):
-        raise SettingsError(f"LEARNLOOP_QUERY_POD_LABEL is {pods!r}: set a label's name, e.g. pod, or nothing")
-    return Scope(label, which == "cluster", pods)
+def _pod_label(environment: Mapping[str, str]) -> str:
+    label = environment.get("LEARNLOOP_QUERY_POD_LABEL", POD_LABEL)
+    if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", label):
+        raise SettingsError(f"LEARNLOOP_QUERY_POD_LABEL is {label!r}: set a label's name, e.g. pod, or nothing")
+    return label
 
 
 def _url(variable: str, value: str) -> str:

@@ -71,9 +71,12 @@ class Operator:
         self.exporter = _exporter(settings, self.metrics)
         self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
+        self.queries = Prometheus(settings.query_url) if settings.query_url else None
         self.pods = CounterReader()
         self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
-        evidence = WithExperience(PrometheusEvidence(self.prometheus, settings.query_scope), self.data_plane)
+        evidence = WithExperience(
+            PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
+        )
         turns = TrainingTurns(cache, settings.training_quotas)
         self.services = Services(
             self.reads, self.data_plane, evidence, settings, self.lane, turns, cluster_clock=self.kube.http.clock
@@ -163,8 +166,9 @@ class Operator:
         await self.server.stop()
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.close)
-        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
-            await client.close()
+        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.queries, self.pods):
+            if client is not None:
+                await client.close()
 
     def _mine(self) -> set[str]:
         """Namespaces with objects, while this process leads."""

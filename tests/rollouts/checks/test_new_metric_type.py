@@ -94,8 +94,8 @@ class Answers(Prometheus):
         super().__init__("http://nowhere.invalid")
         self.asked: list[str] = []
 
-    async def query(self, promql: str) -> list[Sample]:
-        self.asked.append(promql)
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
+        self.asked.append(promql if not namespace else f'{promql} in namespace="{namespace}"')
         if "episode_steps" in promql:
             return [Sample({}, 80.0 if "le=" in promql else 100.0)]
         labels = {"learnloop_signal": "ended", "revision": "aaaaaaaa", "outcome": "success"}
@@ -105,7 +105,7 @@ class Answers(Prometheus):
 async def test_the_source_of_evidence_asks_what_the_new_type_asks_for() -> None:
     prometheus = Answers()
     asked = EvidenceRequest("ns", "md", (Window("aaaaaaaa", 30),), (short_episodes(min=0.7),))
-    arm = (await PrometheusEvidence(prometheus).of_episodes(asked)).arms["aaaaaaaa"]
+    arm = (await PrometheusEvidence(prometheus, prometheus).of_episodes(asked)).arms["aaaaaaaa"]
     assert arm.events == {"own": Counts(100.0, 80.0)}
     assert arm.custom == {"own": 0.8}
     assert all('namespace="ns"' in query for query in prometheus.asked)

@@ -340,17 +340,12 @@ def test_disruption_budgets_come_with_the_second_replica(render: Render) -> None
     assert len(render(several).of("PodDisruptionBudget")) == 2
 
 
-def test_queries_of_model_deployments_read_their_namespace_unless_the_platform_team_says_otherwise(
-    render: Render,
-) -> None:
+def test_queries_of_model_deployments_go_to_the_proxy_that_the_platform_team_names(render: Render) -> None:
     said = render().environment("learnloop-operator")
-    assert (said["LEARNLOOP_QUERY_SCOPE"], said["LEARNLOOP_QUERY_NAMESPACE_LABEL"]) == ("namespace", "namespace")
-    assert said["LEARNLOOP_QUERY_POD_LABEL"] == "pod"
-    queries = {"scope": "cluster", "namespaceLabel": "kubernetes_namespace", "podLabel": ""}
-    values = {"prometheus": {"queries": queries}}
+    assert (said["LEARNLOOP_QUERY_URL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("", "pod")
+    values = {"prometheus": {"queries": {"url": "http://proxy:8080", "podLabel": ""}}}
     said = render(values).environment("learnloop-operator")
-    assert said["LEARNLOOP_QUERY_SCOPE"] == "cluster"
-    assert (said["LEARNLOOP_QUERY_NAMESPACE_LABEL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("kubernetes_namespace", "")
+    assert (said["LEARNLOOP_QUERY_URL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("http://proxy:8080", "")
 
 
 def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:

@@ -142,8 +142,8 @@ class MetricThreshold(Resource):
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
         description=(
-            "PromQL; required for type promql. It reads the series of this namespace, unless the platform team allows "
-            "all: the matcher is added to every selector. With test: sequential it counts good events, see totalQuery; "
+            "PromQL over this namespace's series; required for type promql. "
+            "With test: sequential it counts good events, see totalQuery; "
             "with test: threshold its number is compared as it stands at every look, so smooth it in the query itself, "
             "e.g. by avg_over_time."
         ),

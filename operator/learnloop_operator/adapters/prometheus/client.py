@@ -51,15 +51,15 @@ class Prometheus:
             await self._session.close()
             self._session = None
 
-    async def query(self, promql: str) -> list[Sample]:
-        """Value of every series the query yields now.
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
+        """Value of every series the query yields now. `namespace`: a prom-label-proxy keeps the query to its series.
 
         Raises:
             PrometheusUnreachable, PrometheusRefused, PrometheusBadAnswer: hold.
         """
         if not self.url:
             raise PrometheusUnreachable("no Prometheus is configured: set LEARNLOOP_PROMETHEUS_URL on the operator")
-        status, body = await self._post(promql)
+        status, body = await self._post(promql, namespace)
         if not isinstance(body, dict) or body.get("status") not in ("success", "error"):
             raise PrometheusBadAnswer(f"{self.url} answered {status} and not as a Prometheus does")
         if body["status"] == "error" or status >= 400:
@@ -71,15 +71,16 @@ class Prometheus:
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise PrometheusBadAnswer(f"{self.url} answered with data of no known form") from error
 
-    async def _post(self, promql: str) -> tuple[int, Any]:
+    async def _post(self, promql: str, namespace: str) -> tuple[int, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=client_context()),
                 timeout=aiohttp.ClientTimeout(total=self._seconds),
             )
         form = {"query": promql, "timeout": f"{self._seconds:g}s"}
+        url, within = f"{self.url}/api/v1/query", {"namespace": namespace} if namespace else {}
         try:
-            async with self._session.post(f"{self.url}/api/v1/query", data=form, allow_redirects=False) as response:
+            async with self._session.post(url, params=within, data=form, allow_redirects=False) as response:
                 content = await read_bounded(response, MAX_ANSWER)
                 status = response.status
         except TimeoutError as error:

@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from textwrap import shorten
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import (
@@ -23,10 +22,9 @@ from learnloop_operator.adapters.prometheus.queries import (
     latency_query,
     returns_query,
 )
-from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, OutOfScope, Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, ExtraSeries, Window
+from learnloop_operator.core.rollout.evidence.source import POD_LABEL, EvidenceRequest, ExtraSeries, Window
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 
@@ -36,15 +34,15 @@ AT_ONCE = 8
 """Queries of one object's own checks that Prometheus works on at the same time."""
 TOGETHER = 8.0
 """Seconds that all of them may take."""
-SHOWN = 200
-"""Characters of a query in a sentence about it."""
-CLUSTER_WIDE = "Rewrite it, or have the platform team allow all series: prometheus.queries.scope: cluster"
+NOBODY_ANSWERS = "no server answers queries of ModelDeployments: set prometheus.queries.url to a prom-label-proxy"
 
 
-async def gather(prometheus: Prometheus, request: EvidenceRequest, scope: Scope = OWN_SERIES) -> Evidence:
+async def gather(
+    prometheus: Prometheus, request: EvidenceRequest, queries: Prometheus | None = None, pod_label: str = POD_LABEL
+) -> Evidence:
     """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
 
-    `scope`: which series the user's own queries may read.
+    `queries`: answers the user's own queries, from the series of the namespace.
     """
     if not request.windows:
         return Evidence()
@@ -53,35 +51,35 @@ async def gather(prometheus: Prometheus, request: EvidenceRequest, scope: Scope 
         for extra in ExtraSeries
     }
     try:
-        counted = await _counters(prometheus, request, scope)
+        counted = await _counters(prometheus, request, pod_label)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
         if latencies := needing[ExtraSeries.LATENCY]:
-            arms = await _with_latency(prometheus, _by_seconds(request, scope), arms, latencies)
+            arms = await _with_latency(prometheus, _by_seconds(request, pod_label), arms, latencies)
         if needing[ExtraSeries.RETURNS]:
-            arms = await _with_returns(prometheus, _by_seconds(request, scope), arms)
+            arms = await _with_returns(prometheus, _by_seconds(request, pod_label), arms)
         if needing[ExtraSeries.RETURN_DRIFT]:
-            arms = await _with_drift(prometheus, request, arms, scope)
-        arms = await _with_custom(prometheus, request, arms, scope)
+            arms = await _with_drift(prometheus, request, arms, pod_label)
+        arms = await _with_custom(queries, request, arms)
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
     return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
 
 
-def _by_seconds(request: EvidenceRequest, scope: Scope) -> list[tuple[Arms, int]]:
+def _by_seconds(request: EvidenceRequest, pod_label: str) -> list[tuple[Arms, int]]:
     """The arms that are asked about the same number of seconds, and these."""
     found: dict[int, list[str]] = {}
     for window in request.windows:
         found.setdefault(window.seconds, []).append(window.revision)
-    return [(_arms(request, revisions, scope), seconds) for seconds, revisions in found.items()]
+    return [(_arms(request, revisions, pod_label), seconds) for seconds, revisions in found.items()]
 
 
-def _arms(request: EvidenceRequest, revisions: Sequence[str], scope: Scope) -> Arms:
-    return Arms(request.namespace, request.name, revisions, scope.pod_label)
+def _arms(request: EvidenceRequest, revisions: Sequence[str], pod_label: str) -> Arms:
+    return Arms(request.namespace, request.name, revisions, pod_label)
 
 
-async def _counters(prometheus: Prometheus, request: EvidenceRequest, scope: Scope) -> list[list[Sample]]:
+async def _counters(prometheus: Prometheus, request: EvidenceRequest, pod_label: str) -> list[list[Sample]]:
     extra = request.lately_seconds, request.deadline_seconds
-    queries = (counters_query(arms, seconds, *extra) for arms, seconds in _by_seconds(request, scope))
+    queries = (counters_query(arms, seconds, *extra) for arms, seconds in _by_seconds(request, pod_label))
     return list(await asyncio.gather(*map(prometheus.query, queries)))
 
 
@@ -116,62 +114,52 @@ async def _with_returns(
 
 
 async def _with_drift(
-    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], scope: Scope
+    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], pod_label: str
 ) -> dict[str, ArmEvidence]:
     spans: dict[tuple[int, int], list[str]] = {}
     for window in request.windows:
         if window.recent:
             spans.setdefault((window.whole, window.recent), []).append(window.revision)
-    queries = (returns_query(_arms(request, revisions, scope), *span) for span, revisions in spans.items())
+    queries = (returns_query(_arms(request, revisions, pod_label), *span) for span, revisions in spans.items())
     found = await asyncio.gather(*map(prometheus.query, queries))
     known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
     return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
 
 
 async def _with_custom(
-    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], scope: Scope
+    queries: Prometheus | None, request: EvidenceRequest, arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
-    """`arms` with the answers to the user's own queries; one that fails, is late, or asks for what it may not read
-    holds its own check only."""
+    """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
     asked = [
-        (metric, window.revision, queries)
+        (metric, window.revision, texts)
         for metric in request.metrics
         for window in request.windows
-        if window.revision in arms and (queries := _scoped(metric, request, window, scope))
+        if window.revision in arms and (texts := _filled_in(metric, request, window))
     ]
-    allowed = {query for _, _, queries in asked for query in queries if isinstance(query, str)}
-    answers = await _answers(prometheus, allowed)
+    answers = await _answers(queries, request.namespace, {text for _, _, texts in asked for text in texts})
     result = dict(arms)
-    for metric, revision, queries in asked:
-        found = [answers[query] if isinstance(query, str) else query for query in queries]
-        result[revision] = _with_answer(metric, found, result[revision])
+    for metric, revision, texts in asked:
+        result[revision] = _with_answer(metric, [answers[text] for text in texts], result[revision])
     return result
 
 
-def _scoped(metric: MetricThreshold, request: EvidenceRequest, window: Window, scope: Scope) -> list[str | Missing]:
-    """The metric's queries as Prometheus gets them; why not, for one that may not be asked."""
-    result: list[str | Missing] = []
-    namespace, pods = request.namespace, own_pods(request.name, window.revision)
-    queries = type_of(metric).queries(metric, namespace, window.revision, window.seconds)
-    for field, unfilled in zip(("query", "totalQuery"), queries, strict=False):
-        query = unfilled.replace("$pods", pods)
-        try:
-            # A query that is not there has a reason of its own.
-            result.append(scope.applied(query, namespace) if query.strip() else query)
-        except OutOfScope as error:
-            text = f"{field} {shorten(query, SHOWN)!r} {error}. {CLUSTER_WIDE}"
-            result.append(Missing(reasons.QUERY_OUT_OF_SCOPE, text))
-    return result
+def _filled_in(metric: MetricThreshold, request: EvidenceRequest, window: Window) -> list[str]:
+    """The metric's queries as Prometheus gets them."""
+    pods = own_pods(request.name, window.revision)
+    queries = type_of(metric).queries(metric, request.namespace, window.revision, window.seconds)
+    return [query.replace("$pods", pods) for query in queries]
 
 
-async def _answers(prometheus: Prometheus, queries: Iterable[str]) -> dict[str, float | Missing]:
+async def _answers(prometheus: Prometheus | None, namespace: str, queries: Iterable[str]) -> dict[str, float | Missing]:
     """Each query's one number. However many there are and however slow Prometheus is, a pass waits for them no longer
     than TOGETHER: it holds one of the operator's few workers."""
+    if prometheus is None:
+        return dict.fromkeys(queries, Missing(reasons.PROVIDER_DOWN, NOBODY_ANSWERS))
     places = asyncio.Semaphore(AT_ONCE)
 
     async def ask(query: str) -> float | Missing:
         async with places:
-            return await _one_number(prometheus, query)
+            return await _one_number(prometheus, namespace, query)
 
     asked = {query: asyncio.create_task(ask(query)) for query in queries}
     late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
@@ -202,11 +190,11 @@ def _with_answer(metric: MetricThreshold, found: Sequence[float | Missing], arm:
     return replace(arm, custom={**arm.custom, **share}, events={**arm.events, metric.name: counts})
 
 
-async def _one_number(prometheus: Prometheus, query: str) -> float | Missing:
+async def _one_number(prometheus: Prometheus, namespace: str, query: str) -> float | Missing:
     if not query.strip():
         return Missing(reasons.EMPTY_RESULT, "the check has no query")
     try:
-        samples = await prometheus.query(query)
+        samples = await prometheus.query(query, namespace)
     except PrometheusError as error:
         return Missing(reason_of(error), str(error))
     if not samples:

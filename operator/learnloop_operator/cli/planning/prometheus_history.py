@@ -37,7 +37,7 @@ class PrometheusHistory(Prometheus):
         self._ask = ask
         self.at = datetime.now(UTC)
 
-    async def _post(self, promql: str) -> tuple[int, Any]:
+    async def _post(self, promql: str, namespace: str) -> tuple[int, Any]:
         form = {"query": promql, "time": f"{self.at.timestamp():.3f}"}
         try:
             status, body = await asyncio.to_thread(self._ask, "query", form)

@@ -13,9 +13,8 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.prometheus_history import STEP, PrometheusHistory, resolution
 from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, with_guests
 from learnloop_operator.cli.text.aligned_rows import status as status_of
-from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
+from learnloop_operator.core.rollout.evidence.source import POD_LABEL, EvidenceRequest
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.times import parse
@@ -34,9 +33,9 @@ def timelines(
     body: Object,
     spec: ModelDeploymentSpec,
     last: timedelta,
-    scope: Scope = OWN_SERIES,
+    pod_label: str = POD_LABEL,
 ) -> str:
-    """One block per rollout. `scope`: which series the specification's own queries may read.
+    """One block per rollout. The specification's own queries read what the caller may read.
 
     Raises:
         CommandError: Prometheus cannot be asked.
@@ -58,7 +57,7 @@ def timelines(
                 spec,
                 past,
                 _fate(past, status_of(live or {}) if latest[past.canary] is past else {}),
-                scope,
+                pod_label,
             )
         )
         for past in rollouts
@@ -85,7 +84,7 @@ async def _block(
     spec: ModelDeploymentSpec,
     past: RecordedRollout,
     fate: str,
-    scope: Scope,
+    pod_label: str,
 ) -> str:
     try:
         copied = any(step.shadow for step in spec.rollout.steps) and await history.copied(namespace, name, past)
@@ -98,7 +97,7 @@ async def _block(
     widest = interval = timedelta(seconds=spec.analysis.interval_seconds)
     for at, spread in moments(past.began, past.ended + interval, interval):
         history.at, widest = at, spread
-        look = replay.look(at, await _evidence(history, namespace, name, spec, replay, scope))
+        look = replay.look(at, await _evidence(history, namespace, name, spec, replay, pod_label))
         if look.differs(told):
             lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
             lines.append(_line(look, await _really(history, namespace, name, past)))
@@ -123,10 +122,10 @@ def moments(began: datetime, end: datetime, interval: timedelta) -> Iterator[tup
 
 
 async def _evidence(
-    history: PrometheusHistory, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
+    history: PrometheusHistory, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, pod_label: str
 ) -> Evidence:
     """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
-    source, shadowed = PrometheusEvidence(history, scope), replay.shadowed(history.at)
+    source, shadowed = PrometheusEvidence(history, history, pod_label), replay.shadowed(history.at)
     if shadowed is not None:
         return await source.of_copies(namespace, name, shadowed)
     times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds

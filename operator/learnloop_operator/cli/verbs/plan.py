@@ -16,7 +16,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.apply_preview import intent
 from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, at_url
 from learnloop_operator.cli.planning.replay_timeline import timelines
-from learnloop_operator.core.promql.namespace_scope import POD_LABEL, Scope, is_label
+from learnloop_operator.core.rollout.evidence.source import POD_LABEL
 from learnloop_operator.core.rollout.model.profiles import expanded
 
 NAME = "plan"
@@ -33,19 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE/NAME:PORT",
         default="learnloop-system/learnloop-prometheus:http",
         help="the service behind the proxy (%(default)s)",
-    )
-    parser.add_argument(
-        "--query-scope",
-        choices=("namespace", "cluster"),
-        default="namespace",
-        help="which series queries of type promql read: the chart's prometheus.queries.scope (%(default)s)",
-    )
-    parser.add_argument(
-        "--namespace-label",
-        metavar="LABEL",
-        type=label,
-        default="namespace",
-        help="the label they are chosen by: the chart's prometheus.queries.namespaceLabel (%(default)s)",
     )
     parser.add_argument(
         "--pod-label",
@@ -66,8 +53,8 @@ def duration(text: str) -> timedelta:
 
 def label(text: str) -> str:
     """A label's name."""
-    if not is_label(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no label: write e.g. namespace")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise argparse.ArgumentTypeError(f"invalid label {text!r}: write e.g. pod")
     return text
 
 
@@ -80,8 +67,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if options.last is None:
         return intent(cluster, stored, spec)
     ask = at_url(options.prometheus) if options.prometheus else cluster.proxy(options.prometheus_service)
-    scope = Scope(options.namespace_label, options.query_scope == "cluster", options.pod_label)
-    return timelines(cluster, PrometheusHistory(ask), stored, spec, options.last, scope)
+    return timelines(cluster, PrometheusHistory(ask), stored, spec, options.last, options.pod_label)
 
 
 def _read(filename: str) -> Object:

@@ -48,8 +48,6 @@ def run(server: Server, file: Path, last: str | None = None) -> str:
         last=plan.duration(last) if last else None,
         prometheus=None,
         prometheus_service="sys/prom:http",
-        query_scope="namespace",
-        namespace_label="namespace",
         pod_label="pod",
     )
     return plan.run(server, options)  # type: ignore[arg-type]
@@ -120,7 +118,7 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_label_that_is_none_is_refused() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="'a-b' is no label"):
+    with pytest.raises(argparse.ArgumentTypeError, match="invalid label 'a-b'"):
         plan.label("a-b")
 
 

@@ -25,7 +25,6 @@ from learnloop_operator.adapters.prometheus.client import (
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
-from learnloop_operator.core.promql.namespace_scope import Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
@@ -251,39 +250,63 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     prometheus = Prometheus(await serve(answer))
     own = MetricThreshold(name="own", type="promql", query='mine{n="$namespace",r="$revision"}', min=1)
     windows = [Window("aaaaaaaa", 15), Window("bbbbbbbb", 15)]
-    evidence = await gather(prometheus, request(windows, [own]))
+    evidence = await gather(prometheus, request(windows, [own]), prometheus)
     assert evidence.arms["aaaaaaaa"].custom == {"own": 7.0}
     assert evidence.arms["bbbbbbbb"].problems == {
         "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
     }
-    assert 'mine{namespace="ns", n="ns",r="aaaaaaaa"}' in asked
+    assert 'mine{n="ns",r="aaaaaaaa"}' in asked
     assert check(own, evidence.arms["bbbbbbbb"], None, ALPHA).verdict is Verdict.HOLD
     await prometheus.close()
 
 
-async def test_a_query_for_anothers_series_is_never_asked_and_holds_alone(
+async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_without_one(
     serve: Callable[[Answer], Awaitable[str]],
 ) -> None:
-    asked = []
+    ended = {"revision": "aaaaaaaa", "learnloop_signal": "ended", "outcome": "success"}
+    asked: list[str] = []
 
-    def answer(query: str) -> Any:
+    def counted(query: str) -> Any:
         asked.append(query)
-        ended = {"learnloop_signal": "ended", "outcome": "success"}
-        return vector(({"revision": "aaaaaaaa", **ended}, "9")) if "ended" in query else vector(({}, "7"))
+        return vector((ended, "9"))
 
-    prometheus = Prometheus(await serve(answer))
-    theirs = MetricThreshold(name="theirs", type="promql", query='sum(orders{namespace="rival"})', min=1)
-    own = MetricThreshold(name="own", type="promql", query="sum(orders)", min=1)
-    windows = [Window("aaaaaaaa", 15)]
-    arm = (await gather(prometheus, request(windows, [theirs, own]))).arms["aaaaaaaa"]
+    proxy = AskedWithin("http://proxy")
+    prometheus, window = Prometheus(await serve(counted)), Window("aaaaaaaa", 15)
+    own = MetricThreshold(name="own", type="promql", query='sum(orders{namespace="rival"})', min=1)
+    arm = (await gather(prometheus, request([window], [own]), proxy)).arms["aaaaaaaa"]
     assert arm.custom == {"own": 7.0}
-    assert 'sum(orders{namespace="ns"})' in asked
-    assert not any("rival" in query for query in asked)
-    found = check(theirs, arm, None, ALPHA)
-    assert found.verdict is Verdict.HOLD
-    assert arm.problems["theirs"].reason == reasons.QUERY_OUT_OF_SCOPE
-    assert """query 'sum(orders{namespace="rival"})' asks for series with namespace="rival", and""" in found.sentence
-    assert "prometheus.queries.scope: cluster" in found.sentence
-    everything = await gather(prometheus, request(windows, [theirs]), scope=Scope(cluster=True))
-    assert everything.arms["aaaaaaaa"].custom == {"theirs": 7.0}
+    assert proxy.asked == [('sum(orders{namespace="rival"})', "ns")]
+    held = (await gather(prometheus, request([window], [own]))).arms["aaaaaaaa"]
+    assert "set prometheus.queries.url to a prom-label-proxy" in check(own, held, None, ALPHA).sentence
+    assert not any("rival" in query for query in asked), "Prometheus itself was asked"
     await prometheus.close()
+
+
+class AskedWithin(Prometheus):
+    """Remembers what it was asked, and for which namespace."""
+
+    asked: list[tuple[str, str]]
+
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
+        self.asked = [(promql, namespace)]
+        return [Sample({}, 7.0)]
+
+
+async def test_the_namespace_is_a_parameter_of_the_request_as_prom_label_proxy_reads_it() -> None:
+    seen = []
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append((request.query.get("namespace"), (await request.post()).get("query")))
+        return web.json_response(vector(({}, "7")))
+
+    application = web.Application()
+    application.router.add_post("/api/v1/query", handle)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    prometheus = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    for namespace in ("ns", ""):
+        assert (await prometheus.query("up", namespace))[0].value == 7.0
+    assert seen == [("ns", "up"), (None, "up")]
+    await prometheus.close()
+    await runner.cleanup()

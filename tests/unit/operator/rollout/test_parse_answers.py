@@ -69,7 +69,7 @@ class Answers(Prometheus):
         super().__init__("http://127.0.0.1:9")
         self.answers = answers
 
-    async def query(self, promql: str) -> list[Sample]:
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         for start, value in self.answers.items():
             if promql.startswith(start):
                 if value is None:
@@ -90,15 +90,15 @@ class Answers(Prometheus):
 )
 async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | None, events: float, reason: str) -> None:
     answers = Answers({"good": good, "all": events})
-    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]))).arms["aaaaaaaa"]
+    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]), answers)).arms["aaaaaaaa"]
     assert isinstance(found.problems["own"], Missing)
     assert found.problems["own"].reason == reason
     assert not found.events
 
 
 async def test_a_rate_is_its_events_and_their_share() -> None:
-    answers = Answers({'good{namespace="ns"}[30s]': 90.0, 'all{namespace="ns"}[30s]': 100.0})
-    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]))).arms["aaaaaaaa"]
+    answers = Answers({"good[30s]": 90.0, "all[30s]": 100.0})
+    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]), answers)).arms["aaaaaaaa"]
     assert found.events == {"own": Counts(100.0, 90.0)}
     assert found.custom == {"own": 0.9}
 
@@ -110,7 +110,7 @@ class Buckets(Prometheus):
         super().__init__("http://127.0.0.1:9")
         self.all_of_them = all_of_them
 
-    async def query(self, promql: str) -> list[Sample]:
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         if "_bucket" in promql:
             return [of("latency", 80.0, le="0.1"), of("latency", self.all_of_them, le="+Inf")]
         return [of("ended", 9.0, outcome="success")]
@@ -132,7 +132,7 @@ class Crowd(Prometheus):
         super().__init__("http://127.0.0.1:9")
         self.now = self.most = self.asked = 0
 
-    async def query(self, promql: str) -> list[Sample]:
+    async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         if names.METRIC_EPISODES_ENDED in promql:
             return [of("ended", 9.0, outcome="success")]
         self.now, self.asked = self.now + 1, self.asked + 1
@@ -147,7 +147,7 @@ class Crowd(Prometheus):
 async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
     crowd, window = Crowd(), Window("aaaaaaaa", 30)
     asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
-    found = (await gather(crowd, request([window], asked))).arms["aaaaaaaa"]
+    found = (await gather(crowd, request([window], asked), crowd)).arms["aaaaaaaa"]
     assert found.custom == {metric.name: 1.0 for metric in asked}
     assert (crowd.asked, crowd.most) == (16, gather_evidence.AT_ONCE)
 
@@ -156,7 +156,7 @@ async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeyp
     monkeypatch.setattr(gather_evidence, "TOGETHER", 0.05)
     crowd = Crowd()
     asked = [MetricThreshold(name=query, type="promql", query=query, min=0) for query in ("quick", "slow", "slower")]
-    found = (await gather(crowd, request([Window("aaaaaaaa", 30)], asked))).arms["aaaaaaaa"]
+    found = (await gather(crowd, request([Window("aaaaaaaa", 30)], asked), crowd)).arms["aaaaaaaa"]
     assert found.custom == {"quick": 1.0}
     assert {name: missing.reason for name, missing in found.problems.items()} == dict.fromkeys(
         ("slow", "slower"), reasons.PROVIDER_DOWN

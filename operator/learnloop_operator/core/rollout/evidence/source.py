@@ -11,6 +11,9 @@ from typing import Protocol
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 
+POD_LABEL = "pod"
+"""The label that has a server's pod, set by Prometheus and not by the one that is scraped."""
+
 
 class ExtraSeries(Enum):
     """What only some types of metrics need beside the counters of episodes."""

@@ -1,1 +1,0 @@
-"""Users' own PromQL: read, and kept to the series of their namespace."""
