@@ -28,6 +28,12 @@ def never_found(spec: RewardPolicySpec, episodes: Iterable[Episode]) -> list[str
     return [component.name for component in missing]
 
 
+def asked_values(spec: RewardPolicySpec) -> dict[str, str]:
+    """Outcome values that the policy names itself, each with who reads it."""
+    readers = {one.key: f"component {one.name}" for one in counting(spec) if one.type == "outcome" and one.key}
+    return readers | {one.key: f"constraint {one.name}" for one in spec.constraints}
+
+
 def described(spec: RewardPolicySpec, names: Iterable[str]) -> str:
     """Components as a person looks for them, e.g. `shipped (outcome parcels)`."""
     wanted = set(names)

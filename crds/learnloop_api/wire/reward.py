@@ -77,6 +77,14 @@ class RewardSignals(WireModel):
     worst: list[Identifier] = Field(
         default_factory=list, max_length=3, description="the episodes that show it best, worst first"
     )
+    unrecorded: list[str] = Field(
+        default_factory=list,
+        max_length=64,
+        description="outcome values that the policy names and none of these episodes has, each with its reader",
+    )
+    recorded: list[str] = Field(
+        default_factory=list, max_length=64, description="outcome values that these episodes have"
+    )
 
 
 class GroupGap(WireModel, extra="ignore"):

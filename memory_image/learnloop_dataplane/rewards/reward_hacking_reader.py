@@ -7,20 +7,22 @@ from typing import Any
 import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.measurements import asked_values
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
-from learnloop_dataplane.rewards.reward_hacking import Rewarded, read_signals
+from learnloop_dataplane.rewards.reward_hacking import FEWEST, Rewarded, read_signals
 from learnloop_dataplane.rewards.reward_tables import get_policy
 
 NEWEST = 1000
 FRESH_SECONDS = 60.0
 MAX_REMEMBERED = 1000
+MOST_KEYS = 64
 
 # By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards. The
 # newest come first, and the revision and all else are looked up for them alone.
 _NEWEST = f"""
-SELECT h.trajectory_id, h.components, h.reward, t.fingerprint, t.feedback
+SELECT h.trajectory_id, h.components, h.reward, t.fingerprint, t.feedback, t.recorded
 FROM (SELECT r.* FROM agents a CROSS JOIN LATERAL (
         SELECT trajectory_id, components, reward, created_at, reward_policy, reward_policy_revision
         FROM reward_history r WHERE r.namespace = a.namespace AND r.agent_id = a.name
@@ -29,7 +31,8 @@ FROM (SELECT r.* FROM agents a CROSS JOIN LATERAL (
         AND r.reward_policy = $2 AND r.reward_policy_revision = $3
     ORDER BY r.created_at DESC, r.trajectory_id LIMIT $4) h
 CROSS JOIN LATERAL (
-    SELECT (t.outcome_values ->> 'feedback')::float8 AS feedback, (
+    SELECT (t.outcome_values ->> 'feedback')::float8 AS feedback,
+        ARRAY(SELECT jsonb_object_keys(t.outcome_values)) AS recorded, (
         SELECT coalesce(s.steps ->> 'fingerprint', md5(s.steps::text)) FROM training_transitions s WHERE {STEPS_OF}
         ) AS fingerprint
     FROM trajectories t WHERE t.namespace = $1 AND t.trajectory_id = h.trajectory_id OFFSET 0) t
@@ -68,5 +71,15 @@ class SignalReader:
 
 
 def _read(spec: RewardPolicySpec, rows: list[Any]) -> RewardSignals:
-    rewards = [Rewarded(**{**row, "components": orjson.loads(row["components"])}) for row in rows]
-    return read_signals(spec, rewards)
+    recorded = {key for row in rows for key in row["recorded"]}
+    asked = asked_values(spec) if len(rows) >= FEWEST else {}
+    unrecorded = [f"{key} ({reader})" for key, reader in asked.items() if key not in recorded]
+    rewards = [Rewarded(**_rewarded(row)) for row in rows]
+    found = read_signals(spec, rewards)
+    return found.model_copy(update={"unrecorded": unrecorded[:MOST_KEYS], "recorded": sorted(recorded)[:MOST_KEYS]})
+
+
+def _rewarded(row: Any) -> dict[str, Any]:
+    fields = {**row, "components": orjson.loads(row["components"])}
+    del fields["recorded"]
+    return fields

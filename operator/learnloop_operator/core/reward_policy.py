@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.measurements import asked_values
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.content_digests import revision
@@ -14,6 +15,7 @@ from learnloop_operator.core.snapshot import BaseSnapshot
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"
 BIAS = "BiasSuspected"
+RECORDED = "OutcomeValuesRecorded"
 RETRY_SECONDS = 15.0
 DRY_RUN_EPISODES = 20_000
 REPEAT_SECONDS = 300.0
@@ -54,14 +56,16 @@ def decide(world: RewardPolicySnapshot) -> Plan:
     triplet = conditions.ready_triplet(
         ready=True, progressing=False, stalled=False, reason="Published", message=message, generation=world.generation
     )
-    hacking, bias = _suspicion(world, new=new), _bias(world, number)
+    hacking, bias, recorded = _suspicion(world, new=new), _bias(world, number), _recorded(world, new=new)
     state = {
         "observedGeneration": world.generation,
         "phase": "Published",
         "revision": number,
         "publishedAt": published,
         "agents": world.agents,
-        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
+        "conditions": conditions.merge(
+            world.status.get("conditions") or (), [*triplet, hacking, *bias, *recorded], world.time
+        ),
     }
     events = []
     if new:
@@ -69,7 +73,12 @@ def decide(world: RewardPolicySnapshot) -> Plan:
     return Plan(
         status=state,
         calls=(call,) if due else (),
-        events=(*events, *_hacking_warning(world, hacking), *_bias_warning(world, bias)),
+        events=(
+            *events,
+            *_hacking_warning(world, hacking),
+            *_bias_warning(world, bias),
+            *_recorded_warning(world, recorded),
+        ),
     )
 
 
@@ -207,6 +216,34 @@ def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
         status = conditions.TRUE if found.suspected else conditions.FALSE
     worst = f"; look at trajectories {', '.join(found.worst)}" if found.worst else ""
     return conditions.condition(SUSPECTED, status, found.reason, found.sentence + worst, world.generation)
+
+
+def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, Any]]:
+    """The condition OutcomeValuesRecorded, of a policy that names outcome values. Its sentence stays while the reason
+    does."""
+    if not asked_values(world.spec):
+        return []
+    before, found = {} if new else _before(world, RECORDED), world.signals
+    reason = "NeverRecorded" if found and found.unrecorded else "Recorded"
+    if found is None or found.reason == "NotEnoughRewards" or before.get("reason") == reason:
+        if before:
+            return [{**before, "observedGeneration": world.generation}]
+        message = "too few rewarded episodes to tell"
+        return [conditions.condition(RECORDED, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
+    if not found.unrecorded:
+        message = "the newest episodes have every outcome value that the policy names"
+        return [conditions.condition(RECORDED, conditions.TRUE, reason, message, world.generation)]
+    message = (
+        f"none of the newest {found.rewards} episodes has {', '.join(found.unrecorded)}; recorded: "
+        f"{', '.join(found.recorded) or 'no outcome value'}; correct the key, or record it by Episode.outcome()"
+    )
+    return [conditions.condition(RECORDED, conditions.FALSE, reason, message[:1024], world.generation)]
+
+
+def _recorded_warning(world: RewardPolicySnapshot, found: list[Mapping[str, Any]]) -> list[Notice]:
+    before = _before(world, RECORDED).get("message")
+    told = [item for item in found if item["status"] == conditions.FALSE and item["message"] != before]
+    return [Notice("Warning", "NeverRecorded", item["message"]) for item in told]
 
 
 def _before(world: RewardPolicySnapshot, kind: str) -> Mapping[str, Any]:

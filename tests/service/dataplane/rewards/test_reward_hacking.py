@@ -11,7 +11,11 @@ SPEC = RewardPolicySpec.model_validate(
         "components": [
             {"name": "done", "type": "success", "weight": 0.5},
             {"name": "quick", "type": "efficiency", "weight": 0.5, "scale": 10},
-        ]
+        ],
+        "constraints": [
+            {"name": "short", "key": "length", "maximum": 400, "rewardAtMost": 0.1},
+            {"name": "liked", "key": "feedback", "maximum": 2, "rewardAtMost": 0.1},
+        ],
     }
 )
 
@@ -35,6 +39,8 @@ async def test_the_signs_are_read_from_the_stored_rewards_of_one_tenant(api: Api
     theirs = await api.call("GET", f"{path}/signals", namespace="team-b")
     assert (theirs["suspected"], theirs["reason"], theirs["rewards"]) == (True, "DuplicateTrajectories", FEWEST)
     assert len(RewardSignals.model_validate(theirs).worst) == 3, "what the operator reads of it"
+    assert (theirs["unrecorded"], theirs["recorded"]) == (["length (constraint short)"], ["feedback"])
     ours = await api.call("GET", f"{path}/signals")
+    assert ours["unrecorded"] == [], "two episodes tell nothing"
     assert (ours["suspected"], ours["reason"], ours["rewards"]) == (None, "NotEnoughRewards", 2)
     await api.call("GET", "/api/v1/rewards/policies/gamed/revisions/r9/signals", 404)

@@ -258,3 +258,39 @@ async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(
     wire.answer(200, {"metadata": {}, "items": []})
     await controller(kube, wire.url).gather("ns", "rp")
     assert [path for _, path, _ in wire.asked[asked:] if "rewards" in path] == []
+
+
+LIMITED = {
+    "components": [{"name": "c", "type": "environment", "weight": 1}],
+    "constraints": [{"name": "short", "key": "length", "maximum": 400, "rewardAtMost": 0.1}],
+}
+
+
+def recorded(plan: Plan) -> dict[str, Any] | None:
+    return next((item for item in plan.status["conditions"] if item["type"] == "OutcomeValuesRecorded"), None)
+
+
+def test_a_constraint_on_a_value_that_nothing_records_is_told_once_with_what_is_recorded() -> None:
+    before = decide(world(agents=1, spec=LIMITED))
+    assert recorded(before) is not None
+    unrecorded = {"unrecorded": ["length (constraint short)"], "recorded": ["travelled", "turns"]}
+    never = signals(False, "NothingFound").model_copy(update=unrecorded)
+    found = decide(world(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
+    condition = recorded(found)
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("False", "NeverRecorded")
+    assert condition["message"] == (
+        "none of the newest 500 episodes has length (constraint short); recorded: travelled, turns; "
+        "correct the key, or record it by Episode.outcome()"
+    )
+    assert [event.reason for event in found.events] == ["NeverRecorded"]
+    assert ready(found)["status"] == "True"
+    for later in (never.model_copy(update={"rewards": 900}), None):
+        again = decide(world(agents=1, spec=LIMITED, status=dict(found.status), signals=later))
+        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+    mended = decide(world(agents=1, spec=LIMITED, status=dict(found.status), signals=signals(False, "NothingFound")))
+    assert (recorded(mended) or {})["status"] == "True"
+
+
+def test_a_policy_that_names_no_outcome_value_has_no_such_condition() -> None:
+    assert recorded(decide(world(agents=1))) is None
