@@ -88,12 +88,12 @@ class Arms:
         """
         own = self.own_id(episode_id)
         opening = self._episodes.ids.read(own)
-        if opening is not None and opening.proven:
+        if opening is not None:
             if self._serves(opening.revision):
                 return Place(opening, self._url(opening.revision), helped="" if own == episode_id else episode_id)
             return self.open(stable_only=True, continues=opening.episode_id)
         pinned = self._pinned.read(episode_id)
-        if pinned is None or not pinned.proven:
+        if pinned is None:
             told = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
             raise ApiError(404, f"{told}: leave it out of the first request", code="unknown_episode")
         return Place(pinned, self._url(pinned.revision), pinned=True)
@@ -101,7 +101,7 @@ class Arms:
     def own_id(self, episode_id: str) -> str:
         """The id that the conversation was opened with."""
         found = self._helped.read(episode_id)
-        return self._episodes.ids.again(episode_id) if found is not None and found.proven else episode_id
+        return self._episodes.ids.again(episode_id) if found is not None else episode_id
 
     def helped(self, place: Place) -> Place:
         """The same conversation, in which somebody else than its arm has answered."""
@@ -120,7 +120,7 @@ class Arms:
     def touched(self, episode_id: str) -> bool:
         """Was it a person who decided, at any moment since this episode was opened?"""
         opening = self._episodes.ids.read(episode_id)
-        return opening is not None and opening.proven and self._episodes.touched(opening)
+        return opening is not None and self._episodes.touched(opening)
 
     def is_shadow(self) -> bool:
         """This arm answers nobody but those who pin it."""

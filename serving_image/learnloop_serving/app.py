@@ -78,16 +78,13 @@ class Arm:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
     async def answer(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> tuple[int, bytes]:
-        """One episode verb, measured; never raises. Of episodes that nobody has opened nothing is measured."""
+        """One episode verb, measured; never raises. Nothing is measured of episodes that no server of this
+        ModelDeployment opened."""
         opening = NEW if verb == "open" else self.episodes.ids.read(episode_id)
-        copy = self.episodes.shadow.is_copy(arm)
-        if opening is None or (verb != "open" and not opening.proven):
+        if opening is None:
             self.metrics.unproven[verb].inc()
-            if opening is None or copy:
-                return 404, _refused(_unknown(episode_id))
-            status, answer, _ = await self._result(verb, opening, arm, body)
-            return status, answer
-        if copy:
+            return 404, _refused(_unknown(episode_id))
+        if self.episodes.shadow.is_copy(arm):
             return await self._copied(verb, body)
         start = time.perf_counter()
         status, answer, fault = await self._result(verb, opening, arm, body)

@@ -20,7 +20,6 @@ PURPOSE = b"episode"
 _SEALED = re.compile(
     rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{16}}([0-9a-f]{{8}}))\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII
 )
-_OLDER = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,6 @@ class Opening:
     revision: str = ""
     at: int = 0
     tag: str = ""
-
-    @property
-    def proven(self) -> bool:
-        """False for an id as servers of releases before the mark gave them out: answered, but never evidence."""
-        return bool(self.revision)
 
 
 class EpisodeIds:
@@ -60,7 +54,7 @@ class EpisodeIds:
         """What the id says; None when no server of this ModelDeployment gave it out."""
         found = _SEALED.fullmatch(episode_id)
         if found is None:
-            return Opening(episode_id) if _OLDER.fullmatch(episode_id) else None
+            return None
         said, revision, at, tag, mark = found.groups()
         if not self._seal.holds(self._purpose, said.encode(), mark):
             return None

@@ -191,8 +191,7 @@ class Episodes:
         return self._routing.overrides.touched(opening.tag, opening.at)
 
     def _copy(self, opening: Opening, *decision: Any) -> None:
-        if opening.proven:
-            self.mirror.decided(opening.episode_id, *decision)
+        self.mirror.decided(opening.episode_id, *decision)
 
     def act_on_copy(self, body: bytes) -> None:
         """Act for nobody, on a copy that the gateway made of a request to stable; raises Refusal and PolicyError."""
@@ -222,8 +221,6 @@ class Episodes:
             ending = EndEpisode.model_validate_json(body)
         except ValidationError as error:
             raise invalid(error) from error
-        if not opening.proven:
-            return False
         episode_id = opening.episode_id
         lasted = self._routing.clock.now() - opening.at
         if lasted > LONGEST_SECONDS:

@@ -155,7 +155,6 @@ def _session(path: Path, lines: list[dict[str, Any]]) -> Session | None:
         trajectory_id=path.stem,
         started_at=datetime.fromisoformat(head["started_at"]),
         evidence=kept["evidence"],
-        # An older gateway did not say so: then nobody knows.
         clean=kept.get("clean", False),
         private=kept.get("private", False),
         recorded=len(turns),

@@ -17,7 +17,6 @@ from learnloop_serving.arms import server_seal as sealing
 from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.episodes import LONGEST_SECONDS
-from learnloop_serving.uniform_policies import UniformPolicy
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
 SEEN = {"observation": [1.0, 0.0, 0.0, 0.0]}
@@ -111,22 +110,14 @@ def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
         assert proving.metric(names.METRIC_ENDINGS_UNCOUNTED, reason=reason) == 1
 
 
-def test_an_episode_that_a_server_of_an_older_release_opened_is_played_on_and_is_no_evidence(
-    start: Callable[..., LiveServer],
-) -> None:
-    class Broken(UniformPolicy):
-        def run(self, observation: object) -> object:  # type: ignore[override]
-            raise ZeroDivisionError
-
-    server, older = start(), "0123456789abcdef" * 2
+def test_an_id_without_a_mark_is_unknown(start: Callable[..., LiveServer]) -> None:
+    server, unmarked = start(), "0123456789abcdef" * 2
     server.route(table((STABLE, "stable", 100)))
     before = evidence(server)
-    assert server.post(f"/v1/episodes/{older}/act", SEEN).json()["revision"] == STABLE
-    assert server.post(f"/v1/episodes/{older}/end", FAILED).json() == {"counted": False}
-    server.arm.install(Broken(2, 4), 0.0)
-    assert server.post(f"/v1/episodes/{older}/act", SEEN).status_code == 500
+    assert server.post(f"/v1/episodes/{unmarked}/act", SEEN).status_code == 404
+    assert server.post(f"/v1/episodes/{unmarked}/end", FAILED).status_code == 404
     assert evidence(server) == before
-    assert server.metric(names.METRIC_UNPROVEN, verb="act") == 2
+    assert server.metric(names.METRIC_UNPROVEN, verb="act") == 1
 
 
 def test_a_key_made_anew_is_taken_over_while_ids_of_the_one_before_it_still_hold(

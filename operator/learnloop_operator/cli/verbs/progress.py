@@ -86,8 +86,8 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
             text = said(float(first[field]), float(last[field]))
             yield f"In the week of {last['week']} {agent} {text if then else text.rsplit(',', 1)[0]}{then}."
     yield from _sum(weeks, "trainings", "training_success_rate", "training", "handed in a policy")
-    gains: list[tuple[float, int]] = [  # an older data plane does not say how many runs a gain is known of
-        (float(week["gain_per_training"]), int(week["gains"] if "gains" in week else week["trainings"]))
+    gains: list[tuple[float, int]] = [
+        (float(week["gain_per_training"]), int(week["gains"]))
         for week in weeks
         if week.get("gain_per_training") is not None
     ]
