@@ -3,11 +3,14 @@
 The served policy decides, this process carries out, and what came of it is recorded for the next training run.
 
 deployment.yaml runs it in the cluster, where it proves its namespace by its token and trusts learnloop's authority.
-From a checkout, where the chart has `tls.mode: off` and `serving.callers.knownBy: anybody`:
+From a checkout, with a token of the namespace, as the chart asks for by default (with `tls.mode: off`; otherwise
+https://, and LEARNLOOP_TLS_CA names the authority, `ca.crt` of the ConfigMap learnloop-ca):
 
     pip install '.[sdk]'
+    kubectl create token default --audience learnloop > token
     kubectl port-forward service/balancer 8080 &
-    LEARNLOOP_ENDPOINT=http://localhost:8080 python examples/external-agent/agent.py --episodes 20
+    export LEARNLOOP_TOKEN_FILE=token LEARNLOOP_ENDPOINT=http://localhost:8080
+    python examples/external-agent/agent.py --episodes 20
 """
 
 import argparse

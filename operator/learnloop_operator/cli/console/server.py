@@ -6,6 +6,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -222,8 +223,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(body, default=str).encode(), "application/json", {"Cache-Control": "no-store"})
 
     def _problem(self, status: int, sentence: str) -> None:
-        body = json.dumps({"error": sentence}).encode()
-        self._send(status, body, "application/json", {"Cache-Control": "no-store"})
+        kept = {"Cache-Control": "no-store"}
+        if "text/html" in self._headers().get("Accept", ""):  # a person opened the address, and not a page of ours
+            page = f"<!doctype html><title>learnloop</title><h1>Not here</h1><p>{escape(sentence)}</p>"
+            self._send(status, page.encode(), "text/html; charset=utf-8", kept)
+            return
+        self._send(status, json.dumps({"error": sentence}).encode(), "application/json", kept)
 
     def _send(self, status: int, body: bytes, type_: str, headers: Mapping[str, str]) -> None:
         length = {} if status == 304 else {"Content-Length": str(len(body))}

@@ -51,6 +51,16 @@ def test_the_token_is_exchanged_once_for_a_cookie_that_no_script_reads(cluster: 
         assert browser.ask("GET", f"/?token={console.gate.token}")[0] == 403, "the second time"
 
 
+def test_a_browser_without_a_session_gets_a_page_that_says_what_to_do(cluster: WrittenCluster) -> None:
+    with served(cluster) as (_, browser):
+        status, headers, body = browser.ask("GET", "/", Accept="text/html,*/*;q=0.8")
+        assert (status, headers["Content-Type"]) == (403, "text/html; charset=utf-8")
+        assert b"open the address that `kubectl learnloop console` printed" in body
+        status, _, body = browser.ask("GET", "/?token=%3Cscript%3E", Accept="text/html")
+        assert status == 403
+        assert b"<script>" not in body
+
+
 FOREIGN = [
     {"Host": "evil.example"},
     {"Host": "evil.example:{port}"},

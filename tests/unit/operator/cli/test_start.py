@@ -39,3 +39,15 @@ def test_the_help_of_a_verb_needs_no_kubernetes_client(name: str) -> None:
 def test_every_verb_of_the_help_is_one_of_its_own_name() -> None:
     for name, entry in VERBS.items():
         assert name == entry.load().NAME
+
+
+def test_the_extra_of_the_command_line_is_enough_for_every_verb() -> None:
+    others = "kopf torch numpy prometheus_client uvloop orjson cryptography opentelemetry httpx fastapi sqlmodel nats"
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({others.split()}))
+from learnloop_operator.cli.verb_table import VERBS
+for entry in VERBS.values():
+    entry.load()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

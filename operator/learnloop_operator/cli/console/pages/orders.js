@@ -20,7 +20,13 @@ export function about(rollout) {
   return { canary: arm(now.canary), stable: arm(now.stable), blocked: arm(now.blockedRevision), step: now.step ?? null };
 }
 
-export function buttons(verbs, namespace, name, what, seen) {
+// Where undo leads: the model before the present one.
+export function undoes(rollout) {
+  const to = status(rollout).previous ?? status(rollout).lastStable;
+  return to ? `Goes back to ${to.uri}.` : "";
+}
+
+export function buttons(verbs, namespace, name, what, seen, undone = "") {
   if (!store.rights[namespace]) { rights(namespace); return null; }
   const mine = verbs.filter((verb) => store.rights[namespace][verb]);
   if (!verbs.length) return null;
@@ -29,7 +35,7 @@ export function buttons(verbs, namespace, name, what, seen) {
     return h("p", { class: "quiet" }, "This tab may look only. Steer from the tab that the printed address opened.");
   return h("div", { class: "tools", role: "group", "aria-label": `Orders for ${name}` },
     mine.map((verb) => h("button", { type: "button", class: GRAVE.has(verb) ? "grave" : "", id: `verb-${verb}`,
-      onclick: () => confirmed(verb, namespace, name, what, seen) }, verb)));
+      onclick: () => confirmed(verb, namespace, name, verb === "undo" ? undone : what, seen) }, verb)));
 }
 
 function confirmed(verb, namespace, name, what, seen) {
@@ -48,6 +54,9 @@ function confirmed(verb, namespace, name, what, seen) {
     h("div", { class: "tools" }, go, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
   dialog.showModal();
 }
+
+// Another page is about other objects: a question about this one does not stay open over it.
+addEventListener("hashchange", () => document.getElementById("dialog").close());
 
 let timer;
 export function say(sentence) {

@@ -16,7 +16,7 @@ export function overview(redraw) {
   const spaces = new Set([...store.objects.values()].map(spaced));
   const moving = rollouts.filter((item) => status(item).canary);
   const paused = rollouts.filter((item) => status(item).phase === "Paused");
-  const back = rollouts.filter((item) => status(item).phase === "RolledBack");
+  const blocked = rollouts.filter((item) => status(item).blockedRevision);
   const busy = jobs.filter((item) => !["Validated", "Failed"].includes(status(item).phase));
   return [
     h("h1", null, "All namespaces"),
@@ -24,7 +24,7 @@ export function overview(redraw) {
       card("agents", agents.length, `in ${spaces.size} namespace${spaces.size === 1 ? "" : "s"}`),
       card("canaries under way", moving.length, `of ${rollouts.length} rollout${rollouts.length === 1 ? "" : "s"}`),
       card("wait for a person", paused.length),
-      card("taken back", back.length),
+      card("with a blocked model", blocked.length),
       card("runs under way", busy.length, `of ${jobs.length}`)),
     h("div", { class: "tools" },
       h("label", { for: "filter" }, "Filter"),

@@ -2,7 +2,7 @@
 import { weights } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
 import { agentOf, clock, figure, interval, percent, since, status, why } from "./format.js";
-import { about, buttons, offered } from "./orders.js";
+import { about, buttons, offered, undoes } from "./orders.js";
 import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
@@ -15,7 +15,7 @@ export function rollout(redraw, namespace, name) {
     h("h1", null, name, badge(now.phase)),
     agent ? h("p", { class: "quiet" }, "A rollout of ", link(agent, namespace, "agents", agent), ".") : null,
     h("p", { class: "verdict " + tone }, why(found)),
-    buttons(offered(found), namespace, name, why(found), about(found)),
+    buttons(offered(found), namespace, name, why(found), about(found), undoes(found)),
     h("div", { class: "cards" },
       card("canary's weight", now.weight === undefined ? "–" : `${now.weight} %`, now.stepText ? `step ${now.stepText}, for ${since(now.stepStartedAt)}` : ""),
       ["stable", "canary", "previous"].filter((role) => now[role]).map((role) => arm(role, now[role])),
