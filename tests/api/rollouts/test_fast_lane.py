@@ -113,13 +113,25 @@ class Cluster:
         found = {item["type"]: (item["status"], item["reason"]) for item in self.status.get("conditions") or ()}
         return found.get(kind, ("", ""))
 
-    def pod(self, revision: str, address: str) -> None:
+    def replica_set(self, revision: str) -> None:
+        """What the controller of Deployments makes; its pod becomes one of it."""
+        deployment = self.kube.get(self.object("apps/v1", "Deployment", f"{MD}-{revision}"))
+        made = self.object("apps/v1", "ReplicaSet", f"{MD}-{revision}-0badc0de")
+        made["metadata"]["labels"] = deployment["metadata"]["labels"]
+        made["metadata"]["ownerReferences"] = [_controller(deployment, "apps/v1", "Deployment")]
+        template, selector = deployment["spec"]["template"], deployment["spec"]["selector"]
+        made = self.kube.create({**made, "spec": {"replicas": 1, "selector": selector, "template": template}})
+        pod = self.object("v1", "Pod", f"{MD}-{revision}-0")
+        owners = [_controller(made, "apps/v1", "ReplicaSet")]
+        self.kube.merge(pod, {"metadata": {"ownerReferences": owners}})
+
+    def pod(self, revision: str, address: str, name: str = "0") -> None:
         labels = {
             names.LABEL_DEPLOYMENT: MD,
             names.LABEL_REVISION: revision,
             names.LABEL_COMPONENT: "policy-server",
         }
-        pod = self.object("v1", "Pod", f"{MD}-{revision}-0")
+        pod = self.object("v1", "Pod", f"{MD}-{revision}-{name}")
         pod["metadata"]["labels"] = labels
         self.kube.create({**pod, "spec": {"containers": [{"name": "server", "image": "server"}]}})
         ready = [{"type": "Ready", "status": "True"}]
@@ -128,6 +140,11 @@ class Cluster:
     def arm_ready(self, revision: str) -> None:
         deployment = self.object("apps/v1", "Deployment", f"{MD}-{revision}")
         self.kube.merge(deployment, {"status": {"replicas": 1, "readyReplicas": 1}}, "status")
+
+
+def _controller(owner: Any, version: str, kind: str) -> dict[str, Any]:
+    found = owner["metadata"]
+    return {"apiVersion": version, "kind": kind, "name": found["name"], "uid": found["uid"], "controller": True}
 
 
 LANE_SECONDS = 30.0
@@ -172,13 +189,13 @@ def _serve(cluster: Cluster) -> str:
     return first
 
 
-def _pod_of(cluster: Cluster, revision: str, routing: Any) -> LiveServer:
-    """A real policy server as the only pod of an arm."""
-    source = random.Random(f"{os.getpid()} {revision}")
+def _pod_of(cluster: Cluster, revision: str, routing: Any, name: str = "0") -> LiveServer:
+    """A real policy server as a pod with an arm's labels."""
+    source = random.Random(f"{os.getpid()} {revision} {name}")
     address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
     server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_PROBES, host=address).start()
     server.route(routing)
-    cluster.pod(revision, address)
+    cluster.pod(revision, address, name)
     return server
 
 
@@ -220,6 +237,24 @@ def test_with_prometheus_gone_a_failing_model_is_taken_back_within_seconds(
     pinned = until("the verdict", lambda: cluster.status["blockedRevision"])
     assert (pinned["revision"], pinned["reason"]) == (server.revision, "GrossBreach")
     assert "requests to the canary failed; bar at most 0.05; read from its own pods" in pinned["message"]
+
+
+def test_a_strangers_pod_with_the_canarys_labels_decides_nothing(canary: tuple[Cluster, LiveServer]) -> None:
+    """F5: the lane read whatever carried the labels, and rolled back a good canary for it."""
+    cluster, server = canary
+    cluster.replica_set(server.revision)
+    routing = table((_first_arm(cluster), "stable", 90), (server.revision, "canary", 10))
+    stranger = _pod_of(cluster, server.revision, routing, "stranger")
+    try:
+        until("the lane", lambda: cluster.condition("FastLane") == ("True", "Reading"))
+        for _ in range(8):
+            assert act(server, 20, 1.0) == 200
+            assert act(stranger, 20, 7.0) == 500
+            time.sleep(1.0)
+        assert cluster.weights().get("canary") == 10
+        until("weight 0", failing(server, lambda: "canary" not in cluster.weights()), LANE_SECONDS)
+    finally:
+        stranger.stop()
 
 
 def test_nobody_waits_for_a_prometheus_that_is_stuck(canary: tuple[Cluster, LiveServer]) -> None:

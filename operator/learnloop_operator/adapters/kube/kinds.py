@@ -58,6 +58,7 @@ CONFIG_MAP = ResourceKind("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNT = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
 VOLUME_CLAIM = ResourceKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 DEPLOYMENT = ResourceKind("apps", "v1", "deployments", "Deployment")
+REPLICA_SET = ResourceKind("apps", "v1", "replicasets", "ReplicaSet")
 STATEFUL_SET = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
 ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
@@ -75,6 +76,7 @@ ALL_KINDS = (
     WORKLOAD,
     OLD_WORKLOAD,
     POD,
+    REPLICA_SET,
     RESOURCE_QUOTA,
     LIMIT_RANGE,
     SERVICE,

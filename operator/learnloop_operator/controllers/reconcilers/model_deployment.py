@@ -27,6 +27,7 @@ from learnloop_operator.adapters.kube.kinds import (
     MODEL_REWRITE,
     NETWORK_POLICY,
     POD,
+    REPLICA_SET,
     SERVICE,
     ResourceKind,
 )
@@ -37,7 +38,7 @@ from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.children import outer_routers
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.manifests import COMPONENT
-from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.observed_arms import arms, pods_of_arms
 from learnloop_operator.core.rollout.children.observed_suites import suite_runs
 from learnloop_operator.core.rollout.children.routing_table import read as read_table
 from learnloop_operator.core.rollout.decide import current, decide
@@ -132,7 +133,11 @@ class ModelDeploymentController:
             self._lane.forget(key)
             return {}
         mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
-        pods = await self._kube.list(POD, snapshot.namespace, labels=mine)
+        listed, sets = await asyncio.gather(
+            self._kube.list(POD, snapshot.namespace, labels=mine),
+            self._kube.list(REPLICA_SET, snapshot.namespace, labels=mine),
+        )
+        pods = pods_of_arms(listed, sets, snapshot.children)
         arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in asked}
         return await self._lane.follow(key, asked, {revision: targets(own) for revision, own in arms.items()})
 

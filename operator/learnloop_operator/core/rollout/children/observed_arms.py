@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
+from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.poll_interval import unready_since
@@ -74,3 +75,15 @@ def _identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None, Sp
         return found, pod, read_spoken(body.get("language"))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None, None, None
+
+
+def pods_of_arms(
+    pods: Iterable[Manifest], replica_sets: Iterable[Manifest], children: Iterable[Manifest]
+) -> list[Manifest]:
+    """Those that the arms' own Deployments made. A stranger's pod may carry all labels of an arm.
+
+    Without any ReplicaSet of theirs, no controller of Deployments has looked at the arms yet, and labels decide.
+    """
+    arms = {str(child["metadata"]["uid"]) for child in children if child["kind"] == "Deployment"}
+    makers = {str(item["metadata"]["uid"]) for item in replica_sets if controller_uid(item) in arms}
+    return [pod for pod in pods if not makers or controller_uid(pod) in makers]
