@@ -3,7 +3,6 @@
 A poisoned page or a wrong import is known by where it came from, not by its ids. What was distilled from it goes too.
 """
 
-import asyncio
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from uuid import UUID
 from learnloop_api.redaction_fields import safe_origin
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.lifecycle.retirement import Retired, condemn, retire, revive
-from learnloop_dataplane.postgres.array_encoding import plain
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import SECONDS, SLICE, Progress, alone, pages, whole
 from learnloop_dataplane.privacy.redaction import redact_text
@@ -52,11 +50,11 @@ SELECT id, agent_id FROM reached WHERE state = ANY($5::text[]) ORDER BY agent_id
 # What ended because a memory that goes now said the same, and came from somewhere else: that source vouches for it.
 _VOUCHED = f"""
 SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state = 'duplicate'
-    AND superseded_by IN (SELECT unnest($5::text::uuid[])) AND origin <> '' AND NOT {_FROM_IT}
+    AND superseded_by IN (SELECT unnest($5::uuid[])) AND origin <> '' AND NOT {_FROM_IT}
 """
 _RECALLS = """
 SELECT count(DISTINCT r.retrieval_id) FROM recall_log r CROSS JOIN LATERAL unnest(r.memory_ids[1:r.shown]) AS hit(id)
-JOIN unnest($2::text::uuid[]) AS gone(id) ON gone.id = hit.id WHERE r.namespace = $1
+JOIN unnest($2::uuid[]) AS gone(id) ON gone.id = hit.id WHERE r.namespace = $1
 """
 
 
@@ -95,15 +93,14 @@ async def act(
                 reached.setdefault(row["agent_id"], []).append(row["id"])
         counts = {name: len(ids) for name, ids in reached.items()}
         progress.of = sum(counts.values())
-        everything = await asyncio.to_thread(plain, chain.from_iterable(reached.values()))
+        everything = list(chain.from_iterable(reached.values()))
         recalls = await connection.fetchval(_RECALLS, namespace, everything, timeout=SECONDS)
         if not dry_run and reached:
             for name, ids in reached.items():
                 await alone(connection, namespace, name)
                 await _apply(connection, namespace, name, ids, action, progress)
                 if action != "release":
-                    gone = await asyncio.to_thread(plain, ids)
-                    async for rows in pages(connection, _VOUCHED, namespace, name, *pattern, gone):
+                    async for rows in pages(connection, _VOUCHED, namespace, name, *pattern, ids):
                         await revive(connection, namespace, name, [row["id"] for row in rows])
             await note(connection, namespace, f"memory.{action}", f"origin/{named}", {"memories": counts})
     return Blast(named, action, sum(counts.values()), counts, recalls, dry_run)

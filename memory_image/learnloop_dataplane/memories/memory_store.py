@@ -15,7 +15,6 @@ from learnloop_api.redaction_fields import safe_origin
 from learnloop_dataplane.audit.journal import actor, note_stored
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.postgres.array_encoding import array
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -48,10 +47,10 @@ _NOTED = """noted AS (
             'ids_sha256', encode(sha256(string_agg(uuid_send(n.id), ''::bytea ORDER BY g.place)), 'hex')) END
     FROM stored n JOIN given g ON g.id = n.id GROUP BY n.namespace, g.actor, n.agent_id
 )"""
-_GIVEN = """unnest($2::text::uuid[], $3::text::text[], $4::text::text[], $5::text::jsonb[], $6::text::text[],
-    $7::text::float8[], $8::text::text[], $9::text::text[], $10::text::jsonb[], $11::text::text[], $12::text::text[],
-    $13::text::bool[], $14::text::timestamptz[], $15::text::timestamptz[], $16::text::timestamptz[],
-    $17::text::timestamptz[], $18::text::text[]"""
+_GIVEN = """unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
+    $7::float8[], $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[],
+    $13::bool[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
+    $17::timestamptz[], $18::text[]"""
 _QUEUED = "INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored"
 # What waits for the indexer.
 _LATER = f"""
@@ -66,7 +65,7 @@ _NEW = _MANY.replace("ON CONFLICT DO NOTHING", "")
 # What is indexed in the same statement.
 _AT_ONCE = f"""
 WITH given AS (SELECT * FROM {_GIVEN},
-    $19::text::smallint[], $20::text::bigint[], $21::text::bytea[], $22::halfvec[]) WITH ORDINALITY
+    $19::smallint[], $20::bigint[], $21::bytea[], $22::halfvec[]) WITH ORDINALITY
     AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_STORED}, {_NOTED}
 INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
     visible_from, visible_to, terms, embedding, analyzer)
@@ -192,9 +191,9 @@ async def insert_now(
         namespace,
         _AT_ONCE,
         *arrays,
-        array(CODES[memory.memory_type] for memory, _ in written),
-        array(thread_of(memory.session_id) for memory, _ in written),
-        array(pack(analyzer.terms(text)) for text in texts),
+        [CODES[memory.memory_type] for memory, _ in written],
+        [thread_of(memory.session_id) for memory, _ in written],
+        [pack(analyzer.terms(text)) for text in texts],
         [HalfVector(vector) for vector in await embedder.embed(texts)],
         embedder.name,
         analyzer.name,
@@ -202,11 +201,11 @@ async def insert_now(
     return {row["memory_id"] for row in found}
 
 
-def _given(written: Sequence[Written]) -> tuple[list[str], list[str]]:
+def _given(written: Sequence[Written]) -> tuple[list[str], list[list[Any]]]:
     """What is searched of each memory, and $2 to $18 of the statements."""
     now = datetime.now(UTC)
     columns = list(zip(*(row_of(memory, now) for memory, _ in written), strict=True))
-    return list(columns[TEXT]), [*map(array, columns), array(by for _, by in written)]
+    return list(columns[TEXT]), [*map(list, columns), [by for _, by in written]]
 
 
 async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:

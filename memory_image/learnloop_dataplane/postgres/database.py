@@ -11,7 +11,6 @@ from pgvector.asyncpg import register_vector
 
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.postgres.kept_connections import ACQUIRE_SECONDS, Statements
 from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
 from learnloop_dataplane.postgres.schema_facts import HEAD, SERVICE_ROLE, SETTING
 
@@ -32,7 +31,7 @@ TRANSIENT = (
 )
 COMMAND_SECONDS = 15.0
 """For one statement that does not say otherwise."""
-KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
+ACQUIRE_SECONDS = 5.0
 
 
 class Database:
@@ -52,7 +51,6 @@ class Database:
         self._retention_days = retention_days
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
-        self._statements: Statements | None = None
         self._starting: asyncio.Task[None] | None = None
         self._known: set[str] = set()
         self.problem: str = "the first connection is being made"
@@ -65,8 +63,6 @@ class Database:
     async def close(self) -> None:
         """Gives every connection back."""
         await cancel([self._starting])
-        if self._statements:
-            await self._statements.close()
         if self._pool:
             try:
                 await asyncio.wait_for(self._pool.close(), 5)
@@ -104,12 +100,9 @@ class Database:
             async with self.tenant(namespace) as connection:
                 rows: list[Any] = await connection.fetch(statement, namespace, *arguments)
                 return rows
-        if self._pool is None or self._statements is None:
-            raise Unavailable("PostgreSQL")
-        try:
-            return await self._statements.fetch(statement, namespace, *arguments)
-        except TRANSIENT as error:
-            raise await self._away(error) from error
+        async with self._connection() as connection:
+            rows = await connection.fetch(statement, namespace, *arguments)
+            return rows
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -129,9 +122,8 @@ class Database:
 
     async def _away(self, error: BaseException) -> Unavailable:
         """A server that takes no writes has become a standby: its connections work, and so would never be replaced."""
-        if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool and self._statements:
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool:
             await self._pool.expire_connections()
-            await self._statements.close()
         log.warning("PostgreSQL: %s", _short(error))
         return Unavailable("PostgreSQL")
 
@@ -178,7 +170,6 @@ class Database:
                     pool.terminate()
                     raise
                 self._pool = pool
-                self._statements = Statements(self._pool, self._size // KEPT_SHARE)
                 self.ready.set()
                 return
             except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then

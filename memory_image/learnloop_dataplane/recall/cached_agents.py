@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 from learnloop_dataplane.concurrency.batching import Together
 from learnloop_dataplane.embedding.embedder import Embedder
-from learnloop_dataplane.postgres.array_encoding import array, plain
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.ranking.agent_cache import AGENT_BYTES, Cache, Kept
 from learnloop_dataplane.ranking.candidates import SCOPE
@@ -31,7 +30,7 @@ _TEXT = "m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_i
 # asyncpg, which looks at the type of every field of such a row, a fifth and a third more.
 _CHECK = f"""
 SELECT m.*, q.place, c.now, c.changed
-{SCOPE}, LATERAL (SELECT * FROM unnest($2::text::text[], $3::text::pg_snapshot[], $4::text::text[], $5::text::text[])
+{SCOPE}, LATERAL (SELECT * FROM unnest($2::text[], $3::text[]::pg_snapshot[], $4::text[], $5::text[])
     WITH ORDINALITY AS u(agent, base, ranker, ids, place) WHERE s.namespace IS NOT NULL) q,
 LATERAL (SELECT extract(epoch FROM now())::float8 AS now,
     EXISTS(SELECT 1 FROM memory_vec v WHERE v.namespace = s.namespace AND v.agent_id = q.agent
@@ -157,11 +156,10 @@ class Reader:
         return new
 
     async def _check(self, namespace: str, asked: Sequence[Asked]) -> list[Checked]:
-        agents, bases, rankers, ids = zip(*asked, strict=True)
-        # As texts: asyncpg looks at each element of an array, which costs more than PostgreSQL's reading them.
-        columns = map(array, (agents, bases, rankers, map(plain, ids)))
+        agents, bases, rankers, ids = map(list, zip(*asked, strict=True))
+        wanted = ["{" + ",".join(map(str, each)) + "}" for each in ids]  # arrays of arrays have one length
         found: dict[int, Checked] = {}
-        for row in await self._db.fetch_as(namespace, _CHECK, *columns):
+        for row in await self._db.fetch_as(namespace, _CHECK, agents, bases, rankers, wanted):
             place = row["place"]
             if place not in found:
                 found[place] = Checked(row["now"], row["changed"], [])

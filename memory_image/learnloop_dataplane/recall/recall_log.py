@@ -12,7 +12,6 @@ from uuid import UUID
 import asyncpg
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.postgres.array_encoding import plain
 from learnloop_dataplane.postgres.database import Database
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ ON CONFLICT DO NOTHING
 # In the order of the ids, so that two replicas wait for one another and never in a circle.
 _COUNT = """
 INSERT INTO memory_use (namespace, memory_id, access_count, last_accessed)
-SELECT $1, u.id, u.n, $4 FROM unnest($2::text::uuid[], $3::text::bigint[]) AS u(id, n) ORDER BY u.id
+SELECT $1, u.id, u.n, $4 FROM unnest($2::uuid[], $3::bigint[]) AS u(id, n) ORDER BY u.id
 ON CONFLICT (namespace, memory_id) DO UPDATE
 SET access_count = memory_use.access_count + excluded.access_count, last_accessed = excluded.last_accessed
 """
@@ -176,7 +175,7 @@ class RecallLog:
     async def _add(self, namespace: str, counts: Counter[bytes]) -> None:
         now = datetime.now(UTC)
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_COUNT, namespace, _uuids(b"".join(counts)), plain(counts.values()), now)
+            await connection.execute(_COUNT, namespace, [UUID(bytes=key) for key in counts], list(counts.values()), now)
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
         records = [
@@ -191,5 +190,6 @@ def _uuids(packed: bytes) -> str:
     return "{" + packed.hex(",", 16) + "}"
 
 
-# Nearly all recalls have one of a few: so many shown for certain, so many not.
-_numbers = lru_cache(maxsize=256)(plain)
+@lru_cache(maxsize=256)  # nearly all recalls have one of a few: so many shown for certain, so many not
+def _numbers(values: tuple[float, ...]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
