@@ -11,8 +11,8 @@ others go on. About 20 minutes on two quiet cores; `--only` leaves parts out:
                 `burst_seconds_per_change` and `peer_burst_seconds_per_change` compare the two
     ours        1,000 ModelDeployments: from nothing, cold start, event to status, idle for one default resync, memory
                 (`rss_empty_mib` with none, `rss_mib` with 1,000; `burst_10000_rss_mib` with 10,000 of all kinds).
-                `idle_writes_per_minute` leaves Leases out, `idle_lease_writes_per_minute` has them: the leader's, one
-                in each namespace with objects (docs/decisions/0012), and the API server's own
+                `idle_writes_per_minute` leaves Leases out, `idle_lease_writes_per_minute` has them: the leader's and
+                the API server's own
     peer        the same for the plain Kopf operator
     writes      API writes of a rollout in four steps, of them to a spec (`spec_writes_per_rollout`), and whether a
                 GitOps tool's dry run finds nothing to change at each weight of it (`server_side_diff_empty`)

@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
-from learnloop_operator.adapters.kube.kubeconfig import Connection, from_kubeconfig
+from testing.servers.api_access import authorization, from_kubeconfig, tls_of
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -23,22 +23,17 @@ class Expired(Exception):
     """The resourceVersion that a watch was to begin at is too old."""
 
 
-def authorization(connection: Connection) -> dict[str, str]:
-    """The header that goes with each request; none where a client certificate does."""
-    return {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
-
-
 class Api:
     """JSON in, JSON out; anything but a success is an error."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        connection = from_kubeconfig(kubeconfig)
-        self._server, self._ssl = connection.server, connection.ssl
-        self._headers = authorization(connection)
+        configuration = from_kubeconfig(kubeconfig)
+        self._server, self._ssl = str(configuration.host), tls_of(configuration)
+        self._headers = authorization(configuration)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Api":
-        connector = aiohttp.TCPConnector(limit=64, ssl=self._ssl or True)
+        connector = aiohttp.TCPConnector(limit=64, ssl=self._ssl)
         timeout = aiohttp.ClientTimeout(total=60)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
         return self

@@ -31,9 +31,9 @@ from bench.operator.control_plane import control_plane
 from bench.operator.process import AS_IN_IMAGE, MODULES, cpu_wait_seconds
 from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import LEASE, MODEL_DEPLOYMENT
+from testing.servers.api_access import from_kubeconfig
 
 SYSTEM, LEASE_NAME, NAME = "learnloop-system", "learnloop-operator", "md"
 PASSED = 'learnloop_reconcile_total{kind="ModelDeployment",result="ok"}'
@@ -124,7 +124,7 @@ async def prepare(kube: KubeClient) -> None:
 
 async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[str, list[float]], list[Landed]]:
     """Seconds without a leader, by the way it went, and the statuses that were written meanwhile."""
-    connection = kubeconfig.from_kubeconfig(kubeconfig_file)
+    connection = from_kubeconfig(kubeconfig_file)
     kube, moments = KubeClient(connection), random.Random(seed)
     await prepare(kube)
     found: dict[str, list[float]] = {how: [] for how in SIGNALS}

@@ -19,7 +19,6 @@ import uvloop
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
 from learnloop_operator.controllers.services import utc_now
@@ -28,10 +27,11 @@ from learnloop_operator.core.rollout.children.routing_table import read as read_
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from testing.servers.api_access import find
 
 WHERE = (MODEL_DEPLOYMENT.group, MODEL_DEPLOYMENT.version, MODEL_DEPLOYMENT.plural)
 DEFAULTS = Defaults("localhost/learnloop/serving:dev", os.environ.get("LEARNLOOP_DATA_URL", ""))
-kube = KubeClient(kubeconfig.find())
+kube = KubeClient(find())
 
 
 @kopf.on.startup()

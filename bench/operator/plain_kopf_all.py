@@ -17,7 +17,6 @@ import kopf
 import uvloop
 
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import kind_of
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
@@ -29,6 +28,7 @@ from learnloop_operator.controllers.background.fast_lane_reader import FastLaneR
 from learnloop_operator.controllers.passes.runtime import Controller
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
+from testing.servers.api_access import find
 
 RETRY_SECONDS = 5.0
 
@@ -38,7 +38,7 @@ class Peer:
 
     def __init__(self) -> None:
         settings = from_environment(os.environ)
-        self.kube = KubeClient(kubeconfig.find())
+        self.kube = KubeClient(find())
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         lane = FastLaneReader(CounterReader(), OperatorMetrics(), utc_now)
         services = Services(self.kube, self.data_plane, PrometheusEvidence(Prometheus("")), settings, lane)

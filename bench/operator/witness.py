@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from kubernetes_asyncio.client import Configuration
 
-from bench.operator.api import authorization
-from learnloop_operator.adapters.kube.kubeconfig import Connection
+from testing.servers.api_access import authorization, tls_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Landed:
 class Witness:
     """Forwards all that comes, one door for each process; `landed` are the statuses of ModelDeployments."""
 
-    def __init__(self, behind: Connection) -> None:
+    def __init__(self, behind: Configuration) -> None:
         self._behind = behind
         self.landed: list[Landed] = []
         self._session: aiohttp.ClientSession | None = None
@@ -65,7 +65,7 @@ class Witness:
         assert self._session is not None, "used inside `witness`"
         data = await request.read() or None
         headers = {key: value for key, value in request.headers.items() if key in ("Accept", "Content-Type")}
-        url = self._behind.server + request.path_qs
+        url = f"{self._behind.host}{request.path_qs}"
         async with self._session.request(request.method, url, data=data, headers=headers) as answer:
             kept = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
             if request.query.get("watch") != "true":
@@ -116,10 +116,10 @@ def twice_decided_of_each(landed: Iterable[Landed]) -> set[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def witness(behind: Connection) -> AsyncIterator[Witness]:
+async def witness(behind: Configuration) -> AsyncIterator[Witness]:
     """One with its connections to `behind`; all doors are closed at the end."""
     made = Witness(behind)
-    connector = aiohttp.TCPConnector(ssl=behind.ssl or True, limit=0)
+    connector = aiohttp.TCPConnector(ssl=tls_of(behind), limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=authorization(behind)) as session:
         made._session = session

@@ -38,8 +38,8 @@ from demo import install
 from demo.narrator import Narrator
 from demo.settings import Settings
 from go_programs.go_build import KUBERNETES_VERSION
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
+from testing.servers.api_access import find
 
 RPS = 30.0
 SERVING = "localhost/learnloop/serving:dev"
@@ -50,7 +50,7 @@ async def measure(
     kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int, found: list[Breach]
 ) -> dict[str, Any]:
     """All sides, one after the other: the machine is not big enough for two at a time. `found` gets ours."""
-    kube = KubeClient(kubeconfig.find())
+    kube = KubeClient(find())
     world = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
     theirs, argos = list[Breach](), list[Breach]()
@@ -87,7 +87,7 @@ async def measure(
 
 async def encrypted(kubectl: list[str], concurrent: int, rounds: int, plain: list[Breach]) -> dict[str, Any]:
     """Ours where the parts speak TLS, and how many times as long they take as `plain` took."""
-    kube, found = KubeClient(kubeconfig.find()), list[Breach]()
+    kube, found = KubeClient(find()), list[Breach]()
     world = await enter(kubectl, kube, brittle("brittle by TLS"), tls=True)
     weights = Weights(kube, NAMESPACE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

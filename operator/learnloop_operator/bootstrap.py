@@ -88,7 +88,7 @@ async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
 async def _main() -> int:
     namespace = os.environ["LEARNLOOP_SYSTEM_NAMESPACE"]
     name = os.environ["LEARNLOOP_CREDENTIALS_SECRET"]
-    http = KubeHttp(kubeconfig.find())
+    http = KubeHttp(await kubeconfig.find())
     try:
         written = await fill(http, namespace, name)
     except KubeError as error:

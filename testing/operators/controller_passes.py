@@ -12,7 +12,6 @@ from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
@@ -30,6 +29,7 @@ from learnloop_operator.controllers.reconcilers.model_deployment import ModelDep
 from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
+from testing.servers.api_access import from_kubeconfig
 
 MERGE = "application/merge-patch+json"
 
@@ -85,7 +85,7 @@ class Operator:
 
     def __init__(self, path: Path, namespace: str, data: DataPlane | None = None) -> None:
         self.namespace, self.writes = namespace, Counter[str]()
-        connection = kubeconfig.from_kubeconfig(path)
+        connection = from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLaneReader(CounterReader(), OperatorMetrics(), self.now)

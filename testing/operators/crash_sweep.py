@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from learnloop_operator.adapters.kube import kubeconfig
-from learnloop_operator.adapters.kube.kubeconfig import Connection
+from kubernetes_asyncio.client import Configuration
+
 from testing.operators.crash_scenarios import SCENARIOS, Scenario
 from testing.operators.crash_world import World
 from testing.operators.served_traffic import Provider
+from testing.servers.api_access import from_kubeconfig
 from testing.servers.kube_api_server import api_server
 
 MOST_TURNS = 400
@@ -52,11 +53,11 @@ class Outcome:
 
 
 async def run(
-    connection: Connection,
+    connection: Configuration,
     provider: Provider,
     scenario: Scenario,
     kill: tuple[int, str] | None = None,
-    through: Connection | None = None,
+    through: Configuration | None = None,
 ) -> Outcome:
     """The whole story once; the operator reaches the API server `through` something else, if given.
 
@@ -133,7 +134,7 @@ async def sweep(path: Path, every: int = 1, names: Sequence[str] = ()) -> Sweep:
     Raises:
         Stuck: a run without a death does not end.
     """
-    connection, provider = kubeconfig.from_kubeconfig(path), Provider()
+    connection, provider = from_kubeconfig(path), Provider()
     await provider.start()
     taken = [(number, item) for number, item in enumerate(SCENARIOS) if not names or item.name in names]
     undisturbed = await asyncio.gather(*(run(connection, provider, item) for _, item in taken))
@@ -155,7 +156,7 @@ async def sweep(path: Path, every: int = 1, names: Sequence[str] = ()) -> Sweep:
 class _Sweeping:
     """A sweep under way."""
 
-    connection: Connection
+    connection: Configuration
     provider: Provider
     found: Sweep
     began: float

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from kubernetes_asyncio.client import Configuration
+
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
@@ -26,7 +28,6 @@ from learnloop_operator.adapters.kube.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
@@ -102,7 +103,7 @@ class Later(WorkQueue):
 class Process:
     """One operator process: its caches, its queue and its unsent events die with it."""
 
-    def __init__(self, connection: Connection, world: "World", provider: Provider) -> None:
+    def __init__(self, connection: Configuration, world: "World", provider: Provider) -> None:
         cache = ObjectCache(CACHED)
         self.kube = KubeClient(connection, cache=cache)
         self.kube.http = TappedHttp(connection, world.ledger)
@@ -164,7 +165,7 @@ class World:
     """A namespace of its own. `turn` is one look of the operator and the time until the next."""
 
     def __init__(
-        self, connection: Connection, provider: Provider, spec: dict[str, Any], through: Connection | None = None
+        self, connection: Configuration, provider: Provider, spec: dict[str, Any], through: Configuration | None = None
     ) -> None:
         self.namespace = f"sweep-{uuid.uuid4().hex[:10]}"
         self.spec = ModelDeploymentSpec.model_validate(spec).to_kube()

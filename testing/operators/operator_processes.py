@@ -26,7 +26,6 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.core.rollout.children.http_route import read_route
@@ -35,6 +34,7 @@ from testing.operators.crash_world import NAME, full_spec, model, revision, star
 from testing.operators.gateway_api import accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
 from testing.proxies.stream_proxy import StreamProxy
+from testing.servers.api_access import from_kubeconfig
 from testing.simulation.routed_users import shares
 
 LEASE_NAME = "learnloop-operator"
@@ -121,7 +121,7 @@ class LiveWorld:
     """A namespace with one ModelDeployment in this routing mode, and what lives around it."""
 
     def __init__(self, api_server: Path, provider: Provider, folder: Path, mode: str, namespace: str = "") -> None:
-        self.connection, self.provider, self.folder = kubeconfig.from_kubeconfig(api_server), provider, folder
+        self.connection, self.provider, self.folder = from_kubeconfig(api_server), provider, folder
         self.namespace = namespace or f"live-{uuid.uuid4().hex[:10]}"
         self.user = KubeClient(self.connection, timeout=60.0)
         self.mode, self.by_gateway = mode, mode == "gateway"

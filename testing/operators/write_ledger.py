@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from kubernetes_asyncio.client import Configuration
+
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.core.rollout.children.http_route import read_route
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.model.snapshot import RoutingWorld
@@ -125,7 +126,7 @@ class Ledger:
 class TappedHttp(KubeHttp):
     """The operator's HTTP client with the ledger behind it."""
 
-    def __init__(self, connection: Connection, ledger: Ledger) -> None:
+    def __init__(self, connection: Configuration, ledger: Ledger) -> None:
         super().__init__(connection, 60.0)
         self._ledger = ledger
 

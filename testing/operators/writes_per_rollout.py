@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from learnloop_operator.adapters.kube import kubeconfig
 from testing.operators.crash_scenarios import GUEST, serves
 from testing.operators.crash_sweep import MOST_TURNS
 from testing.operators.crash_world import STEPS, World, full_spec, revision
 from testing.operators.served_traffic import Provider
+from testing.servers.api_access import from_kubeconfig
 
 Watcher = Callable[[World], Awaitable[None]]
 
@@ -46,7 +46,7 @@ async def rollout_log(
     await provider.start()
     analysis = {"intervalSeconds": 5, "metrics": [metric]}
     spec = full_spec(mode, serving={"replicas": 1}, analysis=analysis, rollout={"steps": steps, "keepForSeconds": 30})
-    world = World(kubeconfig.from_kubeconfig(api_server), provider, spec)
+    world = World(from_kubeconfig(api_server), provider, spec)
     world.traffic.quality |= {revision(0): qualities[0], revision(2): qualities[2]}
     await world.begin()
     while world.ledger.status.get("phase") != "Healthy" or await world.turn():

@@ -6,8 +6,9 @@ from collections import Counter
 
 import aiohttp
 from aiohttp import web
+from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube.kubeconfig import Connection
+from testing.servers.api_access import tls_of
 
 REFUSALS = {
     "conflict": (409, "Conflict", {}),
@@ -29,7 +30,7 @@ class FaultProxy:
     """Forwards to `behind`; of ten requests about one meets a fault. The kinds are dealt like cards, each once before
     any comes again, so that few faults hold all of them. `met` counts them."""
 
-    def __init__(self, behind: Connection, seed: int) -> None:
+    def __init__(self, behind: Configuration, seed: int) -> None:
         self._behind, self._random = behind, random.Random(seed)
         self._deck: list[str] = []
         self._next = self._random.randint(*APART)
@@ -45,13 +46,13 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen on the loopback; `connection` leads there."""
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._behind.ssl or True))
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls_of(self._behind)))
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.connection = Connection(f"http://127.0.0.1:{self._runner.addresses[0][1]}", None)
+        self.connection = Configuration(host=f"http://127.0.0.1:{self._runner.addresses[0][1]}")
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -92,7 +93,7 @@ class FaultProxy:
     async def _forward(self, request: web.Request) -> tuple[int, bytes]:
         assert self._session is not None, "start() comes first"
         headers = {key: value for key, value in request.headers.items() if key in ("Accept", "Content-Type")}
-        url = self._behind.server + request.path_qs
+        url = f"{self._behind.host}{request.path_qs}"
         data = await request.read()
         async with self._session.request(request.method, url, data=data, headers=headers) as answer:
             return answer.status, await answer.read()

@@ -11,8 +11,9 @@ from pathlib import Path
 import aiohttp
 import yaml
 from aiohttp import web
+from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube.kubeconfig import Connection
+from testing.servers.api_access import tls_of
 
 READS = ("GET", "HEAD")
 HELD_BACK_SECONDS = 0.3
@@ -38,7 +39,7 @@ async def let_pass(number: int, side: str, method: str, path: str) -> None:
 class StreamProxy:
     """Forwards to `behind`. `writes` are those of the operator, Leases aside."""
 
-    def __init__(self, behind: Connection, seed: int = 0) -> None:
+    def __init__(self, behind: Configuration, seed: int = 0) -> None:
         self._behind, self._random = behind, random.Random(seed)
         self.faults: tuple[str, ...] = ()
         """What watches meet in turns, each after one to three events."""
@@ -60,7 +61,7 @@ class StreamProxy:
 
     async def start(self, kubeconfig: Path) -> None:
         """Listen on the loopback, and write a kubeconfig that leads there."""
-        connector = aiohttp.TCPConnector(ssl=self._behind.ssl or True, limit=0)
+        connector = aiohttp.TCPConnector(ssl=tls_of(self._behind), limit=0)
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._handle)
@@ -125,7 +126,7 @@ class StreamProxy:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         assert self._session is not None, "start() comes first"
-        url, data = self._behind.server + request.path_qs, await request.read() or None
+        url, data = f"{self._behind.host}{request.path_qs}", await request.read() or None
         async with self._session.request(request.method, url, data=data, headers=_headers(request)) as answer:
             kept = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
             return web.Response(status=answer.status, body=await answer.read(), headers=kept)
@@ -133,7 +134,7 @@ class StreamProxy:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         assert self._session is not None, "start() comes first"
         plural = request.path.rsplit("/", 1)[-1]
-        async with self._session.get(self._behind.server + request.path_qs, headers=_headers(request)) as answer:
+        async with self._session.get(f"{self._behind.host}{request.path_qs}", headers=_headers(request)) as answer:
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": "application/json"})
             await response.prepare(request)
             async for line in self._spoiled(plural, _lines(answer.content), response):

@@ -16,9 +16,9 @@ from aiohttp import web
 from bench.rollback import argo
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, run
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from testing.operators.gateway_api import install
+from testing.servers.api_access import from_kubeconfig
 
 SERVED = {"uri": "uniform://discrete/2?observations=4", "sha256": ""}
 SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
@@ -67,7 +67,7 @@ async def test_a_canary_that_prometheus_calls_bad_has_no_weight_within_seconds(
     bare_api_server: Path, tmp_path: Path
 ) -> None:
     kubectl = [str(bare_api_server.parent / "bin" / "kubectl"), "--kubeconfig", str(bare_api_server)]
-    kube, answers = KubeClient(kubeconfig.from_kubeconfig(bare_api_server)), Answers()
+    kube, answers = KubeClient(from_kubeconfig(bare_api_server)), Answers()
     await install(kube)
     run([*kubectl, "create", "namespace", NAMESPACE])
     weights = Weights(kube, NAMESPACE)

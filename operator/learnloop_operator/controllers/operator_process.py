@@ -7,6 +7,7 @@ import threading
 import time
 
 import kopf
+from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import process_end
 from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
@@ -55,15 +56,14 @@ EVENTS_SECONDS = 1.0
 class Operator:
     """All parts of one process, wired."""
 
-    def __init__(self, settings: Settings) -> None:
-        connection = kubeconfig.find()
+    def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self.settings = settings
         self.metrics = OperatorMetrics()
         self.echo = WatchLiveness()
-        self.lease_kube = KubeClient(connection, written=self.metrics.written)
+        self.lease_kube = KubeClient(configuration, written=self.metrics.written)
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
         cache = ObjectCache(CACHED)
-        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
+        self.kube = KubeClient(configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
@@ -249,4 +249,4 @@ def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | No
 
 async def operate(settings: Settings) -> int:
     """Run one operator until a signal or a reason to be replaced."""
-    return await Operator(settings).run()
+    return await Operator(settings, await kubeconfig.find()).run()

@@ -12,7 +12,6 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Invalid
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
@@ -27,6 +26,7 @@ from learnloop_operator.controllers.background.fast_lane_reader import FastLaneR
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.controllers.services import Services
+from testing.servers.api_access import from_kubeconfig
 from testing.servers.data_plane_server import listening, postgres
 from testing.training.training_builders import proof
 
@@ -58,7 +58,7 @@ class Searcher:
 
     def __init__(self, path: Path, namespace: str, url: str) -> None:
         self.namespace, self.writes = namespace, Counter[str]()
-        connection = kubeconfig.from_kubeconfig(path)
+        connection = from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
         self.speak_to(url)
 

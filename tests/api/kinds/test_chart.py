@@ -2,7 +2,6 @@
 
 import base64
 import json
-import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +12,9 @@ import pytest
 import yaml
 
 from learnloop_operator import bootstrap
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.errors import Forbidden
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
+from testing.servers.api_access import from_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = "learnloop-system"
@@ -64,12 +63,11 @@ def content(item: dict[str, Any]) -> str:
 async def as_operator(install: Callable[[], object], api_server: Path, kubectl: Kubectl) -> Any:
     """The API server as the operator's own service account sees it."""
     install()
-    admin = kubeconfig.from_kubeconfig(api_server)
-    config = yaml.safe_load(api_server.read_text())
-    authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+    configuration = from_kubeconfig(api_server)
+    configuration.cert_file = configuration.key_file = None
     token = kubectl("create", "token", "learnloop-operator", "-n", SYSTEM).strip()
-    context = ssl.create_default_context(cadata=authority)
-    http = KubeHttp(kubeconfig.Connection(server=admin.server, ssl=context, token=token))
+    configuration.api_key["BearerToken"] = f"Bearer {token}"
+    http = KubeHttp(configuration)
     yield http
     await http.close()
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Conflict
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, REWARD_POLICY
+from testing.servers.api_access import from_kubeconfig
 
 MANAGER = "learnloop-test"
 POLICY = {"components": [{"name": "success", "type": "success", "weight": 1.0}]}
@@ -18,7 +18,7 @@ POLICY = {"components": [{"name": "success", "type": "success", "weight": 1.0}]}
 
 @pytest.fixture
 async def client(api_server: Path) -> AsyncIterator[KubeClient]:
-    made = KubeClient(kubeconfig.from_kubeconfig(api_server))
+    made = KubeClient(from_kubeconfig(api_server))
     yield made
     await made.close()
 

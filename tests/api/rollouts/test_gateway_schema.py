@@ -11,11 +11,11 @@ import pytest
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.core.rollout.children.http_route import http_route
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Desired, Snapshot
 from testing.operators.gateway_api import install
+from testing.servers.api_access import from_kubeconfig
 
 STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
 
@@ -43,7 +43,7 @@ def routes(api_server: Path) -> None:
     """The API server knows HTTPRoutes."""
 
     async def installed() -> None:
-        user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+        user = KubeClient(from_kubeconfig(api_server))
         await install(user)
         await user.close()
 

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 from testing.operators.crash_scenarios import phase, scenario, serves
 from testing.operators.crash_sweep import MOST_TURNS, run
 from testing.operators.crash_world import NAME, World, full_spec
 from testing.operators.served_traffic import Provider
 from testing.proxies.fault_proxy import FaultProxy
+from testing.servers.api_access import from_kubeconfig
 
 MERGE = "application/merge-patch+json"
 MOST_ROLLOUTS = 3
@@ -28,8 +28,8 @@ async def provider() -> AsyncIterator[Provider]:
 
 
 @pytest.fixture
-def connection(api_server: Path) -> Connection:
-    return kubeconfig.from_kubeconfig(api_server)
+def connection(api_server: Path) -> Configuration:
+    return from_kubeconfig(api_server)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def connection(api_server: Path) -> Connection:
     [("promoted", 1), ("rolled back", 2), ("by a gateway, promoted", 2), ("by a gateway, rolled back", 1)],
 )
 async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
-    connection: Connection, provider: Provider, name: str, seed: int
+    connection: Configuration, provider: Provider, name: str, seed: int
 ) -> None:
     story = scenario(name)
     undisturbed = await run(connection, provider, story)
@@ -72,7 +72,7 @@ async def meddle(world: World, turn: int) -> None:
 
 
 async def test_a_user_who_edits_children_metadata_and_status_loses_and_the_rollout_ends(
-    connection: Connection, provider: Provider
+    connection: Configuration, provider: Provider
 ) -> None:
     world = World(connection, provider, full_spec())
     await world.begin()

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import WORKLOAD, ResourceKind, kind_of
 from learnloop_operator.adapters.kube.manifest_diff import covers
@@ -21,6 +20,7 @@ from learnloop_operator.core.training.backends.trainjob import MANAGER
 from learnloop_operator.core.training.snapshot import RunRequest
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_kinds import install
+from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS, heartbeat, proof, spec
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,7 +105,7 @@ def kinds(api_server: Path) -> None:
     """The API server knows everything that may run or queue training."""
 
     async def installed() -> None:
-        user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+        user = KubeClient(from_kubeconfig(api_server))
         await install(user)
         await user.close()
 
@@ -184,7 +184,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
         body, path = {"status": status}, kind.path(namespace, "t", "status")
         await kueue.http.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
-    kueue = KubeClient(kubeconfig.from_kubeconfig(api_server))
+    kueue = KubeClient(from_kubeconfig(api_server))
     await operator.create("TrainingJob", "t", training(name))
     await operator.look(operator.training, "t")
     gang = await kueue.get(kind, namespace, "t")

@@ -16,7 +16,6 @@ import yaml
 
 from learnloop_api import names
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import POD, TRAINING_JOB, kind_of
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
@@ -24,6 +23,7 @@ from learnloop_operator.core.training.backends.choice import candidates
 from learnloop_operator.core.training.backends.rank_pods import ENV_SPEC
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_controllers import training_controllers
+from testing.servers.api_access import from_kubeconfig
 from testing.servers.kube_api_server import api_server as an_api_server
 from testing.training.training_builders import DEFAULTS, heartbeat, proof
 
@@ -169,7 +169,7 @@ def runtime(path: Path) -> None:
     manifest["metadata"]["name"] = DEFAULTS.runtime
 
     async def created() -> None:
-        user = KubeClient(kubeconfig.from_kubeconfig(path))
+        user = KubeClient(from_kubeconfig(path))
         await user.http.request("POST", "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes", body=manifest)
         await user.close()
 

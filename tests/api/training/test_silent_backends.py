@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Forbidden, Invalid, KindMissing, WebhookUnavailable
 from learnloop_operator.adapters.kube.kinds import JOB_SET, PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
 from learnloop_operator.core.times import stamp
 from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files, install
+from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS
 
 from .test_backends import Plane, Written, ready
@@ -32,7 +32,7 @@ def kinds(api_server: Path) -> Any:
 
 
 async def installed(api_server: Path) -> None:
-    user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+    user = KubeClient(from_kubeconfig(api_server))
     await install(user)
     await user.close()
 

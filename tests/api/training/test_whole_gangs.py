@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import JOB, JOB_SET, POD, RESOURCE_QUOTA
@@ -16,6 +15,7 @@ from learnloop_operator.controllers.reconcilers.training_job import TrainingJobC
 from testing.operators.controller_passes import Operator
 from testing.operators.injecting_webhook import injecting
 from testing.operators.training_kinds import install
+from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS
 
 from .test_backends import Plane, ready
@@ -84,7 +84,7 @@ class Gangs(Operator):
 @pytest.fixture(scope="module")
 def kinds(api_server: Path) -> None:
     async def installed() -> None:
-        user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+        user = KubeClient(from_kubeconfig(api_server))
         await install(user)
         await user.close()
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 Script = list[Callable[[web.Request], Awaitable[web.Response]]]
 
@@ -45,6 +45,6 @@ async def wire() -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def kube(wire: Wire) -> AsyncIterator[KubeClient]:
-    client = KubeClient(Connection(wire.url, None), timeout=60)
+    client = KubeClient(Configuration(host=wire.url), timeout=60)
     yield client
     await client.close()

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import orjson
+from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.adapters.kube.errors import Conflict, Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.manifest_diff import covers, unchanged
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.core.plan import Manifest, ObjectRef
@@ -39,15 +39,14 @@ class KubeClient:
 
     def __init__(
         self,
-        connection: Connection,
+        configuration: Configuration,
         *,
         guard: Callable[[], None] = lambda: None,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
         cache: ObjectCache | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self.http = KubeHttp(connection, timeout, guard)
-        self.namespace = connection.namespace
+        self.http = KubeHttp(configuration, timeout, guard)
         self._guard, self._written = guard, written
         self._cache = cache
         self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()

@@ -54,7 +54,7 @@ class Controller(Protocol[S]):
 
 
 class Runtime:
-    """Workers over the dirty queue. One broken object never stops the others."""
+    """Workers over the work queue. One broken object never stops the others."""
 
     def __init__(
         self,

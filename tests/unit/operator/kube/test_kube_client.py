@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.adapters.kube import http_transport
 from learnloop_operator.adapters.kube.client import KubeClient, without_none
@@ -26,7 +27,6 @@ from learnloop_operator.adapters.kube.errors import (
     WebhookUnavailable,
 )
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
-from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.manifest_diff import covers, dropped, unchanged
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 
@@ -87,7 +87,7 @@ async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> 
         return web.Response()
 
     wire.script.append(hang)
-    kube = KubeClient(Connection(wire.url, None), timeout=0.1)
+    kube = KubeClient(Configuration(host=wire.url), timeout=0.1)
     try:
         async with asyncio.timeout(200):  # the server answers at the end of the test only
             with pytest.raises(Unavailable):
@@ -147,7 +147,7 @@ class Leading:
 
 @asynccontextmanager
 async def guarded(wire: Any, guard: Leading, **options: Any) -> AsyncIterator[KubeClient]:
-    client = KubeClient(Connection(wire.url, None), guard=guard, **options)
+    client = KubeClient(Configuration(host=wire.url), guard=guard, **options)
     try:
         yield client
     finally:
@@ -221,7 +221,7 @@ async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> No
     stale, newer = ({**MANIFEST, "metadata": {**metadata, "resourceVersion": version}} for version in ("5", "7"))
     cache = ObjectCache([CONFIG_MAP])
     cache.put(CONFIG_MAP, stale)
-    kube = KubeClient(Connection(wire.url, None), cache=cache)
+    kube = KubeClient(Configuration(host=wire.url), cache=cache)
     wire.answer(409, refusal("Conflict", 409))
     wire.answer(200, newer)
     with pytest.raises(Conflict):

@@ -1,0 +1,43 @@
+"""How tests, proxies and benches reach an API server: by the operator's own client, or by a session of theirs."""
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kubernetes_asyncio.client import Configuration
+
+from learnloop_operator.adapters.kube import kubeconfig
+
+
+def from_kubeconfig(path: Path) -> Configuration:
+    """The current context, from anywhere: inside of an event loop and outside."""
+    return _run(kubeconfig.from_kubeconfig(path))
+
+
+def find() -> Configuration:
+    """As the operator finds it."""
+    return _run(kubeconfig.find())
+
+
+def tls_of(configuration: Configuration) -> ssl.SSLContext | bool:
+    """What an aiohttp connector takes as `ssl`."""
+    if not str(configuration.host).startswith("https://"):
+        return True
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def authorization(configuration: Configuration) -> dict[str, str]:
+    """The header that goes with each request; none where a client certificate does."""
+    token = configuration.api_key.get("BearerToken")
+    return {"Authorization": token} if token else {}
+
+
+def _run(coroutine: Coroutine[Any, Any, Configuration]) -> Configuration:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
