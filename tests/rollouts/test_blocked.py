@@ -85,13 +85,6 @@ def test_a_retry_of_all_unblocks_all_and_one_that_names_nothing_what_is_in_the_w
     assert "blockedRevision" not in blocked.status
 
 
-def test_a_status_of_an_older_release_keeps_its_one_blocked_revision(blocked: Cluster) -> None:
-    (gone,) = revisions(blocked)
-    del blocked.status["blockedRevisions"]
-    blocked.run(60)
-    assert (revisions(blocked), blocked.events.count("CanaryCreated")) == ([gone], 1)
-
-
 def test_other_pods_for_the_model_that_serves_are_tried_although_the_last_ones_were_bad() -> None:
     cluster = Cluster()
     cluster.run(10)

@@ -6,12 +6,13 @@ the wanted arm are looked at.
 
 import asyncio
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
@@ -51,9 +52,8 @@ _WANTED = (
     f"{names.METRIC_SHADOW_SECONDS}_bucket",
     names.METRIC_SERVER_STARTED,
 )
-# Anchored and bounded: no text, however made, costs more than one walk over it.
-_SAMPLE = re.compile(rf"^({'|'.join(_WANTED)})\{{([^{{}}\n]{{0,512}})\}} (\S{{1,40}})$", re.MULTILINE)
-_LABEL = re.compile(r'([a-z_]{1,40})="([^"\\]*)"')
+LONGEST_LINE = 1024
+"""Characters of a sample; a longer line is not a policy server's."""
 
 
 class PodUnreachable(Exception):
@@ -72,16 +72,12 @@ class Target:
     address: str
     tls: bool = False
     """It serves by TLS: its own annotation says so, as Prometheus reads it."""
-    older: bool = False
-    """It is an earlier release's, which serves its metrics beside everything else: its own annotation says so."""
 
 
 def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     """The ready pods, in order of their names; at most AT_ONCE."""
     found = [
-        Target(
-            str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]), _older(pod["metadata"])
-        )
+        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
     ]
@@ -127,8 +123,7 @@ class CounterReader:
 
     async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        port = names.PORT_SERVING if pod.older else names.PORT_PROBES
-        url = f"{'https' if pod.tls else 'http'}://{host}:{port}/metrics"
+        url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_PROBES}/metrics"
         # An address is no name: the certificate must be one of the pod's own namespace.
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
         session = self._ready()
@@ -170,14 +165,14 @@ def parse(text: str, deployment: str, revision: str) -> Reading:
     """
     counters: dict[str, float] = {}
     process = None
-    for metric, labelled, value in _SAMPLE.findall(text):
-        labels = dict(_LABEL.findall(labelled))
+    for sample in _samples(text):
+        labels = sample.labels
         if labels.get("model_deployment") != deployment or labels.get("revision") != revision:
             continue
-        if metric == names.METRIC_SERVER_STARTED:
-            process = _number(value)
-        elif name := _counter(metric, labels):
-            counters[name] = counters.get(name, 0.0) + _number(value)
+        if sample.name == names.METRIC_SERVER_STARTED:
+            process = _finite(sample.value)
+        elif name := _counter(sample.name, labels):
+            counters[name] = counters.get(name, 0.0) + _finite(sample.value)
     if process is None or REQUESTS not in counters:
         raise CountersUnusable(f"no counters of {deployment} revision {revision}")
     return Reading(process, counters)
@@ -189,7 +184,7 @@ def _counter(metric: str, labels: Mapping[str, str]) -> str:
     if metric in _SUMS:
         return _SUMS[metric]
     if metric == f"{names.METRIC_SHADOW_SECONDS}_bucket":
-        return f"{COPIES_WITHIN}{_number(labels.get('le', ''), infinite=True)!r}"
+        return f"{COPIES_WITHIN}{_bound(labels.get('le'))!r}"
     if labels.get("verb") not in _ACTING:
         return ""
     if metric == names.METRIC_REQUEST_ERRORS:
@@ -197,27 +192,38 @@ def _counter(metric: str, labels: Mapping[str, str]) -> str:
     if metric == f"{names.METRIC_REQUEST_SECONDS}_count":
         return REQUESTS
     if metric == f"{names.METRIC_REQUEST_SECONDS}_bucket":
-        return f"{WITHIN}{_number(labels.get('le', ''), infinite=True)!r}"
+        return f"{WITHIN}{_bound(labels.get('le'))!r}"
     return ""
 
 
-def _number(text: str, *, infinite: bool = False) -> float:
+def _samples(text: str) -> Iterator[Sample]:
+    """Samples of the wanted metrics. Other lines are left out before anything parses them."""
+    lines = (line for line in text.splitlines() if line.startswith(_WANTED) and len(line) <= LONGEST_LINE)
     try:
-        value = float(text)
+        for family in text_string_to_metric_families("\n".join(lines)):
+            yield from (sample for sample in family.samples if sample.name in _WANTED)
+    except (ValueError, LookupError, AssertionError, TypeError) as error:
+        raise CountersUnusable(f"invalid exposition: {str(error)[:80]}") from error
+
+
+def _bound(text: str | None) -> float:
+    try:
+        bound = float(text or "")
     except ValueError:
-        value = math.nan
-    if math.isnan(value) or (math.isinf(value) and not infinite):
-        raise CountersUnusable(f"{text[:40]!r} is not a number that a counter can have")
+        bound = math.nan
+    if math.isnan(bound):
+        raise CountersUnusable(f"{str(text)[:40]!r} is not the bound of a bucket")
+    return bound
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise CountersUnusable(f"{value} is not a number that a counter can have")
     return value
 
 
 def _by_tls(metadata: Mapping[str, Any]) -> bool:
     return (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEME) == "https"
-
-
-def _older(metadata: Mapping[str, Any]) -> bool:
-    """Chooses one of two ports: no annotation sends the operator to a third."""
-    return (metadata.get("annotations") or {}).get(names.ANNOTATION_PORT) == str(names.PORT_SERVING)
 
 
 def _ready(status: Mapping[str, Any]) -> bool:

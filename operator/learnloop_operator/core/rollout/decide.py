@@ -179,7 +179,7 @@ def _may_lack_key(snapshot: Snapshot, wanted: tuple[ArmState, ...]) -> bool:
     some complain: what is not there keeps them from starting."""
     for arm in wanted:
         live = snapshot.arms.get(arm.revision)
-        if live is None or not live.keyed or (live.message and live.ready < max(live.replicas, 1)):
+        if live is None or (live.message and live.ready < max(live.replicas, 1)):
             return True
     return False
 

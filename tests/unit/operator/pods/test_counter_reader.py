@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
@@ -110,12 +111,23 @@ def test_only_ready_pods_that_stay_are_asked() -> None:
     assert len(targets([pod(f"p{index}") for index in range(100)])) == 64
 
 
-@pytest.mark.parametrize(("said", "older"), [("8080", True), ("8081", False), ("22", False)])
-def test_a_pods_annotation_chooses_between_two_ports_and_no_other(said: str, older: bool) -> None:
-    asked: dict[str, Any] = pod("a")
-    asked["metadata"]["annotations"] = {"prometheus.io/port": said}
-    (target,) = targets([asked])
-    assert target.older is older
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([names.METRIC_EPISODES_ENDED, names.METRIC_SERVER_STARTED, names.METRIC_REQUEST_ERRORS]),
+            st.text(max_size=60),
+        ).map("".join)
+        | st.text(max_size=60)
+        | st.just(names.METRIC_EPISODES_ENDED + '{a="' * 400)
+    )
+)
+def test_whatever_a_stranger_answers_is_a_reading_or_unusable(lines: list[str]) -> None:
+    text = "\n".join([*lines, server().render().decode()])
+    try:
+        reading = parse(text, MD, REVISION)
+    except CountersUnusable:
+        return
+    assert reading.possible
 
 
 class Stranger:

@@ -95,10 +95,9 @@ def test_the_key_of_the_episodes_is_mounted_by_every_arm_and_stands_in_no_other_
         (None, True),
         (ArmWorld(ready=1, replicas=1), False),
         (ArmWorld(ready=0, replicas=1), False),
-        (ArmWorld(ready=1, replicas=1, keyed=False), True),
         (ArmWorld(ready=0, replicas=1, message='MountVolume.SetUp failed: secret "md-episodes" not found'), True),
     ],
-    ids=["new", "at rest", "starting", "of an older release", "without its Secret"],
+    ids=["new", "at rest", "starting", "without its Secret"],
 )
 def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
     arm: ArmWorld | None, looked_for: bool
@@ -107,15 +106,6 @@ def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
     status = {"stable": {"revision": revision, "uri": URI, "sha256": SHA, "readyReplicas": 1}}
     plan = decide(snapshot(None, status, arms={revision: arm} if arm else {}))
     assert any(item["kind"] == "Secret" for item in plan.apply) == looked_for
-
-
-def test_an_arm_of_an_older_release_is_seen_to_mount_no_key() -> None:
-    made = manifest(snapshot(), "Deployment")
-    revision = revision_of(URI, SHA, PodOptions())
-    assert arms([made], [])[revision].keyed
-    pod = made["spec"]["template"]["spec"]
-    older = {**made, "spec": {**made["spec"], "template": {"spec": {**pod, "volumes": pod["volumes"][:1]}}}}
-    assert not arms([older], [])[revision].keyed
 
 
 def test_pod_options_are_part_of_the_revision_and_replicas_are_not() -> None:

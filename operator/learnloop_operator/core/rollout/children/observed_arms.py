@@ -10,7 +10,7 @@ from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.poll_interval import unready_since
-from learnloop_operator.core.rollout.children.manifests import ANNOTATION_ARM, EPISODES_VOLUME
+from learnloop_operator.core.rollout.children.manifests import ANNOTATION_ARM
 from learnloop_operator.core.rollout.model.arm_language_model import Spoken, read_spoken
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
 
@@ -38,14 +38,8 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
         pod=options,
         model=model,
         spoken=spoken,
-        keyed=_keyed(deployment),
         unready_since=unready_since(deployment),
     )
-
-
-def _keyed(deployment: Manifest) -> bool:
-    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    return any(volume.get("name") == EPISODES_VOLUME for volume in pod.get("volumes") or ())
 
 
 def _message(deployment: Manifest, pods: list[Manifest]) -> str:

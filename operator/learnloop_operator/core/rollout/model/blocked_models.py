@@ -18,12 +18,8 @@ Pins = tuple[BlockedRevision, ...]
 
 
 def load(status: ModelDeploymentStatus) -> Pins:
-    """Oldest first. A status of an older release has one entry and no list."""
-    listed = tuple(status.blocked_revisions or ())
-    single = status.blocked_revision
-    if single is None or any(pin.revision == single.revision for pin in listed):
-        return listed
-    return with_pin(listed, single)
+    """Oldest first."""
+    return tuple(status.blocked_revisions or ())
 
 
 def with_pin(pins: Pins, pin: BlockedRevision) -> Pins:

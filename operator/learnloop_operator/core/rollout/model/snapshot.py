@@ -56,8 +56,6 @@ class ArmWorld:
     """The model the arm was made with."""
     spoken: Spoken | None = None
     """What it speaks by, as it was made; None: a policy of numbers."""
-    keyed: bool = True
-    """Its pods mount the key of the episodes; those of older releases do not."""
     unready_since: str | None = None
     """Since when it has had too few ready pods; None: it has enough, or nobody knows."""
 
