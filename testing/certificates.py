@@ -1,13 +1,51 @@
 """Authorities and servers' certificates in files, for tests of whoever speaks TLS."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from learnloop_api.tls.certificates import Pair, make_authority, make_leaf
+from cryptography import x509
+
+from learnloop_api.tls.certificates import (
+    Pair,
+    _begun,
+    _by,
+    _key_usage,
+    _loaded,
+    _new_key,
+    _signed,
+    _subject,
+    make_leaf,
+)
 
 LIFE = timedelta(days=1)
+
+
+def make_authority(name: str, now: datetime, life: timedelta) -> Pair:
+    """An authority that signed itself."""
+    key = _new_key()
+    subject = _subject(name)
+    builder = _begun(subject, subject, key.public_key(), now, now + life, ca=True, path_length=1)
+    builder = builder.add_extension(_key_usage(ca=True), critical=True)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
+    )
+    return _signed(builder, key, key, ())
+
+
+def make_signer(authority: Pair, name: str, now: datetime, life: timedelta, never: Collection[str]) -> Pair:
+    """An authority below `authority` that signs servers, yet nothing under names in `never` (RFC 5280, 4.2.1.10)."""
+    parent, parent_key = _loaded(authority)
+    key = _new_key()
+    ends = min(now + life, parent.not_valid_after_utc)
+    builder = _begun(_subject(name), parent.subject, key.public_key(), now, ends, ca=True, path_length=0)
+    builder = builder.add_extension(_key_usage(ca=True), critical=True).add_extension(_by(parent), critical=False)
+    if never:
+        excluded = [x509.DNSName(host) for host in sorted(never)]
+        builder = builder.add_extension(x509.NameConstraints(None, excluded), critical=True)
+    return _signed(builder, key, parent_key, (parent,))
 
 
 @dataclass

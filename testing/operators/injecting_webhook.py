@@ -11,9 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from learnloop_api.tls.certificates import make_authority
 from learnloop_operator.adapters.kube.client import KubeClient
-from testing.certificates import LIFE, Folder
+from testing.certificates import LIFE, Folder, make_authority
 
 _KIND = "admissionregistration.k8s.io/v1"
 _PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

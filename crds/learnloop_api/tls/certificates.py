@@ -3,7 +3,7 @@
 `cryptography` is imported where it is needed: most processes that import this package never sign anything.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -38,35 +38,6 @@ class Facts:
 
 class NotACertificate(ValueError):
     """The text is not a certificate in PEM."""
-
-
-def make_authority(name: str, now: datetime, life: timedelta) -> Pair:
-    """An authority that signed itself."""
-    from cryptography import x509
-
-    key = _new_key()
-    subject = _subject(name)
-    builder = _begun(subject, subject, key.public_key(), now, now + life, ca=True, path_length=1)
-    builder = builder.add_extension(_key_usage(ca=True), critical=True)
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
-    )
-    return _signed(builder, key, key, ())
-
-
-def make_signer(authority: Pair, name: str, now: datetime, life: timedelta, never: Collection[str]) -> Pair:
-    """An authority below `authority` that signs servers, yet nothing under names in `never` (RFC 5280, 4.2.1.10)."""
-    from cryptography import x509
-
-    parent, parent_key = _loaded(authority)
-    key = _new_key()
-    ends = min(now + life, parent.not_valid_after_utc)
-    builder = _begun(_subject(name), parent.subject, key.public_key(), now, ends, ca=True, path_length=0)
-    builder = builder.add_extension(_key_usage(ca=True), critical=True).add_extension(_by(parent), critical=False)
-    if never:
-        excluded = [x509.DNSName(host) for host in sorted(never)]
-        builder = builder.add_extension(x509.NameConstraints(None, excluded), critical=True)
-    return _signed(builder, key, parent_key, (parent,))
 
 
 def make_leaf(authority: Pair, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:

@@ -16,10 +16,10 @@ import asyncpg
 import httpx
 import pytest
 
-from learnloop_api.tls.certificates import Pair, make_signer
+from learnloop_api.tls.certificates import Pair
 from learnloop_api.tls.contexts import client_context
 from learnloop_sdk import Learnloop
-from testing.certificates import Folder, authority, folder
+from testing.certificates import Folder, authority, folder, make_signer
 from testing.servers.policy_servers import clean_environment, table
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import nats_by_tls

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.tls.certificates import make_authority, make_signer, read
+from learnloop_api.tls.certificates import read
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
+from testing.certificates import make_authority, make_signer
 
 
 def issuing(folder: Path, days: float = 3, hours: float = 24) -> Certificates:

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from learnloop_api.tls.certificates import NotACertificate, Pair, make_authority, make_leaf, make_signer, read
-from testing.certificates import authority
+from learnloop_api.tls.certificates import NotACertificate, Pair, make_leaf, read
+from testing.certificates import authority, make_authority, make_signer
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)

@@ -13,11 +13,10 @@ from pathlib import Path
 import aiosmtplib
 import pytest
 
-from learnloop_api.tls.certificates import make_authority
 from learnloop_dataplane.notifications import mail_connections
 from learnloop_dataplane.notifications.mail_connections import hand_in
 from learnloop_dataplane.notifications.receivers import Mail
-from testing.certificates import LIFE, Folder
+from testing.certificates import LIFE, Folder, make_authority
 from testing.servers.smtp_server import Smtp
 
 NOWHERE = "mail.invalid"
