@@ -149,7 +149,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             for index, text in enumerate(body["input"])
         ]
         content = json.dumps({"data": rows[::-1]}).encode()
-        self.send_response(400 if "too long" in body["input"] else self.status)
+        poison = any("poison" in text for text in body["input"])
+        self.send_response(500 if poison else 400 if "too long" in body["input"] else self.status)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -309,6 +310,27 @@ async def test_another_embedder_embeds_again_what_the_first_one_made(dsn: str, t
         assert answer["memories"][0]["content"]["text"] == "the cat sleeps", "words find it meanwhile"
         await eventually(again)
         assert (await ask(api, "changer", "the cat"))["memories"][0]["signals"]["vector"] != 0
+
+
+async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(dsn: str, tmp_path: Path) -> None:
+    with serving() as url:
+        async with running(**settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8)) as api:
+            await store(api, "victim", ["the lighthouse is white", "poison " * 900, "the ferry is late"])
+            body = {"agent_id": "victim", "context": "white lighthouse"}
+            for _ in range(5):
+                answer = await api.call("POST", "/api/v1/memory/retrieve", json=body, namespace="team-b")
+                assert not answer["degraded"], "another namespace has its vectors"
+
+            async def embedded() -> bool:
+                async with api.db.tenant("team-a") as connection:
+                    found = "SELECT count(*) FROM memory_vec WHERE agent_id = 'victim' AND embedder = $1"
+                    return bool(await connection.fetchval(found, api.memory.embedder.name) == 3)
+
+            await eventually(embedded)
+            sent = len(Server.seen)
+            await asyncio.sleep(3)  # sweeps go by
+            assert not any("poison" in str(seen) for seen in Server.seen[sent:]), "it is not sent again"
+            assert not (await ask(api, "victim", "white lighthouse"))["degraded"]
 
 
 async def test_recall_goes_on_by_words_while_the_embedder_is_away(dsn: str, tmp_path: Path) -> None:
