@@ -325,3 +325,25 @@ def test_in_gateway_mode_an_arm_that_was_taken_back_leaves_the_table_at_once(ver
     table = cluster.routing().table
     assert table is not None
     assert bad not in {arm.revision for arm in table.arms}
+
+
+def conditions(cluster: Cluster) -> dict[str, str]:
+    return {item["type"]: item["status"] for item in cluster.status["conditions"]}
+
+
+def test_a_model_that_only_another_spec_can_mend_is_stalled_and_not_under_way() -> None:
+    """kstatus takes Reconciling for progress, and a tool that waits for it waits until its time is up."""
+    cluster = Cluster()
+    cluster.spec["model"] = {"uri": uri(0)}
+    cluster.run(10)
+    found = conditions(cluster)
+    assert "spec.model.sha256: missing" in cluster.status["verdict"]
+    assert (found["Ready"], found["Reconciling"], found["Stalled"]) == ("False", "False", "True")
+
+
+def test_a_model_that_an_agent_has_not_got_yet_is_waited_for() -> None:
+    cluster = Cluster()
+    cluster.spec["model"] = {"learningAgentRef": {"name": "la"}}
+    cluster.run(10)
+    found = conditions(cluster)
+    assert (found["Ready"], found["Reconciling"], found["Stalled"]) == ("False", "True", "False")

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -74,6 +75,10 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:
             answer.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
         return answer
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody reads it; a caller that hangs up is no fault of ours
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:

@@ -137,7 +137,10 @@ def _served(facts: StatusFacts) -> dict[str, Any]:
 
 def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
     if facts.world.spec.suspend:
-        return "Suspended", "suspended: no training, no new model, no actors; what is served stays served"
+        return (
+            "Suspended",
+            "suspended: no new run, model or actors; a run under way goes on, and what serves stays",
+        )
     if facts.problem:
         return facts.problem.reason, facts.problem.sentence
     if facts.verdict.problem:

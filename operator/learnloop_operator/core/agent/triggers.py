@@ -67,7 +67,7 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     waits += [(due - world.now).total_seconds()] if due and not fired else []
     waits += [changed.rest] if changed and not fired else []
     text = (
-        f"{fired.sentence}, in {rest:.0f} s: minIntervalSeconds rests between runs" if fired else _wanted(world, last)
+        f"the next run starts in {rest:.0f} s (minIntervalSeconds): {fired.sentence}" if fired else _wanted(world, last)
     )
     if changed and not fired:
         text = f"{changed.sentence}, at {stamp(world.now + timedelta(seconds=changed.rest))}: onIntervalSeconds; {text}"

@@ -57,7 +57,7 @@ def resolve(
     if rules and spoken is not None:
         stray = stray or stray_image(spoken, rules)
     if stray:
-        return Desired(problem=stray)
+        return Desired(problem=stray, final=True)
     source = spec.model
     if source.learning_agent_ref is not None:
         name = source.learning_agent_ref.name
@@ -69,15 +69,16 @@ def resolve(
             return Desired(problem=f"LearningAgent {name!r} has no model yet")
         return _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model", namespace)
     if source.uri is None:
-        return Desired(problem="spec.model: set uri and sha256, or learningAgentRef")
+        return Desired(problem="spec.model: set uri and sha256, or learningAgentRef", final=True)
     return _desired(spec, source.uri, source.sha256, "spec.model", namespace)
 
 
 def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
     if namespace is not None and (stray := foreign(uri, namespace)):
-        return Desired(problem=f"{field}.uri: {stray}")
+        return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
     if sha256 is None and not uri.startswith(("uniform://", "base://")):
-        return Desired(problem=f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file")
+        missing = f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file"
+        return Desired(problem=missing, final=field == "spec.model")
     if spec.language_model is not None and spec.language_model.base.uri.startswith("s3://"):
-        return Desired(problem=f"languageModel.base.uri: {spec.language_model.base.uri}: {_NO_S3}")
+        return Desired(problem=f"languageModel.base.uri: {spec.language_model.base.uri}: {_NO_S3}", final=True)
     return Desired(model_here(spec, uri, sha256))

@@ -37,6 +37,8 @@ class Desired:
 
     model: Model | None = None
     problem: str = ""
+    final: bool = False
+    """Only a change of this object's spec solves the problem."""
     over: str | None = None
     """The revision that spec.model means, where the winner of an experiment serves in its place."""
 

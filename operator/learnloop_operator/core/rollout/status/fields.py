@@ -146,12 +146,14 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     )
     # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
     under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
+    stuck = snapshot.desired.final and move.reason == reasons.MODEL_UNRESOLVED
+    under_way = under_way and not stuck
     steady = phase in ("Healthy", "Guarding", "Suspended") and not under_way
     ready = serving and steady and not snapshot.route_problem
     wanted = ready_triplet(
         ready=ready,
         progressing=under_way,
-        stalled=stalled or phase in ("RolledBack", "Degraded"),
+        stalled=stalled or stuck or phase in ("RolledBack", "Degraded"),
         reason=move.reason,
         message=sentence,
         generation=generation,
