@@ -15,7 +15,7 @@ WITH made AS (INSERT INTO trajectories (namespace, trajectory_id, agent_id, task
     retrieval_ids, labels, reward, reward_policy_revision, remembered, credited, warehoused)
     SELECT '{NAMESPACE}', 'h' || n, CASE WHEN n > $1 - 5 THEN '{QUIET}' ELSE '{BUSY}' END, 'cartpole', 'h' || n,
         '{DEPLOYMENT}', '{REVISION}', at, at, at, 1, 'completed', 20, true, '{{}}', '[]',
-        CASE WHEN n % 5 = 0 THEN jsonb_build_object('joint_task', 'joint' || n) ELSE '{{}}' END
+        jsonb_build_object('joint_task', CASE WHEN n % 5 = 0 THEN 'joint' || n ELSE 'everything' END)
             || jsonb_build_object('user_id', 'user:' || lpad((n % 5000)::text, 32, '0')),
         0.5, '{POLICY_REVISION}', true, true, true
     FROM (SELECT n, now() - ($1 - n)::float8 / $1 * interval '{SPREAD_DAYS} days' AS at

@@ -29,14 +29,20 @@ LOOKED_AT = 2000
 _END = """
 SELECT seq FROM trajectories WHERE namespace = $1 AND agent_id = $2 AND seq < $3 ORDER BY seq DESC OFFSET $4 LIMIT 1
 """
+MOST_JOINT = 100
+"""Episodes of one agent, and of all others, that share a joint task; a name that more have names no task."""
 # What others' tasks credit this episode's agent with, divided by how many of its episodes share the task. A name with a
 # mark of redaction may be that of several tasks.
-_BY_OTHERS = """
-SELECT sum(c.learned_credit) / (SELECT count(*) FROM trajectories own WHERE own.namespace = t.namespace
-    AND own.joint_task = t.joint_task AND own.agent_id = t.agent_id AND own.status <> 'withdrawn')
-FROM trajectories o JOIN task_credits c ON c.namespace = o.namespace AND c.trajectory_id = o.trajectory_id
-    AND c.agent_id = t.agent_id
-WHERE o.namespace = t.namespace AND o.joint_task = t.joint_task AND o.agent_id <> t.agent_id
+_BY_OTHERS = f"""
+SELECT CASE WHEN count(*) <= {MOST_JOINT} THEN sum(c.learned_credit) / max(own.episodes) END
+FROM (SELECT count(*) AS episodes FROM (
+        SELECT FROM trajectories own WHERE own.namespace = t.namespace AND own.joint_task = t.joint_task
+            AND own.agent_id = t.agent_id AND own.status <> 'withdrawn' LIMIT {MOST_JOINT + 1}) few) own
+CROSS JOIN LATERAL (
+    SELECT o.trajectory_id FROM trajectories o WHERE own.episodes <= {MOST_JOINT} AND o.namespace = t.namespace
+        AND o.joint_task = t.joint_task AND o.agent_id <> t.agent_id LIMIT {MOST_JOINT + 1}) o
+LEFT JOIN LATERAL (SELECT c.learned_credit FROM task_credits c WHERE c.namespace = t.namespace
+    AND c.trajectory_id = o.trajectory_id AND c.agent_id = t.agent_id OFFSET 0) c ON true
 """
 # The page comes first, and all else is looked up for its rows alone: a plan that is made for any arguments would join
 # the agent's whole history.

@@ -121,6 +121,7 @@ class TrajectoryRow(SQLModel, table=True):
             "ix_trajectories_joint",
             "namespace",
             "joint_task",
+            "agent_id",
             postgresql_where=text("joint_task IS NOT NULL"),
         ),
     )
