@@ -80,7 +80,7 @@ def add_gateway(state: State) -> None:
 
 
 def add_trainer(state: State) -> None:
-    """Kubeflow Trainer v2 and JobSet, which make the pods of TrainJobs and JobSets."""
+    """Kubeflow Trainer v2 and JobSet, which make the pods of TrainJobs."""
     _build(go_build.TRAINER)
     standard.load_images(containerd.Client(state), trainer.images())
     trainer.ensure(_addons(state, _control_plane(state)))

@@ -7,7 +7,7 @@ from demo.running import run_shown, tool
 from demo.settings import ROOT, Settings
 from toolkit.commands import ask, run
 
-GANGS = ("pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io")
+GANGS = ("pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org")
 """Definitions of the kinds that run several ranks; one is enough."""
 # Image name → Dockerfile and the chart's value it belongs to.
 PRODUCT = {
@@ -31,7 +31,7 @@ def reach(context: str) -> tuple[list[str], list[str]]:
         raise StoryFailedError(
             f"context {context!r}: {found.err.strip() or 'none of the kinds ' + ', '.join(GANGS) + ' is there'}. The "
             "training of the demo has several ranks: install the Kubeflow training operator v1 (its overlay "
-            "manifests/overlays/standalone), Kubeflow Trainer v2 or JobSet, and run this again. "
+            "manifests/overlays/standalone) or Kubeflow Trainer v2, and run this again. "
             "This demo installs nothing outside its own namespaces and CRDs."
         )
     return kubectl, helm

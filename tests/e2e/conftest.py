@@ -25,7 +25,7 @@ from testing.real_cluster.playing_agents import Door
 
 PATIENCE_SECONDS = 900
 """For one test, without its wait for others."""
-IN_NAMES = {"GATEWAY": ("gateway",), "TRAINER": ("trainjob", "jobset")}
+IN_NAMES = {"GATEWAY": ("gateway",), "TRAINER": ("trainjob",)}
 """Parts of the cluster, and the parameters of tests that need them. Who makes it sees the names of tests alone."""
 WITH_THE_QUICKSTART = (
     "test_experience_survives",

@@ -13,7 +13,7 @@ from demo.settings import ROOT
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 BACKENDS = tuple(
-    pytest.param(name, marks=[pytest.mark.trainer] if name in ("trainjob", "jobset") else [])
+    pytest.param(name, marks=[pytest.mark.trainer] if name == "trainjob" else [])
     for name in os.environ.get("BACKEND", "job,trainjob").split(",")
 )
 """A list with commas. By default the one that needs nothing, and Trainer: PyTorchJobs are in every other test."""
@@ -68,7 +68,7 @@ def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(
     assert (status["backend"], status["attempts"]) == (backend, attempts)
     assert status["evaluation"]["mean"] >= 400
     assert before >= 60_000
-    gangs = {"job": "jobs", "jobset": "jobsets", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
+    gangs = {"job": "jobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
     notes = world.api.run(
         "get", gangs[backend], "-n", namespace, "run", "-o", r"jsonpath={.metadata.annotations.learnloop\.dev/attempt}"
     )

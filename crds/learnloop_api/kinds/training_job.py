@@ -195,10 +195,10 @@ class TrainingTemplate(AlgorithmBlocks):
         le=1024,
         description="Worker pods beside the one master; ranks = 1 + workers. May be changed while the run goes on.",
     )
-    backend: Literal["auto", "pytorchjob", "trainjob", "jobset", "job"] = Field(
+    backend: Literal["auto", "pytorchjob", "trainjob", "job"] = Field(
         default="auto",
         description="What runs the ranks. pytorchjob: Kubeflow training operator v1; trainjob: Kubeflow Trainer v2; "
-        "jobset: JobSet; job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
+        "job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
         "cluster has and that can run this.",
     )
     samplers: Samplers | None = Field(

@@ -55,7 +55,6 @@ def said(*types: str, reason: str) -> list[dict[str, Any]]:
 FAILED: dict[str, Any] = {
     "pytorchjob": {"conditions": said("Failed", reason="PyTorchJobFailed"), "replicaStatuses": {}},
     "job": {**ENDED, "failed": 1, "conditions": said("FailureTarget", "Failed", reason="BackoffLimitExceeded")},
-    "jobset": {"conditions": said("Failed", reason="ReachedMaxRestarts")},
     "trainjob": {"conditions": said("Failed", reason="ReachedMaxRestarts")},
 }
 SUCCEEDED: dict[str, Any] = {
@@ -67,7 +66,6 @@ SUCCEEDED: dict[str, Any] = {
         "completionTime": AT,
         "conditions": said("SuccessCriteriaMet", "Complete", reason="CompletionsReached"),
     },
-    "jobset": {"conditions": said("Completed", reason="AllJobsCompleted")},
     "trainjob": {"conditions": said("Complete", reason="AllJobsCompleted")},
 }
 

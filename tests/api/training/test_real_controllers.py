@@ -28,7 +28,7 @@ from testing.servers.kube_api_server import api_server as an_api_server
 from testing.training.training_builders import DEFAULTS, heartbeat, proof
 
 ROOT = Path(__file__).resolve().parents[3]
-BACKENDS = ("job", "jobset", "trainjob")
+BACKENDS = ("job", "trainjob")
 SECONDS = 60.0
 """For a chain of controllers on a busy machine."""
 MERGE = "application/merge-patch+json"

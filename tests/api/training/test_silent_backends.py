@@ -12,7 +12,7 @@ import yaml
 
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Forbidden, Invalid, KindMissing, WebhookUnavailable
-from learnloop_operator.adapters.kube.kinds import JOB_SET, PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
+from learnloop_operator.adapters.kube.kinds import PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
 from learnloop_operator.core.times import stamp
 from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files, install
 from testing.servers.api_access import from_kubeconfig
@@ -45,12 +45,12 @@ def operator(api_server: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("kinds")
-async def test_a_jobset_whose_job_may_not_make_pods_says_why(operator: Written, namespace: str) -> None:
-    await operator.create("TrainingJob", "t", {**TRAINING, "backend": "jobset"})
+async def test_a_trainjob_whose_job_may_not_make_pods_says_why(operator: Written, namespace: str) -> None:
+    await operator.create("TrainingJob", "t", {**TRAINING, "backend": "trainjob"})
     await operator.look(operator.training, "t")
-    assert await operator.kube.find(JOB_SET, namespace, "t")
-    refused = 'Error creating: pods "t-rank-0-0-" is forbidden: maximum memory usage per Container is 1Gi'
-    await event(operator, "t-rank-0", refused)
+    assert await operator.kube.find(TRAIN_JOB, namespace, "t")
+    refused = 'Error creating: pods "t-node-0-0-" is forbidden: maximum memory usage per Container is 1Gi'
+    await event(operator, "t-node-0", refused)
     status = await operator.settle(operator.training, "t")
     assert ready(status)["reason"] == "PodsHeldUp"
     assert "maximum memory usage per Container is 1Gi" in ready(status)["message"]
@@ -58,7 +58,7 @@ async def test_a_jobset_whose_job_may_not_make_pods_says_why(operator: Written, 
 
 
 @pytest.mark.usefixtures("kinds")
-@pytest.mark.parametrize("name", ["pytorchjob", "trainjob", "jobset"])
+@pytest.mark.parametrize("name", ["pytorchjob", "trainjob"])
 async def test_a_backend_whose_controller_does_not_run_is_named_and_ends_with_the_deadline(
     operator: Written, name: str
 ) -> None:
@@ -83,7 +83,7 @@ async def test_a_backend_whose_webhook_is_down_is_named_and_the_run_begins_when_
     await operator.kube.http.request("POST", path, body=webhook(name, namespace))
     refused = False
     for number in range(50):  # the API server takes a webhook a moment after it was written
-        await operator.create("TrainingJob", f"t{number}", {**TRAINING, "backend": "jobset"})
+        await operator.create("TrainingJob", f"t{number}", {**TRAINING, "backend": "trainjob"})
         try:
             await operator.look(operator.training, f"t{number}")
         except WebhookUnavailable:
@@ -147,8 +147,13 @@ async def test_a_kind_that_goes_in_mid_run_leaves_the_run_to_another_backend(ope
 
 
 def webhook(name: str, namespace: str) -> dict[str, Any]:
-    """As JobSet's is while its controller does not run; of one namespace."""
-    rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["jobsets"]}
+    """As Trainer's is while its controller does not run; of one namespace."""
+    rule = {
+        "apiGroups": ["trainer.kubeflow.org"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["trainjobs"],
+    }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",

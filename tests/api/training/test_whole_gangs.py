@@ -10,7 +10,7 @@ import pytest
 
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import JOB, JOB_SET, POD, RESOURCE_QUOTA
+from learnloop_operator.adapters.kube.kinds import JOB, POD, PYTORCH_JOB, RESOURCE_QUOTA
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from testing.operators.controller_passes import Operator
 from testing.operators.injecting_webhook import injecting
@@ -23,7 +23,7 @@ from .test_backends import Plane, ready
 TRAINING = {
     "algorithm": "ppo",
     "totalSteps": 1000,
-    "backend": "jobset",
+    "backend": "pytorchjob",
     "workers": 2,
     "data": {"environment": "CartPole-v1"},
 }
@@ -52,10 +52,10 @@ class Gangs(Operator):
 
     async def pods_of(self, job: str, count: int) -> int:
         """Made as a Job's controller makes them; how many the API server took."""
-        gang = await self.kube.find(JOB_SET, self.namespace, job)
+        gang = await self.kube.find(PYTORCH_JOB, self.namespace, job)
         if gang is None:
             return 0
-        template = gang["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        template = gang["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
         taken = 0
         for number in range(count):
             pod = {
@@ -105,12 +105,12 @@ async def test_the_second_gang_waits_for_room_says_so_and_goes_on_when_there_is_
         assert snapshot is not None
         await operator.applier.apply(operator.training.kind, snapshot, operator.training.decide(snapshot))
     assert await operator.pods_of("a", 3) == 3
-    assert await operator.kube.find(JOB_SET, namespace, "b") is None, "not even in part"
+    assert await operator.kube.find(PYTORCH_JOB, namespace, "b") is None, "not even in part"
     waiting: dict[str, Any] = await operator.settle(operator.training, "b")
     assert (waiting["phase"], ready(waiting)["reason"]) == ("Queued", "NoRoom")
     assert "ResourceQuota tight" in ready(waiting)["message"]
     assert (await operator.settle(operator.training, "a"))["phase"] != "Queued"
-    await operator.kube.delete(JOB_SET.ref(namespace, "a"))
+    await operator.kube.delete(PYTORCH_JOB.ref(namespace, "a"))
     await operator.gone("a", 3)
     operator.shift += timedelta(seconds=70)
     await operator.look(operator.training, "b")
@@ -158,7 +158,7 @@ async def test_a_gang_whose_room_a_stranger_takes_withdraws_as_a_whole(
     operator.shift = timedelta(seconds=10)
     for _ in range(4):
         await operator.look(operator.training, "a")
-    assert await operator.kube.find(JOB_SET, namespace, "a") is None
+    assert await operator.kube.find(PYTORCH_JOB, namespace, "a") is None
     await operator.gone("a", 2)
     status = await operator.settle(operator.training, "a")
     assert (status["phase"], status["attempts"], ready(status)["reason"]) == ("Queued", 1, "NoRoom")
@@ -181,7 +181,7 @@ async def test_what_a_webhook_injects_takes_room_too_and_is_known_before_a_pod_i
         assert (waiting["phase"], ready(waiting)["reason"]) == ("Queued", "NoRoom")
         assert "0 of 1 requests.cpu are used, and 3 pods ask for 1200m" in ready(waiting)["message"]
         assert asked == ["a- (dry run)"], "nothing was made to learn it, and once is enough"
-        assert await operator.kube.find(JOB_SET, namespace, "a") is None
+        assert await operator.kube.find(PYTORCH_JOB, namespace, "a") is None
         await operator.create("TrainingJob", "b", {**TRAINING, "workers": 1})
         await operator.look(operator.training, "b")
         assert await operator.pods_of("b", 2) == 2

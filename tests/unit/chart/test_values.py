@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
+from learnloop_operator.core.training.backends.job import DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
 from learnloop_operator.core.training.backends.trainjob import NODE
 from testing.training.training_builders import spec
@@ -118,7 +118,10 @@ def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator
     inner = job["template"]["spec"]
     ours = ranks_of_jobs(spec(), {"spec": {}})
     assert (inner["backoffLimit"], inner["podFailurePolicy"]) == (ours["backoffLimit"], ours["podFailurePolicy"])
-    assert runtime["spec"]["template"]["spec"]["failurePolicy"] == FAILURE_POLICY, "as JobSets of our own have it"
+    policy = runtime["spec"]["template"]["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 0, "the operator restarts whole gangs itself"
+    [rule] = policy["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", [JOB_DISRUPTED])
     pod = inner["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)

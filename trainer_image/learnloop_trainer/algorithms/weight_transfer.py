@@ -11,7 +11,8 @@ from learnloop_trainer.algorithms.traits import Traits
 from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, remembered
 
 Weights = Mapping[str, NDArray[Any]]
-LOG_DEVIATION = -2.0
+LOG_DEVIATION, COOLER = -2.0, -3.0
+TEMPERATURE = "temperature:log_temperature"
 COPIES = ("target", "target:", "meta")  # what algorithms call a flat copy of the exported network in their state
 
 
@@ -20,7 +21,9 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
 
     Targets follow; the optimizer, counters, replay and every other perceptron stay as they are. Of a head for
     continuous actions an export has the means only: where `traits` say that deviations are beside them, they become
-    exp(LOG_DEVIATION) everywhere, so that the policy still acts much as it did. The learner explores little from then.
+    exp(LOG_DEVIATION) everywhere, so that the policy still acts much as it did, and entropy is worth exp(COOLER) of its
+    value at the start of a run. The learner explores little.
+
     Returns the names taken over; raises ValueError, naming both shapes, when one does not fit.
     """
     state, shapes = learner.shared(), learner.network.shapes
@@ -41,6 +44,8 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
     if MEAN in weights:
         state |= remembered(np.asarray(weights[MEAN]), np.asarray(weights[SCALE]))
     state[f"{prefix}warm"] = np.asarray([True])
+    if TEMPERATURE in state:
+        state[TEMPERATURE] = np.asarray(state[TEMPERATURE], dtype=np.float32) + np.float32(COOLER)
     learner.restore(state, learner.own())
     return taken
 

@@ -42,9 +42,8 @@ OWN_KINDS = (LEARNING_AGENT, TRAINING_JOB, REWARD_POLICY, MODEL_DEPLOYMENT, MEMO
 
 PYTORCH_JOB = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TRAIN_JOB = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
-JOB_SET = ResourceKind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 JOB = ResourceKind("batch", "v1", "jobs", "Job")
-GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB_SET, JOB)
+GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB)
 """What may run the ranks of a TrainingJob: see core.training.backends."""
 WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 OLD_WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")

@@ -34,8 +34,8 @@ from learnloop_operator.core.study.trials import path as study_path
 from learnloop_operator.core.training.attempts import run_path
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.choice import CONTAINERS, Backends
-from learnloop_operator.core.training.backends.jobset import job_of_ranks
 from learnloop_operator.core.training.backends.meeting_place import deployment_name
+from learnloop_operator.core.training.backends.trainjob import job_of_ranks
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.whole_gang import gang_of, template_of

@@ -29,7 +29,7 @@ FILLED: dict[str, Any] = {
     "totalSteps": 4321,
     "seed": 5,
     "workers": 2,
-    "backend": "jobset",
+    "backend": "trainjob",
     "samplers": {"count": 3, "environments": 2},
     "queue": {"name": "team-a", "priorityClass": "low"},
     "checkpoint": {"everySeconds": 9},

@@ -9,7 +9,7 @@ from learnloop_operator.adapters.kube.gangs import find_gang, queue_ignored, que
 from learnloop_operator.adapters.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
 from testing.training.training_builders import resource
 
-ALL = {"PyTorchJob", "TrainJob", "JobSet", "Job"}
+ALL = {"PyTorchJob", "TrainJob", "Job"}
 
 
 class Cluster:
@@ -43,21 +43,21 @@ async def found(cluster: Cluster, asked: str = "auto", recorded: str | None = No
 async def test_where_there_is_no_gang_every_kind_is_asked_about_each_time() -> None:
     cluster = Cluster("Job")
     assert await found(cluster) == (None, {"job"})
-    cluster.kinds.add("JobSet")
-    assert await found(cluster) == (None, {"job", "jobset"}), "installed later, and no restart needed"
+    cluster.kinds.add("TrainJob")
+    assert await found(cluster) == (None, {"job", "trainjob"}), "installed later, and no restart needed"
 
 
 async def test_the_recorded_backend_is_asked_first_and_alone_while_it_has_the_gang() -> None:
-    cluster = Cluster(*ALL, JobSet="u-1")
-    assert (await found(cluster, recorded="jobset"))[0] == "JobSet"
-    assert cluster.asked == ["JobSet"]
-    assert (await found(Cluster(*ALL, Job="u-1"), recorded="jobset"))[0] == "Job", "begun, and never recorded"
+    cluster = Cluster(*ALL, TrainJob="u-1")
+    assert (await found(cluster, recorded="trainjob"))[0] == "TrainJob"
+    assert cluster.asked == ["TrainJob"]
+    assert (await found(Cluster(*ALL, Job="u-1"), recorded="trainjob"))[0] == "Job", "begun, and never recorded"
 
 
 async def test_only_what_the_spec_leaves_open_is_asked_about() -> None:
     cluster = Cluster(*ALL, Job="u-1")
-    assert await found(cluster, asked="jobset") == (None, {"jobset"})
-    assert cluster.asked == ["JobSet"]
+    assert await found(cluster, asked="trainjob") == (None, {"trainjob"})
+    assert cluster.asked == ["TrainJob"]
 
 
 async def test_an_object_of_the_same_name_that_is_somebody_elses_is_no_gang_of_ours() -> None:

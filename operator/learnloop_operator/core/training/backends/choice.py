@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
 from learnloop_operator.core.training.backends.job import Job
-from learnloop_operator.core.training.backends.jobset import JobSet, long_names
 from learnloop_operator.core.training.backends.meeting_place import meeting_place
 from learnloop_operator.core.training.backends.network import rank_network
 from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
-from learnloop_operator.core.training.backends.trainjob import TrainJob
+from learnloop_operator.core.training.backends.trainjob import TrainJob, long_names
 from learnloop_operator.core.training.snapshot import RunRequest, TrainingSnapshot
 
 AUTO = "auto"
-BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), JobSet(), Job())
+BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), Job())
 """In the order in which `auto` asks: who has installed an operator for training wants it used, and the Job that needs
 none comes last."""
 CONTAINERS = frozenset(backend.container for backend in BACKENDS)

@@ -34,12 +34,7 @@ class PyTorchJob:
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
         """One master and `spec.workers` workers; the training operator tells the ranks of one another."""
-        template = rank_template(request, defaults, self.container)
-        replicas = {"Master": _replica(1, template)}
-        if request.spec.workers:
-            replicas["Worker"] = _replica(request.spec.workers, template)
-        # Running: what still runs when the job has ended would only hold GPUs; finished pods keep their last words.
-        return gang(self, request, {"runPolicy": {"cleanPodPolicy": "Running"}, "pytorchReplicaSpecs": replicas})
+        return gang(self, request, _spec(rank_template(request, defaults, self.container), request.spec.workers))
 
     def read(self, manifest: Manifest) -> BackendJob:
         """Ends are `Succeeded` and `Failed`. Pods that lost their node are told by the pods themselves."""
@@ -54,6 +49,19 @@ class PyTorchJob:
         )
 
 
-def _replica(count: int, template: dict[str, Any]) -> dict[str, Any]:
+def _spec(template: dict[str, Any], workers: int) -> dict[str, Any]:
+    # Imported when the first gang is made: Kubeflow's models bring the whole official client.
+    from kubeflow.training import KubeflowOrgV1PyTorchJobSpec, KubeflowOrgV1ReplicaSpec, KubeflowOrgV1RunPolicy
+    from kubernetes.client import ApiClient
+
+    counts = {"Master": 1, "Worker": workers} if workers else {"Master": 1}
     # ExitCode: 1-127 end the job, 128-255 mean "try me again".
-    return {"replicas": count, "restartPolicy": "ExitCode", "template": template}
+    replicas = {
+        role: KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy="ExitCode", template=template)
+        for role, count in counts.items()
+    }
+    # Running: what still runs when the job has ended would only hold GPUs; finished pods keep their last words.
+    policy = KubeflowOrgV1RunPolicy(clean_pod_policy="Running")
+    spec = KubeflowOrgV1PyTorchJobSpec(pytorch_replica_specs=replicas, run_policy=policy)
+    made: dict[str, Any] = ApiClient().sanitize_for_serialization(spec)
+    return made

@@ -13,10 +13,21 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.backends.backend import RankDefaults
 from learnloop_operator.core.training.backends.gang_state import backend_job
-from learnloop_operator.core.training.backends.jobset import COUNTED, DISRUPTED, host_of_master
 from learnloop_operator.core.training.backends.rank_pods import gang, peers, rank_template
 from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
 
+DISRUPTED = "FailJobSetFailurePolicyAction"
+"""The reason of a JobSet that the runtime's rule about disrupted ranks has failed (jobset, FailJobSetActionReason)."""
+COUNTED = (
+    "count/trainjobs.trainer.kubeflow.org",
+    "count/jobsets.jobset.x-k8s.io",
+    "count/jobs.batch",
+    "count/services",
+    "services",
+)
+"""The TrainJob, its JobSet, that one's only Job, and the Service of its host names."""
+SUFFIX, LONGEST_NAME = "abcde", 63
+"""What the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
 MANAGER = f"{names.GROUP}/operator"
 NODE = "node"
 """The replicated Job and the container that a runtime's trainer step has, by Trainer's rules."""
@@ -50,7 +61,7 @@ class TrainJob:
     kind: str = "TrainJob"
     container: str = NODE
     replicated_job: str = NODE
-    counted: tuple[str, ...] = ("count/trainjobs.trainer.kubeflow.org", *COUNTED)
+    counted: tuple[str, ...] = COUNTED
     install: str = "Kubeflow Trainer v2.2 or later"
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
@@ -59,7 +70,7 @@ class TrainJob:
             return "a TrainJob needs our ClusterTrainingRuntime: set the chart's value trainer.runtime.create"
         for field in NOT_PATCHED:
             if getattr(spec.pod, field):
-                return f"Trainer lets no TrainJob set spec.pod.{_alias(field)}: remove it, or set backend: jobset"
+                return f"Trainer lets no TrainJob set spec.pod.{_alias(field)}: remove it, or set backend: pytorchjob"
         return ""
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
@@ -102,6 +113,27 @@ class TrainJob:
             queued=bool(spec.get("suspend")),
             disruption=DISRUPTED,
         )
+
+
+def host_of_master(name: str, replicated_job: str) -> str:
+    """`<JobSet>-<replicated Job>-<number of the Job>-<number of the pod>.<subdomain, the JobSet's name>`."""
+    return f"{job_of_ranks(name, replicated_job)}-0.{name}"
+
+
+def job_of_ranks(name: str, replicated_job: str) -> str:
+    """The Job that makes the pods of a JobSet of one replicated Job."""
+    return f"{name}-{replicated_job}-0"
+
+
+def long_names(name: str, replicated_job: str, workers: int) -> str:
+    """Why a JobSet of this name would not be let in; "" where it would. The last pod has the longest name of all."""
+    over = len(f"{job_of_ranks(name, replicated_job)}-{workers}-{SUFFIX}") - LONGEST_NAME
+    if over <= 0:
+        return ""
+    return (
+        f"JobSet makes names of pods from metadata.name, which are {over} longer than the {LONGEST_NAME} characters "
+        f"that they may have: create it anew under a name of at most {len(name) - over}, or on another backend"
+    )
 
 
 def _alias(field: str) -> str:

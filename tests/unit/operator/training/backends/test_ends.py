@@ -22,7 +22,6 @@ def said(type_: str, reason: str, message: str = "") -> dict[str, Any]:
 SUCCEEDED = {
     "pytorchjob": [said("Succeeded", "PyTorchJobSucceeded", "PyTorchJob t is successfully completed.")],
     "job": [said("SuccessCriteriaMet", "CompletionsReached"), said("Complete", "CompletionsReached")],
-    "jobset": [said("Completed", "AllJobsCompleted", "jobset completed successfully")],
     "trainjob": [said("Complete", "AllJobsCompleted", "jobset completed successfully")],
 }
 FAILED = {
@@ -31,14 +30,10 @@ FAILED = {
         said("FailureTarget", "BackoffLimitExceeded"),
         said("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
     ],
-    "jobset": [said("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
     "trainjob": [said("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
 }
 DISRUPTED = {
     "job": [said("Failed", "PodFailurePolicy", "Pod ns/t-0-x has condition DisruptionTarget matching FailJob rule")],
-    "jobset": [
-        said("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy action")
-    ],
     "trainjob": [said("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy")],
 }
 

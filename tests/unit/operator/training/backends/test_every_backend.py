@@ -53,8 +53,6 @@ def pods(backend: Backend, manifest: dict[str, Any]) -> list[dict[str, Any]]:
         return [item["template"] for item in body["pytorchReplicaSpecs"].values()]
     if backend.name == "job":
         return [body["template"]]
-    if backend.name == "jobset":
-        return [item["template"]["spec"]["template"] for item in body["replicatedJobs"]]
     (patch,) = body["runtimePatches"]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -117,7 +115,7 @@ def test_a_train_job_refuses_by_name_what_trainer_lets_no_patch_say(option: str)
     (backend,) = candidates("trainjob")
     refusal = backend.unfit(spec(pod={option: ONLY_WHOLE_PODS[option]}), DEFAULTS)
     assert f"spec.pod.{option}" in refusal
-    assert "backend: jobset" in refusal
+    assert "backend: pytorchjob" in refusal
 
 
 @each
@@ -132,25 +130,12 @@ def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue: A
         assert not [key for key in template["metadata"]["labels"] if "kueue" in key], "pods are no jobs of their own"
 
 
-@pytest.mark.parametrize(
-    ("name", "master"), [("jobset", "t-rank-0-0.t"), ("trainjob", "t-node-0-0.t")], ids=["jobset", "trainjob"]
-)
-def test_ranks_of_an_indexed_job_find_the_first_one_by_its_host_name(name: str, master: str) -> None:
-    (backend,) = candidates(name)
+def test_ranks_of_a_train_job_find_the_first_one_by_its_host_name() -> None:
+    (backend,) = candidates("trainjob")
     (template,) = pods(backend, render(backend))
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
-    assert (env["WORLD_SIZE"]["value"], env["MASTER_ADDR"]["value"]) == ("3", master)
+    assert (env["WORLD_SIZE"]["value"], env["MASTER_ADDR"]["value"]) == ("3", "t-node-0-0.t")
     assert "job-completion-index" in env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
-
-
-def test_a_job_set_is_one_job_of_all_ranks_that_neither_restarts_nor_waits() -> None:
-    (backend,) = candidates("jobset")
-    body = render(backend)["spec"]
-    (job,) = body["replicatedJobs"]
-    inner = job["template"]["spec"]
-    assert (job["replicas"], inner["completions"], inner["parallelism"], inner["backoffLimit"]) == (1, 3, 3, 0)
-    assert inner["template"]["spec"]["restartPolicy"] == "Never"
-    assert body["failurePolicy"]["maxRestarts"] == 0
 
 
 def test_a_train_job_names_the_charts_runtime_and_patches_it_under_a_manager_of_our_own() -> None:
