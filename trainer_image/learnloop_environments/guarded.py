@@ -58,11 +58,11 @@ class Watchdog:
             raise
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            said = f"spec.data.environment: '{self._name}' raised {text} in {what}, call {self._calls}"
+            problem = f"spec.data.environment: '{self._name}' raised {text} in {what}, call {self._calls}"
             if isinstance(error, MISTAKES):
-                raise EnvironmentMistaken(f"{said}; correct the environment") from error
+                raise EnvironmentMistaken(f"{problem}; correct the environment") from error
             raise EnvironmentFailed(
-                f"{said}; another attempt goes on from the last checkpoint, but correct the environment: "
+                f"{problem}; another attempt goes on from the last checkpoint, but correct the environment: "
                 "with other code training starts again from step 0"
             ) from error
         finally:

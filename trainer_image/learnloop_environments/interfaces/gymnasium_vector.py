@@ -65,8 +65,8 @@ class Flattened(gymnasium.Env[Any, Any]):
             if not isinstance(value, bool | int | float | np.generic | np.ndarray) or np.ndim(value):
                 raise self._wrong("step", value, f"one number as its {what}")
         reward, terminated, truncated = numbers
-        told = {} if success is None else {"is_success": bool(success)}
-        return row(self._name, self._space, observation), float(reward), bool(terminated), bool(truncated), told
+        final = {} if success is None else {"is_success": bool(success)}
+        return row(self._name, self._space, observation), float(reward), bool(terminated), bool(truncated), final
 
     def _wrong(self, method: str, value: Any, wanted: str) -> ConfigError:
         shown = f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else repr(value)

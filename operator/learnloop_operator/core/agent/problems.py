@@ -99,14 +99,14 @@ def _environment(world: AgentSnapshot) -> Problem | None:
     if template.algorithm not in FROM_LOG:
         fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
         return Problem("TrainingEnvironmentMissing", f"{field}: missing, and {template.algorithm} plays it; {fix}")
-    asked = {
+    parts = {
         "curriculum": template.curriculum,
         "shaping": template.shaping,
         "study": template.study,
         "evaluation.suite": template.evaluation.suite,
         "evaluation.whileTraining": template.evaluation.while_training,
     }
-    for name, wanted in asked.items():
+    for name, wanted in parts.items():
         if wanted is not None:
             text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
             return Problem("TrainingEnvironmentMissing", text)

@@ -24,7 +24,7 @@ class Rest:
 
 def noted(world: AgentSnapshot) -> str:
     """The annotation of a run that begins now."""
-    return f"{without_gain(world)}/{_asked(world)}"
+    return f"{without_gain(world)}/{_digest(world)}"
 
 
 def without_gain(world: AgentSnapshot) -> int:
@@ -32,8 +32,8 @@ def without_gain(world: AgentSnapshot) -> int:
     newest = next((job for job in reversed(world.jobs) if job.finished), None)
     if newest is None or newest.phase == "Validated":
         return 0
-    count, _, asked = (newest.notes or {}).get(NOTE_WITHOUT_GAIN, "").partition("/")
-    return int(count) + 1 if asked == _asked(world) and count.isdecimal() and len(count) < 7 else 0
+    count, _, digest = (newest.notes or {}).get(NOTE_WITHOUT_GAIN, "").partition("/")
+    return int(count) + 1 if digest == _digest(world) and count.isdecimal() and len(count) < 7 else 0
 
 
 def rest(world: AgentSnapshot, last: LastTraining | None) -> Rest | None:
@@ -53,6 +53,6 @@ def rest(world: AgentSnapshot, last: LastTraining | None) -> Rest | None:
     return Rest(left, sentence)
 
 
-def _asked(world: AgentSnapshot) -> str:
+def _digest(world: AgentSnapshot) -> str:
     spec = {key: part for key, part in world.spec.to_kube().items() if key != "suspend"}
     return revision({"spec": spec, "policy": world.policy.revision})
