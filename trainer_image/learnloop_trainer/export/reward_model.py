@@ -99,5 +99,4 @@ def _take(network: LanguageNetwork, fresh: Any) -> None:
         return
     with lora.merged(network.adapters):
         for name, adapter in network.adapters.items():
-            assert adapter.merged is not None  # inside of `merged`
-            parts[f"{name}.weight"].copy_(adapter.merged.float())
+            parts[f"{name}.weight"].copy_(adapter.get_base_layer().weight.float())

@@ -18,7 +18,7 @@ from torch import nn
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.batches import TokenBatch, make
 from learnloop_trainer.language.rows import Episode, Row
-from learnloop_trainer.language.weights.adam import adam_step
+from learnloop_trainer.language.weights.adam import FIRST, SECOND, Adam
 from learnloop_trainer.language.weights.divided_model import WholeModel, held
 from learnloop_trainer.language.weights.divided_weights import DividedWeights, put_rows
 
@@ -46,7 +46,7 @@ class LanguageNetwork:
     def __init__(
         self,
         model: Any,
-        adapters: Mapping[str, lora.Adapted] | None = None,
+        adapters: Mapping[str, Any] | None = None,
         *,
         value_head: bool = False,
         reference: Any = None,
@@ -79,7 +79,8 @@ class LanguageNetwork:
         flat = [part.detach().float().reshape(-1) for part in mine.values()]
         self.vector = torch.cat([*flat, torch.zeros(0, device=first.device)])
         self.gradient = torch.zeros_like(self.vector)
-        self._first, self._second = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
+        self.vector.grad = self.gradient
+        self._adam = Adam([self.vector])
         self.updates = 0
         begin = 0
         for part in mine.values():
@@ -190,11 +191,10 @@ class LanguageNetwork:
             if norm > max_norm:
                 self.gradient.mul_(scale)
             self.updates += 1
-            count, moments = self.updates, (self._first, self._second)
-            adam_step(self.vector, self.gradient, *moments, rate=rate, decay=decay, updates=count)
+            self._adam.step(rate, decay, self.updates)
             self.gradient.zero_()
             if self._divided is not None:
-                self._divided.step(scale, rate, decay, count)
+                self._divided.step(scale, rate, decay, self.updates)
         return norm
 
     def digest(self) -> str:
@@ -229,8 +229,7 @@ class LanguageNetwork:
 
         Collective where weights are divided; then what rank 0 gets is whole, and that of the others is not.
         """
-        arrays = {"vector": self.vector, "first": self._first, "second": self._second}
-        state: Arrays = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
+        state: Arrays = {name: array.detach().cpu().numpy() for name, array in self._saved().items()}
         if self._divided is not None:
             state = {name: np.concatenate([part, state[name]]) for name, part in self._divided.state().items()}
         return state | {"updates": np.asarray([self.updates], dtype=np.int64)}
@@ -242,12 +241,16 @@ class LanguageNetwork:
             count = len(self._divided)
             self._divided.restore(**{name: array[:count] for name, array in given.items()})
             given = {name: array[count:] for name, array in given.items()}
-        for name, own in (("vector", self.vector), ("first", self._first), ("second", self._second)):
+        for name, own in self._saved().items():
             if given[name].shape != tuple(own.shape):
                 raise ValueError(f"{name} has shape {given[name].shape}, {tuple(own.shape)} was expected")
             own.copy_(torch.from_numpy(np.array(given[name])))
         self.updates = int(state["updates"][0])
         self.gradient.zero_()
+
+    def _saved(self) -> dict[str, torch.Tensor]:
+        (first,), (second,) = self._adam.moments(FIRST), self._adam.moments(SECOND)
+        return {"vector": self.vector, "first": first, "second": second}
 
 
 def _hidden(model: Any, batch: TokenBatch) -> torch.Tensor:

@@ -69,10 +69,10 @@ def _taken(network: LanguageNetwork, base: Base, found: Trained, uri: str) -> No
         raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
 
 
-def _same_scale(adapters: Mapping[str, lora.Adapted], found: Trained) -> None:
+def _same_scale(adapters: Mapping[str, Any], found: Trained) -> None:
     config = json.loads(found.facts[CONFIG])
     scale = float(config["lora_alpha"]) / int(config["r"])
-    own = next(iter(adapters.values())).scale
+    own = next(iter(adapters.values())).scaling[lora.ADAPTER]
     if scale != own:
         raise ValueError(f"its adapter counts {scale:g} times, this run's {own:g} times")
 

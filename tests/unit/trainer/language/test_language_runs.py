@@ -186,7 +186,7 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
     # safetensors lists its arrays in an order of its own: the first may be a lora_B.
     name = next(name for name in sorted(own) if ".lora_A" in name)
     found = dict(begun.learner.network.adapters or {})[name.removeprefix("base_model.model.").partition(".lora_A")[0]]
-    assert np.array_equal(found.lora_A.detach().numpy(), own[name])
+    assert np.array_equal(found.lora_A["default"].weight.detach().numpy(), own[name])
     manifest, _ = finished(order, tmp_path)
     assert (manifest.baseline_uri, manifest.begun_from) == (first.artifact_uri, first.artifact_uri)
     wider = ordered(

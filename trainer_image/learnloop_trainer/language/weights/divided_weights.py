@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.distributed.torch_group import computing
-from learnloop_trainer.language.weights.adam import adam_step
+from learnloop_trainer.language.weights.adam import FIRST, SECOND, Adam
 
 Floats = NDArray[np.float32]
 
@@ -24,7 +24,7 @@ class DividedWeights:
     def __init__(self, parameters: Sequence[Any], group: Group) -> None:
         """`parameters`: DTensors, as FSDP2 makes them. Moments are 0."""
         self._parameters, self._group = list(parameters), group
-        self._first, self._second = ([torch.zeros_like(own) for own in self._own()] for _ in range(2))
+        self._adam = Adam(self._own())
 
     def __len__(self) -> int:
         """Numbers in the whole of them."""
@@ -50,14 +50,14 @@ class DividedWeights:
     @torch.no_grad()
     def step(self, scale: float, rate: float, decay: float, updates: int) -> None:
         """One step of AdamW with the gradient times `scale`, which is then forgotten."""
-        moved = zip(self._own(), self._gradients(), self._first, self._second, strict=True)
-        for own, gradient, first, second in moved:
-            adam_step(own, gradient.mul_(scale), first, second, rate=rate, decay=decay, updates=updates)
+        for weight, own, gradient in zip(self._adam.weights, self._own(), self._gradients(), strict=True):
+            weight.data, weight.grad = own, gradient.mul_(scale)
+        self._adam.step(rate, decay, updates)
         self.forget()
 
     def forget(self) -> None:
         """No gradient."""
-        for part in self._parameters:
+        for part in (*self._parameters, *self._adam.weights):
             part.grad = None
 
     def _whole(self, owns: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -81,8 +81,10 @@ class DividedWeights:
 
     def state(self) -> dict[str, Floats]:
         """Collective: weights and moments, whole on rank 0 and empty elsewhere."""
-        kinds = {"vector": self._own(), "first": self._first, "second": self._second}
-        return {name: self._kept(owns) for name, owns in kinds.items()}
+        return {name: self._kept(owns) for name, owns in self._saved().items()}
+
+    def _saved(self) -> dict[str, list[torch.Tensor]]:
+        return {"vector": self._own(), "first": self._adam.moments(FIRST), "second": self._adam.moments(SECOND)}
 
     def arrays(self) -> list[Floats]:
         """Collective: each parameter, whole on rank 0; an empty list elsewhere."""
@@ -98,8 +100,9 @@ class DividedWeights:
     @torch.no_grad()
     def restore(self, vector: Floats, first: Floats, second: Floats) -> None:
         """Take this rank's part of whole arrays; raises ValueError where they have another length."""
-        kinds = {"vector": (vector, self._own()), "first": (first, self._first), "second": (second, self._second)}
-        for name, (whole, owns) in kinds.items():
+        given = {"vector": vector, "first": first, "second": second}
+        for name, owns in self._saved().items():
+            whole = given[name]
             if whole.shape != (len(self),):
                 raise ValueError(f"{name} has shape {whole.shape}, ({len(self)},) was expected")
             begin = 0
