@@ -130,7 +130,7 @@ class Agent:
         return status if status.get("phase") in ("Validated", "Failed") else None
 
     def _settled(self, before: str, uri: str) -> Stable | str | None:
-        """What serves when it is this model; a word when it was taken back, or a later one serves in its place."""
+        """What serves when it is this model; a word when it was rolled back, or a later one serves in its place."""
         status = self._deployment()
         if status.get("verdict"):
             self._narrator.on_change(self.name, f"{self.name}: {status['verdict']}")
@@ -139,7 +139,7 @@ class Agent:
             return found
         blocked, canary = status.get("blockedRevision") or {}, status.get("canary") or {}
         if blocked.get("uri") == uri:
-            return "taken back"
+            return "rolled back"
         return "overtaken" if found is not None and found.uri not in (before, uri, canary.get("uri")) else None
 
 

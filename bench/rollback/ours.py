@@ -23,7 +23,7 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
     return {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "ModelDeployment",
-        # What was taken back stays blocked by its artifact: each release says retry, and who says so.
+        # What was rolled back stays blocked by its artifact: each release says retry, and who says so.
         "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release} by {world.user}"}},
         "spec": {
             "model": model,

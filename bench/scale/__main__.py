@@ -12,8 +12,8 @@ the agents wait for experience. Each team has a ModelDeployment of its own. Othe
     settled     cores and memory of the operator over `--settled` seconds in which nobody changes anything
     caught up   the operator ends, each agent and each team's ModelDeployment is edited, and it starts again: seconds
                 until each status has seen its newest generation
-    take-back   seconds from the canary's first failure until it has no weight, here and in a small cluster with a
-                control plane of its own, side by side (take_backs.py)
+    rollback   seconds from the canary's first failure until it has no weight, here and in a small cluster with a
+                control plane of its own, side by side (rollbacks.py)
 
 The figures of a busy machine are too high; `load_average` says how busy it was.
 """
@@ -38,14 +38,14 @@ from bench.operator.process import Running, cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left, unready_deployments
 from bench.scale.goals import judged
+from bench.scale.rollbacks import side_by_side, site
 from bench.scale.simulated_nodes import simulated_nodes
-from bench.scale.take_backs import side_by_side, site
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT
 from learnloop_operator.adapters.settings import Settings
 
 SMALL = Fleet(nodes=5, agents=10, pods=50)
 PODS_AN_AGENT = 5
-PARTS = ("settled", "take-back")
+PARTS = ("settled", "rollback")
 QUIET_SECONDS = 20.0
 """Between the last change and the measurement of a settled operator."""
 
@@ -82,8 +82,8 @@ async def _measure(
                 await _serving(kubeconfig, api, observer, fleet, url)
             figures |= await count_pods(api)
             figures |= {f"{name}_rss_mib": _rss_mib(pid) for name, pid in _parts(kubeconfig, components).items()}
-        if "take-back" in options.only:
-            figures |= await _take_backs(kubeconfig, options.canaries, options.turns)
+        if "rollback" in options.only:
+            figures |= await _rollbacks(kubeconfig, options.canaries, options.turns)
     figures |= {f"{name}_cpu_s": cpu_seconds(pid) for name, pid in _parts(kubeconfig, components).items()}
 
 
@@ -140,8 +140,8 @@ async def _settled(kubeconfig: Path, api: Api, observer: Observer, fleet: Fleet,
     return figures
 
 
-async def _take_backs(kubeconfig: Path, canaries: int, turns: int) -> Figures:
-    say(f"take-backs: {canaries} canaries and {turns} turns, beside {SMALL.nodes} nodes and {SMALL.agents} agents")
+async def _rollbacks(kubeconfig: Path, canaries: int, turns: int) -> Figures:
+    say(f"rollbacks: {canaries} canaries and {turns} turns, beside {SMALL.nodes} nodes and {SMALL.agents} agents")
     with ExitStack() as small:
         other = await asyncio.to_thread(small.enter_context, control_plane())
         small.enter_context(simulated_nodes(other))
@@ -156,12 +156,12 @@ async def _take_backs(kubeconfig: Path, canaries: int, turns: int) -> Figures:
             operators = {"": here.operator, "small_": there.operator}
             waited = {name: each.cpu_wait_seconds() for name, each in operators.items()}
             worked = {name: each.cpu_seconds() for name, each in operators.items()}
-    figures = spread("take_back", here.seconds) | spread("small_take_back", there.seconds)
-    figures |= {f"{name}take_back_waited_for_a_core_s": seconds for name, seconds in waited.items()}
-    figures |= {f"{name}take_back_operator_cpu_s": seconds for name, seconds in worked.items()}
-    figures["take_backs"] = len(here.seconds)
-    figures["take_back_p99_ratio"] = figures["take_back_p99_s"] / figures["small_take_back_p99_s"]
-    figures["take_back_p50_ratio"] = figures["take_back_p50_s"] / figures["small_take_back_p50_s"]
+    figures = spread("roll_back", here.seconds) | spread("small_roll_back", there.seconds)
+    figures |= {f"{name}roll_back_waited_for_a_core_s": seconds for name, seconds in waited.items()}
+    figures |= {f"{name}roll_back_operator_cpu_s": seconds for name, seconds in worked.items()}
+    figures["rollbacks"] = len(here.seconds)
+    figures["rollback_p99_ratio"] = figures["rollback_p99_s"] / figures["small_rollback_p99_s"]
+    figures["rollback_p50_ratio"] = figures["rollback_p50_s"] / figures["small_rollback_p50_s"]
     say(json.dumps(figures))
     return figures
 
@@ -191,7 +191,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="seconds in which a settled operator is watched; one resync if left out (%(default)s)",
     )
     parser.add_argument("--canaries", type=_count, default=10, help="canaries side by side (%(default)s)")
-    parser.add_argument("--turns", type=_count, default=10, help="take-backs of each, in each cluster (%(default)s)")
+    parser.add_argument("--turns", type=_count, default=10, help="rollbacks of each, in each cluster (%(default)s)")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part alone (may be repeated)")
     options = parser.parse_args(arguments)
     options.only = options.only or list(PARTS)

@@ -1,4 +1,4 @@
-"""A rollout whose author wrote no analysis: how often it takes back a model that is as good as the one it replaces.
+"""A rollout whose author wrote no analysis: how often it rolls back a model that is as good as the one it replaces.
 
 Every look is at one more episode of the canary. The operator's own code compares and judges; its `check` can only
 speak where a number lies beyond its bound, so the numbers decide when to ask it. The first look at which a number of
@@ -103,7 +103,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a rollout: its end, and whether a polled threshold would have taken it back."""
+    """What became of a rollout: its end, and whether a polled threshold would have rolled it back."""
 
     rolled_back: bool
     promoted: bool

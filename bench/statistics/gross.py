@@ -37,7 +37,7 @@ class Alarms:
 
 
 def false_rollbacks(rollouts: int, seconds: int, per_second: int, seed: int) -> float:
-    """Share of rollouts taken back although both their bounds hold, exactly: each looks once a second."""
+    """Share of rollouts rolled back although both their bounds hold, exactly: each looks once a second."""
     source, fired = np.random.default_rng(seed), np.zeros(rollouts, bool)
     for _ in range(BOUNDS):
         alarms = Alarms(rollouts)

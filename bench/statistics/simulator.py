@@ -233,7 +233,7 @@ def _broken(world: World, fault: str, old: State, after: NextState) -> list[str]
         wrong += _missing(world, fault, old, after)
     fresh = new.blocked if new.blocked != old.blocked and old.canary else None
     if fresh and fault in ("away", "no canary", "nan") and fresh.reason == "CheckFailed":
-        wrong.append(f"taken back by a check without evidence ({fault})")
+        wrong.append(f"rolled back by a check without evidence ({fault})")
     return wrong
 
 

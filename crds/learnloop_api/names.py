@@ -30,8 +30,8 @@ ANNOTATION_COMMIT = (
     f"{GROUP}/commit"  # LearningAgent: the commit its code is at; triggers.on: [commit] trains on another
 )
 ANNOTATION_ABORT = f"{GROUP}/abort"  # take this canary, or this promoted revision while it is guarded, back now
-ANNOTATION_REJECT = f"{GROUP}/reject"  # refuse the step that waits for approval or is on hold: taken back, and blocked
-ANNOTATION_UNDO = f"{GROUP}/undo"  # take this promoted revision back: to the warm old arm, else to status.lastStable
+ANNOTATION_REJECT = f"{GROUP}/reject"  # refuse the step that waits for approval or is on hold: rolled back, and blocked
+ANNOTATION_UNDO = f"{GROUP}/undo"  # roll this promoted revision back: to the warm old arm, else to status.lastStable
 ANNOTATION_PAUSE = f"{GROUP}/pause"  # hold at this weight; evidence keeps counting, a breach still rolls back
 ANNOTATION_RESTART = f"{GROUP}/restart"  # the rollout of this canary begins anew, at the first step, without evidence
 ANNOTATION_RETRY = f"{GROUP}/retry"  # REVISION, or all, or any new value for blockedRevision: try it again

@@ -210,10 +210,10 @@ def model_performance() -> Dashboard:
 
 
 def loop() -> Dashboard:
-    """The return over time, with weights, promotions and take-backs."""
+    """The return over time, with weights, promotions and rollbacks."""
     happened = f"changes(learnloop_rollouts_total{{{AGENT}, result=%s}}[1m]) > 0"
     marks = [
-        ("Taken back", "red", happened % '"taken_back"'),
+        ("Rolled back", "red", happened % '"rolled_back"'),
         ("Promoted", "green", happened % '"promoted"'),
         ("Anomaly", "orange", f"changes(learnloop_anomalies_total{{{AGENT}}}[1m]) > 0"),
     ]
@@ -249,9 +249,9 @@ def loop() -> Dashboard:
         )
         .with_panel(
             figure(
-                "Taken back",
+                "Rolled back",
                 "Models, in the time shown.",
-                f'sum(increase(learnloop_rollouts_total{{{AGENT}, result="taken_back"}}[$__range]))',
+                f'sum(increase(learnloop_rollouts_total{{{AGENT}, result="rolled_back"}}[$__range]))',
             )
         )
         .with_panel(figure("Anomalous now", "Agents.", f"sum(learnloop_anomalous{{{AGENT}}})", span=QUARTER))

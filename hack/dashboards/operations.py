@@ -8,16 +8,16 @@ OF_ROLLOUT = 'exported_namespace=~"$namespace", model_deployment=~"$agent"'
 
 
 def deployment_health() -> Dashboard:
-    """Canaries, their weights, take-backs and validations."""
+    """Canaries, their weights, rollbacks and validations."""
     ended = f"sum(increase(learnloop_rollouts_total{{{AGENT}}}[$__range]))"
     well = f'sum(increase(learnloop_rollouts_total{{{AGENT}, result=~"promoted.*"}}[$__range]))'
     passed = f'sum(increase(agent_rl_model_validations_total{{{AGENT}, result="passed"}}[$__range]))'
     judged = f"sum(increase(agent_rl_model_validations_total{{{AGENT}}}[$__range]))"
-    taken = f"sum by (agent, reason) (increase(learnloop_take_backs_total{{{AGENT}}}[1h]))"
-    made = page("learnloop / Deployment Health", "learnloop-deployments", "Canaries, take-backs and validations.")
-    back = f'changes(learnloop_rollouts_total{{{AGENT}, result="taken_back"}}[1m]) > 0'
+    taken = f"sum by (agent, reason) (increase(learnloop_rollbacks_total{{{AGENT}}}[1h]))"
+    made = page("learnloop / Deployment Health", "learnloop-deployments", "Canaries, rollbacks and validations.")
+    back = f'changes(learnloop_rollouts_total{{{AGENT}, result="rolled_back"}}[1m]) > 0'
     return (
-        marked(made, [("Taken back", "red", back)])
+        marked(made, [("Rolled back", "red", back)])
         .with_panel(figure("Rollouts that ended", "In the time shown.", ended))
         .with_panel(figure("Promoted", "Share of them.", f"{well} / {ended}", "percentunit"))
         .with_panel(figure("Validations passed", "Share of models.", f"{passed} / {judged}", "percentunit"))
@@ -50,7 +50,7 @@ def deployment_health() -> Dashboard:
         )
         .with_panel(
             curves(
-                "Take-backs",
+                "Rollbacks",
                 "Within an hour, by reason.",
                 {"{{agent}} {{reason}}": taken},
                 span=THIRD,

@@ -1,4 +1,4 @@
-"""Second half of the story: a model that does the opposite is taken back before most users meet it."""
+"""Second half of the story: a model that does the opposite is rolled back before most users meet it."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from toolkit.work_groups import current
 
 
 @dataclass(frozen=True)
-class TakenBack:
+class RolledBack:
     """What the cluster said about the second half."""
 
     max_weight: int
@@ -24,11 +24,11 @@ class TakenBack:
 
 def watch_it_come_back(
     api: Api, settings: Settings, narrator: Narrator, model_uri: str, model_sha256: str
-) -> TakenBack:
-    """Makes a valid model with the wrong actions, rolls it out, and waits for the operator to take it back.
+) -> RolledBack:
+    """Makes a valid model with the wrong actions, rolls it out, and waits for the operator to roll it back.
 
     Raises:
-        StoryFailedError: it was not taken back, or saw more than its first step's share.
+        StoryFailedError: it was not rolled back, or saw more than its first step's share.
     """
     narrator.chapter("A sabotaged model: valid ONNX, the opposite actions")
     bad = _make(api, settings, model_uri, model_sha256)
@@ -66,8 +66,8 @@ def trainer_image(api: Api) -> str:
     return str(environment["LEARNLOOP_TRAINER_IMAGE"])
 
 
-def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
-    """Waits until the operator has taken this model back; raises StoryFailedError where it does not."""
+def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> RolledBack:
+    """Waits until the operator has rolled this model back; raises StoryFailedError where it does not."""
     watch = Watch(api, settings)
     deadline = time.monotonic() + 420
     while time.monotonic() < deadline:
@@ -82,19 +82,19 @@ def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenB
         if blocked.get("uri") == uri and watch.weight == 0:
             return _verdict(narrator, watch, blocked)
         time.sleep(0.5)
-    raise StoryFailedError("the bad model was not taken back within 420 s")
+    raise StoryFailedError("the bad model was not rolled back within 420 s")
 
 
-def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> TakenBack:
+def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> RolledBack:
     if watch.first_bad is None:
-        raise StoryFailedError("it was taken back before a single episode of it was seen to end")
+        raise StoryFailedError("it was rolled back before a single episode of it was seen to end")
     seconds = time.monotonic() - watch.first_bad
     narrator.say(f"the operator: {blocked['message']}")
     narrator.say(
         f"weight 0, {seconds:.1f} s after its first bad episode; it never had more than {watch.max_weight} %, "
         f"and saw {watch.max_share:.1%} of the episodes opened meanwhile"
     )
-    return TakenBack(watch.max_weight, watch.max_share, seconds, blocked["message"])
+    return RolledBack(watch.max_weight, watch.max_share, seconds, blocked["message"])
 
 
 def restore(api: Api, settings: Settings) -> None:

@@ -114,7 +114,7 @@ def finished(api: Api, settings: Settings, narrator: Narrator, name: str) -> Jso
 
 
 def promoted(api: Api, settings: Settings, narrator: Narrator, uri: str) -> bool | None:
-    """Whether the model serves everybody; says each step on the way. Raises StoryFailedError for one taken back."""
+    """Whether the model serves everybody; says each step on the way. Raises StoryFailedError for one rolled back."""
     deployment = api.custom(settings.namespace, "modeldeployments", settings.agent)
     status = (deployment or {}).get("status") or {}
     if status.get("verdict"):

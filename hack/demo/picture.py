@@ -97,8 +97,8 @@ def _bands(samples: Sequence[Sample], x: Callable[[float], float]) -> Iterable[s
 
 
 def _marks(samples: Sequence[Sample], x: Callable[[float], float]) -> Iterable[str]:
-    """A line where a canary was taken back."""
+    """A line where a canary was rolled back."""
     for before, item in pairwise(samples):
         if item.phase == "RolledBack" != before.phase:
             yield f'<line class="back" x1="{x(item.seconds)}" x2="{x(item.seconds)}" y1="{TOP}" y2="{BOTTOM}"/>'
-            yield f'<text x="{x(item.seconds) - 74}" y="{MIDDLE + 18}">taken back</text>'
+            yield f'<text x="{x(item.seconds) - 74}" y="{MIDDLE + 18}">rolled back</text>'

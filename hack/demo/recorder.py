@@ -1,4 +1,4 @@
-"""Keeps what a picture of the run needs: return, weight and take-backs over time, as the cluster tells them."""
+"""Keeps what a picture of the run needs: return, weight and rollbacks over time, as the cluster tells them."""
 
 import threading
 import time

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from demo import bad_model
 from demo.api import Api, Json
-from demo.bad_model import TakenBack
+from demo.bad_model import RolledBack
 from demo.canary_watch import Watch
 from demo.narrator import Narrator, StoryFailedError
 from demo.settings import Settings
@@ -62,11 +62,11 @@ def watch_a_gate_stop_it(api: Api, settings: Settings, narrator: Narrator) -> St
     raise StoryFailedError(f"the jail-broken adapter was not stopped within {GATE_SECONDS:.0f} s")
 
 
-def watch_it_come_back(api: Api, settings: Settings, narrator: Narrator) -> TakenBack:
-    """Waits for the adapter that errs, offers it, and waits until its users' conversations have taken it back.
+def watch_it_come_back(api: Api, settings: Settings, narrator: Narrator) -> RolledBack:
+    """Waits for the adapter that errs, offers it, and waits until its users' conversations have rolled it back.
 
     Raises:
-        StoryFailedError: it was not taken back, or not by its users.
+        StoryFailedError: it was not rolled back, or not by its users.
     """
     narrator.chapter("A careless adapter: it passes the suites, and is wrong in front of its users")
     made = _taught(api, settings, narrator, CARELESS)

@@ -101,7 +101,7 @@ class ExampleLoop:
         figures = {"loss": 0.31, "entropy": 0.62, "kl_divergence": 0.008}
         weights = {"vector": 1.2, "lexical": 0.4, "context": 0.8, "recency": 0.3, "importance": 0.2, "utility": 0.6}
         memories = [self._memory(number) for number in range(6)]
-        deployed = [self._event("taken_back", 2700), self._event("deployed", 3500)]
+        deployed = [self._event("rolled_back", 2700), self._event("deployed", 3500)]
         week = {"week": "2026-01-26", "episodes": 4210, "success_rate": 0.95, "raw_reward": 402.1, "trainings": 4}
         parity = {"action_agreement": 1.0, "observations": 4096, "max_abs_difference": 2.4e-7}
         manifest: Object = {"difference": {"value": 84.3, "low": 76.1, "high": 92.0}, "parity": parity}

@@ -1,4 +1,4 @@
-"""The sabotaged model of the demo, taken back while a console stands open beside it on one page."""
+"""The sabotaged model of the demo, rolled back while a console stands open beside it on one page."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ PHASES = ("Progressing", "RolledBack")
 class FollowedSabotage:
     """What the cluster said, and what the page showed meanwhile."""
 
-    back: bad_model.TakenBack
+    back: bad_model.RolledBack
     seen: list[str] = field(default_factory=list)
     """Phases, in the order in which the open page came to show them."""
     last: str = ""
@@ -37,13 +37,13 @@ class FollowedSabotage:
 def followed_sabotage(
     api: Api, settings: Settings, learned: Learned, narrator: Narrator, folder: Path
 ) -> FollowedSabotage:
-    """Roll the sabotaged model out, follow it until it is taken back, and put the agent's own model back.
+    """Roll the sabotaged model out, follow it until it is rolled back, and put the agent's own model back.
 
     Raises:
-        StoryFailedError: it was not taken back.
+        StoryFailedError: it was not rolled back.
     """
 
-    def story() -> bad_model.TakenBack:
+    def story() -> bad_model.RolledBack:
         return bad_model.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
 
     if why := missing():
@@ -59,13 +59,13 @@ def followed_sabotage(
             page.picture("console-demo-agent")
             page.go(f"{settings.namespace}/rollouts/{AGENT}")
             found = _follow(page, story)
-            page.picture("console-demo-taken-back")
+            page.picture("console-demo-rolled-back")
             found.complaints = page.complaints
     bad_model.restore(api, settings)
     return found
 
 
-def _follow(page: ConsoleInBrowser, story: Callable[[], bad_model.TakenBack]) -> FollowedSabotage:
+def _follow(page: ConsoleInBrowser, story: Callable[[], bad_model.RolledBack]) -> FollowedSabotage:
     seen: list[str] = []
     with ThreadPoolExecutor(1) as pool:  # the browser's driver stays in the thread that started it
         running = pool.submit(copy_context().run, story)

@@ -71,7 +71,7 @@ def recorded(patch: pytest.MonkeyPatch) -> Statements:
 
 
 async def cost(connection: Any, namespace: str, statement: str, arguments: tuple[Any, ...]) -> Cost:
-    """Runs a statement on a connection of the product's pool and takes it back."""
+    """Runs a statement on a connection of the product's pool and rolls it back."""
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -92,7 +92,7 @@ class LanedCluster(Cluster):
     def _status(self, status: dict[str, object]) -> None:
         pinned = status.get("blockedRevision")
         if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
-            assert pinned["uri"] in self.ever_failing, "a model that never failed was taken back for failing"
+            assert pinned["uri"] in self.ever_failing, "a model that never failed was rolled back for failing"
         super()._status(status)
 
 

@@ -177,7 +177,7 @@ class Cluster:
         listed = {arm.revision: arm for arm in live.table.arms} if live.table else {}
         drawn = set(listed) if live.route is None else set(live.route.weights)
         assert not drawn & doomed, "an arm went while users could still be led to it"
-        # gateway mode: an arm that was not taken back may stand in the table until there is something else to write.
+        # gateway mode: an arm that was not rolled back may stand in the table until there is something else to write.
         pin = plan.status.get("blockedRevision") or {}
         assert pin.get("revision") not in set(listed) & doomed, (
             "an arm went before its servers knew that they serve no more"
@@ -229,7 +229,7 @@ class Cluster:
             assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
 
     def check_blocked(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """No artifact that was taken back begins again, and nothing leaves the list, but by a retry or an undo."""
+        """No artifact that was rolled back begins again, and nothing leaves the list, but by a retry or an undo."""
         was, now = before.get("blockedRevisions", ()), after.get("blockedRevisions", ())
         said = {(item["verb"], item["value"]) for item in before.get("decisions", ())}
         fresh = {item["verb"] for item in after.get("decisions", ()) if (item["verb"], item["value"]) not in said}

@@ -22,7 +22,7 @@ class Happened:
     stable: str
     began: datetime
     fate: str = "running"
-    """running, promoted, RolledBack (a guard that took it back included), or replaced by another canary."""
+    """running, promoted, RolledBack (a guard that rolled it back included), or replaced by another canary."""
 
 
 class ScrapedCluster(Cluster):

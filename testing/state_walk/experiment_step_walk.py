@@ -105,7 +105,7 @@ def _unproven(after: StepNode, winner: str) -> list[str]:
 
 
 def _broken(before: StepNode, seen: str, after: StepNode) -> list[str]:
-    """Weights above the split, a stable arm below its floor, and canaries that were taken back for nothing."""
+    """Weights above the split, a stable arm below its floor, and canaries that were rolled back for nothing."""
     status, wrong, table = after.status, [], routing_of(after).table
     step, canary = step_of(status), revision_of(after, "canary")
     for arm in table.arms if table else ():
@@ -121,5 +121,5 @@ def _broken(before: StepNode, seen: str, after: StepNode) -> list[str]:
     if pin is None or before.status.get("blockedRevision") or pin["at"] != stamp(after.now):
         return wrong
     if seen in ("away", "nan") and pin["reason"] == "CheckFailed":
-        wrong.append("taken back by a check that saw nothing")
+        wrong.append("rolled back by a check that saw nothing")
     return wrong

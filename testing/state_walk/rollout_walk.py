@@ -4,7 +4,7 @@ A node is what survives between two passes: status, routing table, pods and coun
 of what the evidence may look like, whether the pods are ready, and where the operator dies in its writes is tried.
 Nodes that differ in nothing a decision depends on count as one (`state_key`). The oracle knows nothing
 of the operator's code but its status: it says what a pass of a step requires, what the routing table may hold, and
-that no check takes a canary back which it has not seen. Afterwards every state is led to an end, by a world in which
+that no check rolls a canary back which it has not seen. Afterwards every state is led to an end, by a world in which
 everything works.
 """
 
@@ -144,9 +144,9 @@ def _broken(before: Node, seen: str, after: Node) -> list[str]:
     if pin is None or before.status.get("blockedRevision") or pin["at"] != stamp(after.now):
         return wrong
     if seen in BLIND and pin["reason"] == "CheckFailed":
-        wrong.append(f"taken back by a check that saw nothing ({seen})")
+        wrong.append(f"rolled back by a check that saw nothing ({seen})")
     if "at least 0.99" in pin["message"]:
-        wrong.append("taken back by a dry run")
+        wrong.append("rolled back by a dry run")
     return wrong
 
 

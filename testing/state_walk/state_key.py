@@ -36,7 +36,7 @@ Key = tuple[object, ...]
 BROKEN = math.log(6.0 / ALPHA)
 """Log e-value at which a ratio is broken: two bounds, each asked three times, share alpha."""
 WORSE, FINE = math.log(2.0 / ALPHA), math.log(1.0 / ALPHA)
-"""Log e-values at which a test has proven a canary worse, and fine: two claims may take it back, and share alpha."""
+"""Log e-values at which a test has proven a canary worse, and fine: two claims may roll it back, and share alpha."""
 FINE_PLACES = (-FINE, 0.0, FINE / 2.0, FINE)
 
 

@@ -1,4 +1,4 @@
-"""The bench's peer in pieces: Argo Rollouts with the bench's router takes back what Prometheus says is bad.
+"""The bench's peer in pieces: Argo Rollouts with the bench's router rolls back what Prometheus says is bad.
 
 Real: Argo Rollouts, its plugin, the API server. Played: pods, a gateway, Prometheus.
 """

@@ -1,4 +1,4 @@
-"""The example Applications, synced by Argo CD from a Git repository; a rollout and a take-back as Argo CD sees them.
+"""The example Applications, synced by Argo CD from a Git repository; a rollout and a rollback as Argo CD sees them.
 
 Real: Argo CD, the API server, the operator's process with the rights that the chart gives it. Played: kubelets, agents
 and Prometheus, as in `testing/operators`.
@@ -90,7 +90,7 @@ async def committed(argocd: ArgoCD, repository: GitRepository, number: int) -> S
         pushing.cancel()
 
 
-async def test_a_rollout_is_never_out_of_sync_and_a_take_back_is_synced_and_degraded(
+async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degraded(
     argocd: ArgoCD, repository: GitRepository, synced: dict[str, float], bare_api_server: Path, tmp_path: Path
 ) -> None:
     assert "team" in synced
@@ -112,11 +112,11 @@ async def test_a_rollout_is_never_out_of_sync_and_a_take_back_is_synced_and_degr
 
             world.traffic.quality[revision(2)] = 0.0
             begun = await committed(argocd, repository, 2)
-            await world.until("a take-back", lambda status: holds(status, "RolledBack"))
-            taken_back = time.monotonic()
+            await world.until("a rollback", lambda status: holds(status, "RolledBack"))
+            rolled_back = time.monotonic()
             degraded = await asyncio.to_thread(_degraded_since, argocd, begun.at)
-            seconds = max(0.0, degraded.at - taken_back)
-            print(f"Degraded {seconds:.2f} s after the take-back was seen")
+            seconds = max(0.0, degraded.at - rolled_back)
+            print(f"Degraded {seconds:.2f} s after the rollback was seen")
             assert degraded.sync == "Synced"
             assert seconds <= DEGRADED_SECONDS * PATIENCE
             await asyncio.sleep(2.0)

@@ -168,7 +168,7 @@ def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.L
 def sabotage(
     api: Api, learned: tuple[Settings, learning.Learned], narrator: Narrator, tmp_path_factory: pytest.TempPathFactory
 ) -> FollowedSabotage:
-    """A sabotaged model, rolled out once and taken back, with a console open beside it."""
+    """A sabotaged model, rolled out once and rolled back, with a console open beside it."""
     settings, result = learned
     return followed_sabotage(api, settings, result, narrator, tmp_path_factory.mktemp("console"))
 

@@ -1,4 +1,4 @@
-"""The example Kustomization, applied by Flux from a Git repository; a rollout and a take-back as Flux sees them.
+"""The example Kustomization, applied by Flux from a Git repository; a rollout and a rollback as Flux sees them.
 
 Real: source-controller and kustomize-controller, the API server, the operator's process with the rights that the chart
 gives it. Played: helm-controller by helm itself, kubelets, agents and Prometheus.
@@ -88,7 +88,7 @@ async def until(running: Flux, what: str, seen: Any, seconds: float, name: str =
     return await asyncio.to_thread(running.until, name, what, seen, seconds)
 
 
-async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_with_a_take_back(
+async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_with_a_rollback(
     running: Flux, repository: GitRepository, world: GitWorld
 ) -> None:
     with served(repository.folder) as url:
@@ -116,19 +116,19 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
         assert len(passes) >= 4
         assert (passes[0], set(passes[1:])) == ("configured", {"unchanged"}), "no drift to be corrected"
 
-        # A model that is taken back, while Flux waits for its health.
+        # A model that is rolled back, while Flux waits for its health.
         running.apply(objects["team"])
         world.traffic.quality[revision(2)] = 0.0
         sha = repository.commit("Serve model 2", {"team/model.yaml": manifest(2)})
         begun = time.monotonic()
         running.look(TEAM, "learnloop")
-        await world.until("a take-back", lambda status: holds(status, "RolledBack"))
-        taken_back = time.monotonic()
+        await world.until("a rollback", lambda status: holds(status, "RolledBack"))
+        rolled_back = time.monotonic()
         failed = await until(
             running, "failed", lambda it: it.at > begun and it.ready == "False" and NAME in it.message, 120.0
         )
-        seconds = max(0.0, failed.at - taken_back)
-        print(f"{failed.reason} {seconds:.2f} s after the take-back was seen: {failed.message}")
+        seconds = max(0.0, failed.at - rolled_back)
+        print(f"{failed.reason} {seconds:.2f} s after the rollback was seen: {failed.message}")
         assert failed.reason == "HealthCheckFailed"
         assert seconds <= FAILED_SECONDS * PATIENCE
         passes = [said[OURS] for at, said in running.changes(TEAM) if sha in at]

@@ -88,7 +88,7 @@ def chain() -> list[Sealed]:
     """What the data plane seals, the last one with many details."""
     told: list[tuple[str, str, dict[str, Any]]] = [
         ("model.deployed", "model-deployment/walker", {"revision": "3f9a2c81"}),
-        ("model.taken_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),
+        ("model.rolled_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),
         ("training.ended", "training-job/walker-7", {"gates": ["minReturn", "parity"], "figures": MANY}),
     ]
     sealed: list[Sealed] = []
@@ -158,8 +158,8 @@ def test_a_line_of_the_operator_is_found_by_trace_object_and_revision(shipped: S
         assert "the API server is away" in line.text
 
 
-def test_a_take_back_and_a_persons_decision_are_found_as_audit(shipped: Shipped) -> None:
-    taken = one(shipped.loki.found('{stream="audit", namespace="team-a"} | action="model.taken_back"'))
+def test_a_rollback_and_a_persons_decision_are_found_as_audit(shipped: Shipped) -> None:
+    taken = one(shipped.loki.found('{stream="audit", namespace="team-a"} | action="model.rolled_back"'))
     assert json.loads(taken.text)["detail"]["reason"] == "ReturnWorse"
     assert taken.labels["revision"] == "3f9a2c81", "found as the operator's lines of that model are"
     assert taken.labels["app"] == "learnloop-data"

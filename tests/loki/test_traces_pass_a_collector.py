@@ -29,7 +29,7 @@ class Traced(Cluster):
 
 
 def sent(endpoint: str, receiver: Receiver) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Spans and events of the same two rollouts, a promotion and a take-back, as `receiver` has got them."""
+    """Spans and events of the same two rollouts, a promotion and a rollback, as `receiver` has got them."""
     exporter = OtlpExporter(endpoint, {"service.name": "learnloop-operator"})
     cluster = Traced(Tracer(exporter, lambda _, __: None))
     cluster.run(10)

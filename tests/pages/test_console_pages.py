@@ -26,7 +26,7 @@ PAGES = {
 }
 SHOWN = {
     "overview": "canaries under way",
-    "agent": "taken back 0bad0bad",
+    "agent": "rolled back 0bad0bad",
     "runs": "487 [481, 492]",
     "run": "kl divergence",
     "proof": "100 % of actions agree on 4096 observations",
@@ -96,7 +96,7 @@ def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
     assert looked.complaints == []
 
 
-def test_after_a_take_back_the_page_does_not_say_that_no_test_has_looked(look: Any) -> None:
+def test_after_a_rollback_the_page_does_not_say_that_no_test_has_looked(look: Any) -> None:
     looked = look()
     over = {"phase": "RolledBack", "canary": None, "evidence": None, "weight": 0, "verdict": "P(worse) > 0.9999"}
     looked.log.put("modeldeployments", looked.loop.rollout(**over))

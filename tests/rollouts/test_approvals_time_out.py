@@ -8,7 +8,7 @@ from learnloop_api import names
 from testing.simulation.rollout_cluster import BETTER, STEPS, Cluster, uri
 
 
-def paused(within: str | None = "10m", otherwise: str = "takeBack") -> Cluster:
+def paused(within: str | None = "10m", otherwise: str = "rollBack") -> Cluster:
     """A canary at 10 % whose step waits for a person."""
     first: dict[str, Any] = {**STEPS[0], "pause": True}
     if within is not None:
@@ -36,7 +36,7 @@ def test_receivers_can_be_told_of_what_waits_once_and_that_nobody_is_waited_for(
     cluster = paused()
     first, identity = awaited(cluster)
     assert (first["revision"], first["step"]) == (cluster.status["canary"]["revision"], 1)
-    assert (first["otherwise"], first["until"] > first["since"]) == ("take_back", True)
+    assert (first["otherwise"], first["until"] > first["since"]) == ("roll_back", True)
     cluster.run(60)
     assert awaited(cluster)[1] == identity
     cluster.annotations[names.ANNOTATION_APPROVE] = f"{first['revision']}/1 at x by alice"
@@ -56,7 +56,7 @@ def test_without_a_limit_a_pause_waits_for_ever() -> None:
     assert (cluster.status["phase"], cluster.weight(uri(1))) == ("Paused", 10)
 
 
-def test_nobody_approves_in_time_and_the_canary_is_taken_back() -> None:
+def test_nobody_approves_in_time_and_the_canary_is_rolled_back() -> None:
     cluster = paused()
     said = cluster.status["verdict"]
     assert "without it by 2026-01-01T" in said

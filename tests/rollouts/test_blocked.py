@@ -1,4 +1,4 @@
-"""What was taken back stays away: under another revision, behind another one, at another address, as a guest."""
+"""What was rolled back stays away: under another revision, behind another one, at another address, as a guest."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, dige
 
 @pytest.fixture(params=MODES)
 def blocked(request: pytest.FixtureRequest) -> Cluster:
-    """A cluster whose model 1 was taken back."""
+    """A cluster whose model 1 was rolled back."""
     cluster = Cluster().by(request.param)
     cluster.run(10)
     cluster.wish(1, BAD)
@@ -120,7 +120,7 @@ def test_what_is_blocked_does_not_come_back_as_a_guest_of_an_experiment() -> Non
     cluster.spec["experiment"] = cluster.experiment
     cluster.run(60)
     assert cluster.weights() == {uri(0): 100}
-    assert "spec.experiment.arms[0]: a was taken back (RolledBack" in cluster.status["verdict"]
+    assert "spec.experiment.arms[0]: a was rolled back (RolledBack" in cluster.status["verdict"]
     retry(cluster, cluster.status["blockedRevision"]["revision"])
     cluster.run(2)
     assert "ExperimentStarted" in cluster.events

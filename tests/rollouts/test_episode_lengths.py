@@ -31,7 +31,7 @@ def test_an_identical_model_is_promoted_whichever_of_its_episodes_are_short(
         assert cluster.promotions
 
 
-def test_a_worse_model_is_taken_back_although_its_failures_are_the_long_episodes() -> None:
+def test_a_worse_model_is_rolled_back_although_its_failures_are_the_long_episodes() -> None:
     cluster = rollout(SEQUENTIAL, LENGTHS["successes are short"], seed=1, chances=(0.9, 0.6))
     assert ended(cluster) == "RolledBack"
     assert not cluster.promotions

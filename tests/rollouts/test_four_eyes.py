@@ -57,7 +57,7 @@ def test_a_spec_that_nobody_signed_is_let_on_by_nobody(paused: Watched) -> None:
     assert ANNOTATION_AUTHOR in last(paused)["message"]
 
 
-def test_taking_back_needs_nobody_else(paused: Watched) -> None:
+def test_rolling_back_needs_nobody_else(paused: Watched) -> None:
     say(paused, "abort", paused.status["canary"]["revision"], by="alice")
     paused.run(5)
     assert paused.weight(uri(1)) == 0

@@ -48,7 +48,7 @@ def test_a_candidate_that_passes_all_suites_is_rolled_out_and_the_verdicts_are_k
 
 
 @pytest.mark.parametrize("end", [60, 20, "crash", "hang", "silent"])
-def test_a_candidate_whose_suite_fails_in_any_way_is_taken_back_before_its_first_episode(end: int | str) -> None:
+def test_a_candidate_whose_suite_fails_in_any_way_is_rolled_back_before_its_first_episode(end: int | str) -> None:
     cluster = served()
     cluster.ends["leak"] = end
     cluster.wish(1, BETTER)
@@ -97,7 +97,7 @@ def test_a_person_who_may_lets_a_candidate_begin_and_nobody_else() -> None:
     assert cluster.status["gates"]["approvedBy"] == "safety (as claimed)"
 
 
-def test_a_candidate_that_nobody_approves_in_time_is_taken_back() -> None:
+def test_a_candidate_that_nobody_approves_in_time_is_rolled_back() -> None:
     cluster = served(ASKED)
     cluster.wish(1, BETTER)
     cluster.run(150)

@@ -136,7 +136,7 @@ def test_an_estimate_is_silent_below_its_effective_sample_size() -> None:
     assert (gate.verdict, gate.sentence) == (Verdict.HOLD, "an effective sample size of 30")
 
 
-def test_an_estimate_that_speaks_passes_or_holds_and_never_takes_back() -> None:
+def test_an_estimate_that_speaks_passes_or_holds_and_never_rolls_back() -> None:
     sums = {"compared": 500, "agreed": 450, "episodes": 100, "weight": 100, "squares": 200, "stable_return": 1_000}
     good = ShadowEvidence(**sums, weighted_return=950)
     bad = ShadowEvidence(**sums, weighted_return=300)
@@ -170,7 +170,7 @@ def test_the_estimate_has_an_interval_that_covers_what_it_estimates() -> None:
     assert 0.90 <= covered / 300 <= 0.99
 
 
-def test_an_unlucky_start_neither_passes_nor_takes_back() -> None:
+def test_an_unlucky_start_neither_passes_nor_rolls_back() -> None:
     seen = ShadowEvidence(compared=40, agreed=20, errors=1)
     verdicts = [item.verdict for item in checks(bars(minAgreement=0.6), seen, 0.01)]
     assert verdicts == [Verdict.HOLD, Verdict.HOLD]

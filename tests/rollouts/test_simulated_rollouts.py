@@ -69,7 +69,7 @@ def test_promotion_changes_nothing_but_replicas_on_any_deployment(serving: Clust
         assert {name: item["spec"]["template"] for name, item in serving.deployments.items()} == templates
 
 
-def test_a_bad_model_is_taken_back_at_its_first_step_with_numbers_in_the_sentence(either: Cluster) -> None:
+def test_a_bad_model_is_rolled_back_at_its_first_step_with_numbers_in_the_sentence(either: Cluster) -> None:
     either.wish(1, BAD)
     either.run(90)
     pinned = either.status["blockedRevision"]
@@ -314,7 +314,7 @@ def test_in_gateway_mode_the_table_drops_the_old_arm_with_the_next_thing_it_has_
 
 
 @pytest.mark.parametrize("verb", [names.ANNOTATION_ABORT, names.ANNOTATION_UNDO])
-def test_in_gateway_mode_an_arm_that_was_taken_back_leaves_the_table_at_once(verb: str) -> None:
+def test_in_gateway_mode_an_arm_that_was_rolled_back_leaves_the_table_at_once(verb: str) -> None:
     cluster = served("gateway")
     cluster.wish(1, BETTER)
     while cluster.status["phase"] != "Guarding":

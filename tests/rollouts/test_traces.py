@@ -48,7 +48,7 @@ def promoted(cluster: Cluster) -> None:
     cluster.run(40)
 
 
-def taken_back(cluster: Cluster) -> None:
+def rolled_back(cluster: Cluster) -> None:
     cluster.wish(1, BAD)
     cluster.settle()
 
@@ -74,7 +74,7 @@ def swapped_back(cluster: Cluster) -> None:
 
 ENDS: dict[Callable[[Cluster], None], list[str]] = {
     promoted: ["success"],
-    taken_back: ["failure"],
+    rolled_back: ["failure"],
     superseded: ["cancellation", "success"],
     withdrawn: ["cancellation"],
     swapped_back: ["failure"],
@@ -112,10 +112,10 @@ def test_steps_follow_one_another_and_a_promotion_has_a_guard() -> None:
     assert [(link.why, bool(link.span)) for link in trace[-1].links] == [("training", True)]
 
 
-def test_a_take_back_says_why_in_its_step_its_root_and_as_a_judgement() -> None:
+def test_a_rollback_says_why_in_its_step_its_root_and_as_a_judgement() -> None:
     cluster = Traced()
     cluster.run(10)
-    taken_back(cluster)
+    rolled_back(cluster)
     (trace,) = cluster.traces()
     *_, step, root = trace
     message = cluster.status["blockedRevisions"][-1]["message"]

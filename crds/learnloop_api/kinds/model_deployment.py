@@ -230,14 +230,14 @@ class ArmStatus(Resource):
 
 
 class BlockedRevision(Resource):
-    """A revision that was taken back and is not tried again until someone says so."""
+    """A revision that was rolled back and is not tried again until someone says so."""
 
     revision: Revision = Field(description="The revision.")
     uri: Uri = Field(description="Address of its model.")
     sha256: Digest | None = Field(default=None, description="Digest of its model.")
     reason: ShortText = Field(description="One CamelCase word why.")
     message: ShortText = Field(description="One sentence why, with the numbers.")
-    at: Time = Field(description="When it was taken back.")
+    at: Time = Field(description="When it was rolled back.")
 
 
 class ProfileStatus(Resource):
@@ -245,7 +245,7 @@ class ProfileStatus(Resource):
 
     name: ShortText = Field(description="Which profile.")
     why: ShortText = Field(description="Why this one, in one sentence.")
-    promotions: int = Field(default=0, ge=0, description="Models promoted in a row, since the last take-back.")
+    promotions: int = Field(default=0, ge=0, description="Models promoted in a row, since the last rollback.")
     promoted_at: Time | None = Field(default=None, description="The newest promotion that is counted.")
 
 

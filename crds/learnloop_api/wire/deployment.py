@@ -1,4 +1,4 @@
-"""A model serves as stable, or was taken back: subject `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
+"""A model serves as stable, or was rolled back: subject `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
 
 from typing import Annotated, Literal
 
@@ -33,15 +33,15 @@ class Validation(WireModel):
 class ModelDeployed(WireModel):
     """Which model now answers whoever is not on a canary, or which one no longer does, and how it came to that."""
 
-    event: Literal["deployed", "taken_back"] = Field(
-        default="deployed", description="taken_back: `revision` is the model that users no longer get"
+    event: Literal["deployed", "rolled_back"] = Field(
+        default="deployed", description="rolled_back: `revision` is the model that users no longer get"
     )
     model_deployment: Name
     revision: str = Field(min_length=1, max_length=64, description="of the model this is about, e.g. 3f9a2c81")
     uri: str = Field(min_length=1, max_length=2048, description="where its artifact lies")
     sha256: Sha256 | None = Field(default=None, description="null: not checked")
     previous_revision: str | None = Field(
-        default=None, max_length=64, description="deployed: stays warm beside it, or null; taken_back: what serves now"
+        default=None, max_length=64, description="deployed: stays warm beside it, or null; rolled_back: what serves now"
     )
     routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
     platform: Literal["learnloop-policy-server"] = Field(
@@ -56,7 +56,7 @@ class ModelDeployed(WireModel):
     validation: Validation | None = Field(
         default=None, description="filled in by the data plane, where it has the proof of this artifact"
     )
-    reason: Sentence = Field(default="", max_length=1024, description="taken_back: one CamelCase word why")
+    reason: Sentence = Field(default="", max_length=1024, description="rolled_back: one CamelCase word why")
     verdict: Sentence = Field(
         default="", max_length=1024, description="the rollout's sentence about it, with its evidence"
     )
@@ -64,15 +64,15 @@ class ModelDeployed(WireModel):
         default_factory=list, max_length=12, description="what stood between it and its first episode; empty: nothing"
     )
     approved_by: str | None = Field(default=None, max_length=1024, description="who let it begin; null: nobody asked")
-    deployed_at: Timestamp = Field(description="when it became the stable one, or was taken back")
+    deployed_at: Timestamp = Field(description="when it became the stable one, or was rolled back")
 
 
 class ServedModel(WireModel):
-    """One line of GET /api/v1/models: what serves at a ModelDeployment, and what was taken back there last."""
+    """One line of GET /api/v1/models: what serves at a ModelDeployment, and what was rolled back there last."""
 
     model_deployment: Name
     serving: ModelDeployed | None = Field(description="null: nothing has served here yet")
-    taken_back: ModelDeployed | None = Field(default=None, description="the newest model that was taken back")
+    rolled_back: ModelDeployed | None = Field(default=None, description="the newest model that was rolled back")
 
 
 class AwaitedApproval(WireModel):
@@ -83,7 +83,7 @@ class AwaitedApproval(WireModel):
     step: int | None = Field(default=None, ge=1, le=1000, description="from 1; null: at its gates")
     since: Timestamp = Field(description="when everything but the approval was there")
     until: Timestamp | None = Field(default=None, description="what is said in `otherwise` happens then; null: never")
-    otherwise: Literal["hold", "take_back"] = Field(default="hold", description="what happens without an answer")
+    otherwise: Literal["hold", "roll_back"] = Field(default="hold", description="what happens without an answer")
     message: Sentence = Field(default="", max_length=1024, description="the rollout's sentence")
 
 

@@ -32,7 +32,7 @@ class WeekOfAgent(WireModel):
     rollbacks: int = Field(
         default=0,
         ge=0,
-        description="of these, those that were taken back, also after they served all, and those given up: not played "
+        description="of these, those that were rolled back, also after they served all, and those given up: not played "
         "for a day, and never what serves",
     )
     false_rollbacks: int = Field(

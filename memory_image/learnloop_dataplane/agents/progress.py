@@ -122,7 +122,7 @@ class _Rollouts:
 
     def __init__(self, moves: Sequence[Any]) -> None:
         self.serves: dict[tuple[str, str], bool] = {}
-        """Whether it came to serve everybody and was not taken back since; absent: nobody said."""
+        """Whether it came to serve everybody and was not rolled back since; absent: nobody said."""
         self.since: dict[tuple[str, str], datetime] = {}
         """When it was first heard of."""
         for move in moves:
@@ -134,7 +134,7 @@ class _Rollouts:
 
 
 async def _was_no_worse(connection: Any, namespace: str, tried: Any) -> bool:
-    """Whether a revision that was taken back, or given up, did as well as all others at the same time."""
+    """Whether a revision that was rolled back, or given up, did as well as all others at the same time."""
     key = (tried["deployment"], tried["revision"], tried["first"], tried["last"])
     beside = await connection.fetchrow(_BESIDE, namespace, *key)
     if tried["episodes"] < FEWEST or beside["episodes"] < FEWEST or tried["mean"] < beside["mean"]:

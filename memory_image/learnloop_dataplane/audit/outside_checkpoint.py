@@ -1,4 +1,4 @@
-"""The newest checkpoint of a chain, kept with the artifacts: who can only write to PostgreSQL cannot take it back."""
+"""The newest checkpoint of a chain, kept with the artifacts: who can only write to PostgreSQL cannot roll it back."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What each agent may keep: put, taken back, read; and the figures of what it keeps."""
+"""What each agent may keep: put, rolled back, read; and the figures of what it keeps."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -61,11 +61,11 @@ def _sentence(event: str, payload: Mapping[str, Any]) -> str:
     if event.startswith("approval."):
         where = f"at step {payload['step']}" if payload.get("step") else "at its gates"
         still = "still waits" if event == "approval.escalated" else "waits"
-        what = {"take_back": "it is taken back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
+        what = {"roll_back": "it is rolled back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
         end = f" By {payload['until']} {what}." if payload.get("until") else ""
         asked = f"{payload.get('model_deployment')}: {payload.get('revision')} {still} for approval {where}."
         return f"{asked}{end} {payload.get('message') or ''}".strip()
-    done = "was taken back" if event == "model.taken_back" else "serves everybody"
+    done = "was rolled back" if event == "model.rolled_back" else "serves everybody"
     return f"{payload.get('model_deployment')}: {payload.get('revision')} {done}: {payload.get('verdict')}"
 
 

@@ -12,7 +12,7 @@ Event = Literal[
     "training.completed",
     "training.failed",
     "model.deployed",
-    "model.taken_back",
+    "model.rolled_back",
     "approval.waiting",
     "report.daily",
     "report.weekly",
@@ -21,7 +21,7 @@ EVENTS: tuple[Event, ...] = (
     "training.completed",
     "training.failed",
     "model.deployed",
-    "model.taken_back",
+    "model.rolled_back",
     "approval.waiting",
 )
 """What a receiver that names nothing is told of: all but reports."""

@@ -95,7 +95,7 @@ def report(
     *,
     cut: bool = False,
 ) -> dict[str, Any] | None:
-    """What got better, what was refused, taken back, or waits; None: nothing happened.
+    """What got better, what was refused, rolled back, or waits; None: nothing happened.
 
     `text` is for those that show it as it is; `markdown` is for those that render it, and says no more than that.
 
@@ -106,13 +106,13 @@ def report(
     ends = [event for subject, event in happened if subject.startswith(names.SUBJECT_TRAINING_STATUS)]
     proven = [event for event in ends if event.get("status") == "completed"]
     failed = [event for event in ends if event.get("status") == "failed"]
-    back = [event for event in models if event.get("event") == "taken_back"]
-    served = [event for event in models if event.get("event") != "taken_back"]
+    back = [event for event in models if event.get("event") == "rolled_back"]
+    served = [event for event in models if event.get("event") != "rolled_back"]
     if not (proven or failed or models or waiting):
         return None
     told = (
         f"{namespace}, {since:%Y-%m-%d} to {until:%Y-%m-%d}: {len(proven)} of {len(proven) + len(failed)} runs were "
-        f"proven, {len(served)} models came to serve everybody, {len(back)} were taken back, {len(waiting)} wait for "
+        f"proven, {len(served)} models came to serve everybody, {len(back)} were rolled back, {len(waiting)} wait for "
         "a person."
     )
     told += f" Older events than the newest {MOST_EVENTS:,} of that time are not counted." if cut else ""
@@ -120,7 +120,7 @@ def report(
         "What got better": [_better(event) for event in proven],
         "What was refused or failed": [f"{_run(event)}: {_why(event)}" for event in failed],
         "What serves everybody": [_model(event) for event in served],
-        "What was taken back": [_model(event) for event in back],
+        "What was rolled back": [_model(event) for event in back],
         "What waits for a person": [_waits(event) for event in waiting],
     }
     return {
@@ -131,7 +131,7 @@ def report(
         "proven": [_figures(event) for event in proven[:MOST_LINES]],
         "failed": [_figures(event) for event in failed[:MOST_LINES]],
         "served": [_served(event) for event in served[:MOST_LINES]],
-        "taken_back": [_served(event) for event in back[:MOST_LINES]],
+        "rolled_back": [_served(event) for event in back[:MOST_LINES]],
         "waiting": [dict(event) for event in waiting[:MOST_LINES]],
         "text": _written(told, parts, one_line)[:MOST_TEXT],
         "markdown": _written(told, parts, plain),

@@ -61,7 +61,7 @@ class ServedModelRow(SQLModel, table=True):
     namespace: str = _column(Text, key=True)
     model_deployment: str = _column(Text, key=True)
     serving: str | None = _column(Text, null=True)
-    taken_back: str | None = _column(Text, null=True)
+    rolled_back: str | None = _column(Text, null=True)
     told_at: datetime = _time(default="now()")
 
 

@@ -1,4 +1,4 @@
-"""Which model serves and which was taken back, as the operator tells it: a record and an event of every change."""
+"""Which model serves and which was rolled back, as the operator tells it: a record and an event of every change."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -24,12 +24,12 @@ _NOW_SERVES = """
 INSERT INTO served_models (namespace, model_deployment, serving) VALUES ($1, $2, $3)
 ON CONFLICT (namespace, model_deployment) DO UPDATE SET serving = excluded.serving, told_at = now()
 """
-_NOW_TAKEN_BACK = """
-INSERT INTO served_models (namespace, model_deployment, taken_back) VALUES ($1, $2, $3)
-ON CONFLICT (namespace, model_deployment) DO UPDATE SET taken_back = excluded.taken_back, told_at = now()
+_NOW_ROLLED_BACK = """
+INSERT INTO served_models (namespace, model_deployment, rolled_back) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, model_deployment) DO UPDATE SET rolled_back = excluded.rolled_back, told_at = now()
 """
 _LIST = """
-SELECT model_deployment, serving, taken_back FROM served_models
+SELECT model_deployment, serving, rolled_back FROM served_models
 WHERE namespace = $1 AND model_deployment > $2 ORDER BY model_deployment LIMIT $3
 """
 _FORGET = "DELETE FROM served_models WHERE namespace = $1 AND model_deployment = $2"
@@ -71,17 +71,17 @@ class Deployments:
             self._arrived(namespace)
         return new
 
-    async def take_back(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps a take-back; False when just this one is known: the same revision at the same time.
+    async def roll_back(self, namespace: str, event: ModelDeployed) -> bool:
+        """Keeps a rollback; False when just this one is known: the same revision at the same time.
 
         Raises:
             Unavailable: nothing was written.
         """
         moment = event.deployed_at.isoformat()
-        identity = f"{namespace}/taken-back/{event.model_deployment}/{event.revision}/{moment}"
+        identity = f"{namespace}/rolled-back/{event.model_deployment}/{event.revision}/{moment}"
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, _subject(namespace, event))
-            new = await self._keep(connection, namespace, event, identity, _NOW_TAKEN_BACK, "model.taken_back")
+            new = await self._keep(connection, namespace, event, identity, _NOW_ROLLED_BACK, "model.rolled_back")
         if new:
             self._arrived(namespace)
         return new
@@ -128,7 +128,7 @@ class Deployments:
             ServedModel(
                 model_deployment=row["model_deployment"],
                 serving=_read(row["serving"]),
-                taken_back=_read(row["taken_back"]),
+                rolled_back=_read(row["rolled_back"]),
             )
             for row in rows
         ]

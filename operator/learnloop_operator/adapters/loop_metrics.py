@@ -1,4 +1,4 @@
-"""The operator's metrics of what loops do: training, validation, rollouts, take-backs, anomalies, and how it stands."""
+"""The operator's metrics of what loops do: training, validation, rollouts, rollbacks, anomalies, and how it stands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ _ROLLOUT = ("namespace", "model_deployment")
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "training": ("validated", "gates_failed", "failed"),
     "validation": ("passed", "failed"),
-    "rollout": ("promoted", "taken_back"),
+    "rollout": ("promoted", "rolled_back"),
 }
 
 
@@ -51,13 +51,13 @@ class LoopMetrics:
         self._rollouts = self._counter(
             registry,
             "learnloop_rollouts_total",
-            "Rollouts that ended; result: promoted, promoted_by_hand, taken_back, superseded, reverted.",
+            "Rollouts that ended; result: promoted, promoted_by_hand, rolled_back, superseded, reverted.",
             "result",
         )
-        self._take_backs = self._counter(
+        self._rollbacks = self._counter(
             registry,
-            "learnloop_take_backs_total",
-            "Models taken back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
+            "learnloop_rollbacks_total",
+            "Models rolled back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
             "reason",
         )
         self._anomalies = self._counter(
@@ -92,7 +92,7 @@ class LoopMetrics:
             "validation": self._validations,
             "deployment": self._deployments,
             "rollout": self._rollouts,
-            "take_back": self._take_backs,
+            "roll_back": self._rollbacks,
             "anomaly": self._anomalies,
         }
         self._results: dict[str, set[Labels]] = {name: set() for name in self._counters}

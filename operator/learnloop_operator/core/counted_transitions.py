@@ -14,12 +14,12 @@ from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
 
 NOBODY = "_none"
 """The agent of an object that belongs to none."""
-What = Literal["training", "validation", "rollout", "take_back", "deployment", "anomaly"]
+What = Literal["training", "validation", "rollout", "roll_back", "deployment", "anomaly"]
 _ROLLOUTS: Mapping[str, str] = {
     "Promoted": "promoted",
     "PromotedByHand": "promoted_by_hand",
-    "RolledBack": "taken_back",
-    "SwappedBack": "taken_back",
+    "RolledBack": "rolled_back",
+    "SwappedBack": "rolled_back",
     "Superseded": "superseded",
     "Reverted": "reverted",
 }
@@ -107,4 +107,4 @@ def _of_rollouts(
     known = {(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()}
     pins = after.get("blockedRevisions") or ()
     fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in known]
-    return found + [Happening("take_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]
+    return found + [Happening("roll_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]

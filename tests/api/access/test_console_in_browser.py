@@ -27,7 +27,7 @@ def arm(revision: str) -> dict[str, Any]:
     return {"revision": revision, "uri": f"learnloop://x/{revision}", "replicas": 1, "readyReplicas": 1}
 
 
-def test_a_rollout_and_its_take_back_are_followed_on_one_page(
+def test_a_rollout_and_its_roll_back_are_followed_on_one_page(
     kube: Any, namespace: str, page: ConsoleInBrowser
 ) -> None:
     """Here the test writes what an operator would; `make e2e` follows a real one."""
@@ -44,14 +44,14 @@ def test_a_rollout_and_its_take_back_are_followed_on_one_page(
     assert BAD in page.shows()
     page.picture("console-api-progressing")
     at = datetime.now(UTC).isoformat()
-    sentence = "return 9 of 20 episodes against 480: taken back"
+    sentence = "return 9 of 20 episodes against 480: rolled back"
     blocked = {"revision": BAD, "uri": f"learnloop://x/{BAD}", "reason": "GrossBreach", "message": sentence, "at": at}
     told(
         phase="RolledBack", verdict=sentence, canary=None, weight=0, blockedRevision=blocked, blockedRevisions=[blocked]
     )
     page.sees("RolledBack")
     page.sees("GrossBreach")
-    page.picture("console-api-taken-back")
+    page.picture("console-api-rolled-back")
     kube.delete(rollout(namespace))
     page.sees("No rollout of this name")
     assert page.complaints == []

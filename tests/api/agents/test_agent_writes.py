@@ -79,7 +79,7 @@ async def test_an_agent_registers_trains_at_its_threshold_and_serves_the_proof(o
     assert (await operator.kube.get(LEARNING_AGENT, operator.namespace, "la"))["status"]["trainings"] == 2
 
 
-async def test_the_run_after_a_take_back_begins_from_what_serves(
+async def test_the_run_after_a_rollback_begins_from_what_serves(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing_yet(namespace: str, job: str) -> None:

@@ -56,4 +56,4 @@ async def test_a_spec_edited_in_mid_pass_is_kept_and_the_next_pass_decides_on_it
         assert set(begun.values()) == {1}, begun
         assert begun[3, revision(2)] == 1
         promoted = [item["stable"]["revision"] for item in written if item.get("stable")]
-        assert revision(1) not in promoted, "the model the user took back was promoted"
+        assert revision(1) not in promoted, "the model the user rolled back was promoted"

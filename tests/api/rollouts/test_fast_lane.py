@@ -222,7 +222,7 @@ def failing(server: LiveServer, look: Callable[[], bool]) -> Callable[[], bool]:
     return fail_and_look
 
 
-def test_with_prometheus_gone_a_failing_model_is_taken_back_within_seconds(
+def test_with_prometheus_gone_a_failing_model_is_rolled_back_within_seconds(
     canary: tuple[Cluster, LiveServer], prometheus: ThreadingHTTPServer
 ) -> None:
     cluster, server = canary
@@ -231,7 +231,7 @@ def test_with_prometheus_gone_a_failing_model_is_taken_back_within_seconds(
     prometheus.server_close()
     assert act(server, 100, 1.0) == 200
     time.sleep(2.5)
-    assert cluster.weights()["canary"] == 10, "a good model was taken back"
+    assert cluster.weights()["canary"] == 10, "a good model was rolled back"
     assert act(server, 20, 7.0) == 500
     until("weight 0", failing(server, lambda: "canary" not in cluster.weights()), LANE_SECONDS)
     pinned = until("the verdict", lambda: cluster.status["blockedRevision"])

@@ -70,7 +70,7 @@ async def test_the_key_of_the_episodes_is_made_once_and_anew_a_minute_after_it_i
     assert anew["data"] != made["data"]
 
 
-async def test_a_worse_model_is_taken_back_and_its_arm_removed(operator: Operator) -> None:
+async def test_a_worse_model_is_rolled_back_and_its_arm_removed(operator: Operator) -> None:
     stable = (await serve(operator))["stable"]["revision"]
     canary = await wish(operator, 1)
     status = await played(operator, stable, 486.1, canary, 9.3, until="RolledBack")

@@ -198,7 +198,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
     data.told = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0)
     assert (await status())["phase"] == "Training"
     await hold(suspended=True)
-    assert (await status())["phase"] == "Queued", "taken back"
+    assert (await status())["phase"] == "Queued", "rolled back"
     await hold(suspended=False)
     assert ready(await status())["reason"] == "Admitted"
     again = await status()

@@ -52,7 +52,7 @@ def test_a_gross_breach_of_the_default_bound_takes_a_handful_of_episodes(
     assert np.quantile(needed, 0.95) <= nearly_all
 
 
-def test_an_arm_exactly_at_its_bound_is_not_taken_back_by_looking_often() -> None:
+def test_an_arm_exactly_at_its_bound_is_not_rolled_back_by_looking_often() -> None:
     source, taken, polled = np.random.default_rng(2), 0, 0
     for _ in range(300):
         errors = np.cumsum(source.random(120) < 0.05)

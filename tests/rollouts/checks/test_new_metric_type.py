@@ -65,7 +65,7 @@ class NewWorld(World):
         return replace(seen, spec=seen.spec.model_copy(update={"analysis": analysis}))
 
 
-def test_a_canary_below_a_bound_of_the_new_type_is_taken_back_and_the_sentence_names_it() -> None:
+def test_a_canary_below_a_bound_of_the_new_type_is_rolled_back_and_the_sentence_names_it() -> None:
     world = NewWorld(0.3, short_episodes(min=0.7))
     assert world.run(300) == "RolledBack"
     assert "share of short episodes of the canary 0." in world.status["blockedRevision"]["message"]
@@ -76,7 +76,7 @@ def test_a_canary_within_a_bound_of_the_new_type_is_promoted() -> None:
     assert NewWorld(0.9, short_episodes(min=0.7)).run(300) == "Guarding"
 
 
-def test_a_ratio_and_a_sequential_test_of_the_new_type_take_back_a_worse_canary() -> None:
+def test_a_ratio_and_a_sequential_test_of_the_new_type_roll_back_a_worse_canary() -> None:
     for bounds, said in (
         ({"minRatio": 0.8}, "below the bar at the same time"),
         ({"test": "sequential", "maxDrop": 0.05}, "P(worse)"),

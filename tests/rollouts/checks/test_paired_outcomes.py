@@ -70,7 +70,7 @@ def test_identical_models_climb_although_the_world_falls_between_steps() -> None
         assert world.run(200) == "Guarding", world.status["verdict"]
 
 
-def test_a_worse_canary_is_taken_back_with_what_stable_made_at_the_same_time() -> None:
+def test_a_worse_canary_is_rolled_back_with_what_stable_made_at_the_same_time() -> None:
     world = World(3, 0.4, METRIC)
     assert world.run(100) == "RolledBack"
     message = world.status["blockedRevision"]["message"]

@@ -43,7 +43,7 @@ class EarningWorld(World):
         ({"name": "people", "type": "feedback", "min": 0.5}, "feedback of the canary"),
     ],
 )
-def test_a_canary_that_earns_less_is_taken_back_though_it_succeeds_as_often(metric: dict[str, Any], noun: str) -> None:
+def test_a_canary_that_earns_less_is_rolled_back_though_it_succeeds_as_often(metric: dict[str, Any], noun: str) -> None:
     world = EarningWorld(1, 0.6, {"name": "success", "type": "success", "minRatio": 0.9}, metric)
     assert world.run(400) == "RolledBack"
     assert world.status["blockedRevision"]["message"].startswith(f"RolledBack at 10 %: {noun} ")

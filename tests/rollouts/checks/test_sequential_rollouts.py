@@ -29,7 +29,7 @@ def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
 
 
 @pytest.mark.parametrize(("metric", "noun"), [(SUCCESS, "success rate"), (RETURN, "return")])
-def test_a_worse_canary_is_taken_back_with_p_and_bar_in_the_sentence(metric: dict[str, Any], noun: str) -> None:
+def test_a_worse_canary_is_rolled_back_with_p_and_bar_in_the_sentence(metric: dict[str, Any], noun: str) -> None:
     world = World(2, 0.7, metric)
     assert world.run(400) == "RolledBack"
     message = world.status["blockedRevision"]["message"]

@@ -89,7 +89,7 @@ class Chaos(Fate):
         assert cluster.found.get("phase", "Finished") == "Finished"
 
     def help_on(self) -> None:
-        """What people do who want it to end: resume, and take back what waits for them."""
+        """What people do who want it to end: resume, and roll back what waits for them."""
         cluster, canary = self.cluster, self.cluster.status.get("canary")
         if not canary or cluster.status["phase"] != "Paused":
             return

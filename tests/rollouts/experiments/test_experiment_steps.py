@@ -20,7 +20,7 @@ def test_a_canary_that_is_proven_better_than_stable_goes_on_and_is_promoted() ->
     assert cluster.promotions == [cluster.status["stable"]["revision"]]
 
 
-def test_a_canary_that_stable_beats_is_taken_back_with_the_figures() -> None:
+def test_a_canary_that_stable_beats_is_rolled_back_with_the_figures() -> None:
     cluster = StepCluster((0.8, 0.65)).start()
     cluster.end()
     assert (cluster.status["phase"], cluster.status["stable"]["uri"]) == ("RolledBack", uri(0))
@@ -49,7 +49,7 @@ def test_a_guest_that_wins_takes_the_canarys_place_passes_the_other_steps_and_st
     assert cluster.deployments[name]["spec"]["template"] == templates[name], "the winner's pods restarted"
 
 
-def test_without_a_winner_the_canary_is_taken_back_and_a_retry_tries_it_again() -> None:
+def test_without_a_winner_the_canary_is_rolled_back_and_a_retry_tries_it_again() -> None:
     cluster = StepCluster((0.6, 0.6), maxEpisodes=1_500).start()
     cluster.end()
     assert cluster.status["blockedRevision"]["reason"] == "NoWinner"
@@ -135,7 +135,7 @@ def test_a_gross_breach_of_the_canary_ends_rollout_and_experiment_in_one_write()
     assert len(cluster.deployments) == 1, "arms were left"
 
 
-def test_a_winner_that_is_taken_back_later_stays_blocked_and_the_loser_does_not_try_again() -> None:
+def test_a_winner_that_is_rolled_back_later_stays_blocked_and_the_loser_does_not_try_again() -> None:
     cluster = StepCluster((0.5, 0.5, 0.9), (20,)).start()
     cluster.until("Finished")
     cluster.annotations[names.ANNOTATION_ABORT] = cluster.status["canary"]["revision"]

@@ -48,7 +48,7 @@ def test_the_winner_keeps_serving_although_spec_model_names_the_old_one_and_when
     assert cluster.events.count("ExperimentStarted") == 1
 
 
-def test_a_winner_that_is_taken_back_under_guard_hands_over_to_spec_model() -> None:
+def test_a_winner_that_is_rolled_back_under_guard_hands_over_to_spec_model() -> None:
     cluster = ExperimentCluster((0.5, 0.9), (40,)).start()
     while not cluster.promotions:
         cluster.run(5)

@@ -180,7 +180,7 @@ def test_a_guest_that_fails_leaves_and_the_canary_plays_on(at_step: LanedStep) -
     assert "read from its own pods" in at_step.arm("a")["message"]
 
 
-def test_a_canary_that_fails_at_its_experiment_is_taken_back_and_everything_ends(at_step: LanedStep) -> None:
+def test_a_canary_that_fails_at_its_experiment_is_rolled_back_and_everything_ends(at_step: LanedStep) -> None:
     at_step.prometheus = False
     at_step.fail(uri(1))
     assert seconds_until(lambda: uri(1) not in at_step.weights(), at_step, 20) <= 5

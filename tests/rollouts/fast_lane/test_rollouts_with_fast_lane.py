@@ -1,4 +1,4 @@
-"""Whole rollouts with a fast lane: it takes back what fails and nothing else, whatever happens to pods and operator."""
+"""Whole rollouts with a fast lane: it rolls back what fails and nothing else, whatever happens to pods and operator."""
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -136,14 +136,14 @@ def conditions(cluster: Cluster) -> dict[str, dict[str, Any]]:
     return {item["type"]: item for item in cluster.status["conditions"]}
 
 
-def test_a_rollout_without_traffic_is_stalled_after_its_deadline_and_nothing_is_taken_back(silent: Cluster) -> None:
+def test_a_rollout_without_traffic_is_stalled_after_its_deadline_and_nothing_is_rolled_back(silent: Cluster) -> None:
     silent.run(50)
     assert conditions(silent)["Stalled"]["status"] == "False"
     silent.run(300)
     found = conditions(silent)
     assert (found["Stalled"]["status"], found["Stalled"]["reason"]) == ("True", "EvidenceOverdue")
     assert found["DataAvailable"]["reason"] == "NotEnoughData"
-    assert "nothing new for 60 s, it holds on and takes nothing back" in silent.status["verdict"]
+    assert "nothing new for 60 s, holding, not rolling back" in silent.status["verdict"]
     assert silent.events.count("EvidenceOverdue") == 1
     assert silent.weight(uri(1)) == 10
     assert "blockedRevision" not in silent.status

@@ -23,7 +23,7 @@ def served(mode: str = "service", lasts: int = 2, **hangs: float) -> Cluster:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_canary_whose_episodes_never_end_is_taken_back_on_its_first_step(mode: str) -> None:
+def test_a_canary_whose_episodes_never_end_is_rolled_back_on_its_first_step(mode: str) -> None:
     cluster = served(mode, two=1.0)
     cluster.wish(1, BETTER)
     cluster.run(2 * DEADLINE)
@@ -34,7 +34,7 @@ def test_a_canary_whose_episodes_never_end_is_taken_back_on_its_first_step(mode:
     assert not cluster.promotions
 
 
-def test_a_canary_of_which_only_the_survivors_do_well_passes_no_step_and_is_taken_back() -> None:
+def test_a_canary_of_which_only_the_survivors_do_well_passes_no_step_and_is_rolled_back() -> None:
     cluster = served(two=0.7)
     cluster.wish(1, BETTER)
     heaviest, held = 0, set()
@@ -49,7 +49,7 @@ def test_a_canary_of_which_only_the_survivors_do_well_passes_no_step_and_is_take
     assert reasons.EPISODES_UNFINISHED in held
 
 
-def test_a_canary_that_hangs_a_third_of_the_time_is_taken_back_however_far_it_came() -> None:
+def test_a_canary_that_hangs_a_third_of_the_time_is_rolled_back_however_far_it_came() -> None:
     cluster = served(two=0.34)
     cluster.spec["rollout"]["keepForSeconds"] = 40 * DEADLINE
     cluster.wish(1, BETTER)
@@ -59,7 +59,7 @@ def test_a_canary_that_hangs_a_third_of_the_time_is_taken_back_however_far_it_ca
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_canary_that_hangs_a_fifth_of_the_time_is_taken_back_within_300_episodes(mode: str) -> None:
+def test_a_canary_that_hangs_a_fifth_of_the_time_is_rolled_back_within_300_episodes(mode: str) -> None:
     due = []
     for seed in range(5):
         cluster = served(mode, two=0.2)
@@ -91,7 +91,7 @@ def test_a_deadline_that_is_shorter_than_episodes_take_takes_no_good_arm_back() 
     assert "RolledBack" not in cluster.events
 
 
-def test_a_canary_that_hangs_after_its_promotion_is_taken_back_in_the_guard() -> None:
+def test_a_canary_that_hangs_after_its_promotion_is_rolled_back_in_the_guard() -> None:
     cluster = served()
     cluster.spec["rollout"]["keepForSeconds"] = 20 * DEADLINE
     cluster.promote(1, GOOD)

@@ -67,7 +67,7 @@ def test_it_begins_when_the_guard_is_over(guarded: Cluster) -> None:
     assert (guarded.promotions[1:], guarded.status["stable"]["uri"]) == ([revision(guarded)], uri(2))
 
 
-def test_a_promoted_model_that_turns_bad_is_still_taken_back_and_the_new_one_is_compared_with_the_proven_one(
+def test_a_promoted_model_that_turns_bad_is_still_rolled_back_and_the_new_one_is_compared_with_the_proven_one(
     guarded: Cluster,
 ) -> None:
     bad, proven = guarded.status["stable"]["revision"], guarded.status["previous"]["revision"]
@@ -118,7 +118,7 @@ def test_an_undo_lets_it_begin_beside_the_proven_arm(guarded: Cluster) -> None:
     assert guarded.status["blockedRevision"]["revision"] == bad
 
 
-def test_while_suspended_it_waits_longer_and_the_guard_still_takes_back(guarded: Cluster) -> None:
+def test_while_suspended_it_waits_longer_and_the_guard_still_rolls_back(guarded: Cluster) -> None:
     guarded.spec["suspend"] = True
     guarded.run(KEEP)
     assert (guarded.status["phase"], guarded.status["previous"]["uri"]) == ("Suspended", uri(0))

@@ -28,7 +28,7 @@ def test_no_step_goes_up_and_the_way_goes_on_afterwards() -> None:
     assert cluster.promotions
 
 
-def test_a_canary_that_turns_bad_is_taken_back() -> None:
+def test_a_canary_that_turns_bad_is_rolled_back() -> None:
     cluster = at_weight(Cluster(), 25, GOOD)
     cluster.quality[uri(1)] = BAD
     cluster.run(120)

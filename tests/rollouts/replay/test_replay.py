@@ -57,7 +57,7 @@ def seen(
     )
 
 
-def test_a_recorded_bad_canary_would_have_been_taken_back_at_its_first_step() -> None:
+def test_a_recorded_bad_canary_would_have_been_rolled_back_at_its_first_step() -> None:
     told = replayed(record(BAD))
     assert [look.weight for look in told][-2:] == [10, 0]
     assert told[-1].phase == "RolledBack"

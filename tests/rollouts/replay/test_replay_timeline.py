@@ -86,7 +86,7 @@ def told(history: PrometheusHistory, last: timedelta = timedelta(hours=1), **spe
     return timelines(Cluster(pinned), history, body, asked, last).splitlines()  # type: ignore[arg-type]
 
 
-def test_a_bad_canary_on_record_would_have_been_taken_back_beside_what_really_happened() -> None:
+def test_a_bad_canary_on_record_would_have_been_rolled_back_beside_what_really_happened() -> None:
     lines = told(record())
     assert lines[0].endswith("aaaaaaaa beside bbbbbbbb")
     assert "would be  10 %" in lines[2]

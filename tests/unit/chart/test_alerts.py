@@ -20,7 +20,7 @@ from reference.metrics import described
 
 CASES = Path(__file__).parent / "rules" / "alerts_test.yaml"
 SPECIFIED = {
-    *("LearnloopTrainingFailsInARow", "LearnloopModelValidationFailed", "LearnloopModelTakenBack"),
+    *("LearnloopTrainingFailsInARow", "LearnloopModelValidationFailed", "LearnloopModelRolledBack"),
     *("LearnloopCollectionErrors", "LearnloopNatsLost"),
 }
 EXPORTED = {item.name: frozenset(item.labels) for metrics in described().values() for item in metrics}

@@ -51,8 +51,8 @@ def data_plane() -> CollectorRegistry:
 
 def operator() -> CollectorRegistry:
     metrics = OperatorMetrics()
-    news = [("training", "failed", 9.0), ("validation", "passed", None), ("rollout", "taken_back", None)]
-    news += [("take_back", "GrossBreach", None), ("anomaly", "SuddenDrop", None), ("deployment", "Promoted", None)]
+    news = [("training", "failed", 9.0), ("validation", "passed", None), ("rollout", "rolled_back", None)]
+    news += [("roll_back", "GrossBreach", None), ("anomaly", "SuddenDrop", None), ("deployment", "Promoted", None)]
     metrics.loop.count([Happening(what, "team", "pole", result, took) for what, result, took in news])  # type: ignore[arg-type]
     metrics.loop.stands("LearningAgent", "team", "pole", Plan({}))
     conditions = [
@@ -116,7 +116,7 @@ def test_every_selector_finds_a_series_or_stands_on_the_list(scraped: list[Serie
 
 
 def test_a_selector_of_a_value_that_nobody_has_is_found_out(scraped: list[Series]) -> None:
-    (selector,) = selectors('learnloop_rollouts_total{result="took_back"}')
+    (selector,) = selectors('learnloop_rollouts_total{result="rolled_back"}')
     wanted = list(selector.matchers.matchers)
     named = [own for name, own in scraped if name == selector.name]
     assert named

@@ -31,7 +31,7 @@ def test_nothing_scales_unless_it_is_asked_for(render: Render) -> None:
 
 
 @pytest.mark.parametrize("wish", [{"by": "hpa"}, {"by": "keda", "prometheus": PROMETHEUS}])
-def test_an_upgrade_does_not_take_back_the_replicas_that_an_autoscaler_has_set(
+def test_an_upgrade_does_not_roll_back_the_replicas_that_an_autoscaler_has_set(
     render: Render, wish: dict[str, Any]
 ) -> None:
     release = scaled(render, **wish)

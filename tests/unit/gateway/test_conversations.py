@@ -133,7 +133,7 @@ async def test_what_a_fallback_said_at_one_replica_makes_no_evidence_at_another(
 
 async def test_a_conversation_that_another_arm_began_is_no_evidence_for_stable(tmp_path: Path) -> None:
     bench = build(tmp_path, arms=table((STABLE, "stable", 100)))
-    bench.episode = bench.gateway._episodes.ids.make(CANARY, "cart")  # its arm was taken back
+    bench.episode = bench.gateway._episodes.ids.make(CANARY, "cart")  # its arm was rolled back
     bench.history = [USER, {"role": "assistant", "content": "the canary said this"}]
     answer = await bench.ask({"role": "user", "content": "and?"})
     assert answer.headers["x-learnloop-revision"] == STABLE
@@ -144,7 +144,7 @@ async def test_a_conversation_that_another_arm_began_is_no_evidence_for_stable(t
     assert bench.count("learnloop_episodes_opened_total") == 0, "what never counts as ended is not waited for either"
 
 
-async def test_who_ends_a_conversation_of_an_arm_that_was_taken_back_opens_none_with_stable(tmp_path: Path) -> None:
+async def test_who_ends_a_conversation_of_an_arm_that_was_rolled_back_opens_none_with_stable(tmp_path: Path) -> None:
     bench = build(tmp_path, arms=table((STABLE, "stable", 100)))
     ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
     gone = bench.gateway._episodes.ids.make(CANARY, "cart")

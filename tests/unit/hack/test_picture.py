@@ -11,7 +11,7 @@ from demo.recorder import Sample
 
 
 def run() -> list[Sample]:
-    """A minute with chance, a canary that is promoted, and another one that is taken back."""
+    """A minute with chance, a canary that is promoted, and another one that is rolled back."""
     samples = []
     for second in range(1, 121):
         weight = 10 if 60 <= second < 70 else 50 if 70 <= second < 80 else 10 if 100 <= second < 110 else 0
@@ -21,7 +21,7 @@ def run() -> list[Sample]:
     return samples
 
 
-def test_the_picture_is_well_formed_and_marks_training_and_the_take_back(tmp_path: Path) -> None:
+def test_the_picture_is_well_formed_and_marks_training_and_the_roll_back(tmp_path: Path) -> None:
     draw(run(), tmp_path / "run.svg")
     text = (tmp_path / "run.svg").read_text()
     ElementTree.fromstring(text)

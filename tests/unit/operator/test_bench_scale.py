@@ -8,12 +8,12 @@ from bench.operator import failover
 from bench.scale.goals import NEEDED, judged
 
 
-def test_a_percentile_of_few_take_backs_is_no_verdict() -> None:
-    few = judged({"take_back_p99_ratio": 2.9, "take_backs": 6})
+def test_a_percentile_of_few_rollbacks_is_no_verdict() -> None:
+    few = judged({"rollback_p99_ratio": 2.9, "rollbacks": 6})
     assert few["goals_missed"] == []
-    assert "take_back_p99_ratio" in few["goals_not_measured"]
-    many = judged({"take_back_p99_ratio": 2.9, "take_backs": NEEDED})
-    assert many["goals_missed"] == ["take_back_p99_ratio"]
+    assert "rollback_p99_ratio" in few["goals_not_measured"]
+    many = judged({"rollback_p99_ratio": 2.9, "rollbacks": NEEDED})
+    assert many["goals_missed"] == ["rollback_p99_ratio"]
 
 
 async def test_seconds_without_a_core_do_not_try_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:

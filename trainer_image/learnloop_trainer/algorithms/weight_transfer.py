@@ -20,9 +20,8 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
     """Put `weights` (arrays by name, e.g. policy.0.weight [in, out]) in the place of the learner's own.
 
     Targets follow; the optimizer, counters, replay and every other perceptron stay as they are. Of a head for
-    continuous actions an export has the means only: where `traits` say that deviations are beside them, they become
-    exp(LOG_DEVIATION) everywhere, so that the policy still acts much as it did, and entropy is worth exp(COOLER) of its
-    value at the start of a run. The learner explores little.
+    continuous actions an export has the means only. Where `traits` name deviations, they become exp(LOG_DEVIATION), so
+    that the policy acts much as it did. Entropy is worth exp(COOLER) of its value at the start of a run.
 
     Returns the names taken over; raises ValueError, naming both shapes, when one does not fit.
     """

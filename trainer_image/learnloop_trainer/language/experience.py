@@ -328,7 +328,7 @@ def _foreign(turns: Sequence[LanguageTurn], template: str | None, base: str | No
 
 
 def _ages(sessions: Sequence[Sequence[LanguageTurn]]) -> dict[str, int]:
-    """How many revisions have spoken after each one's last turn: one that serves again after a take-back is not old."""
+    """How many revisions have spoken after each one's last turn: one that serves again after a rollback is not old."""
     last: dict[str, float] = {}
     for turn in (turn for turns in sessions for turn in turns):
         at = turn.at.timestamp()

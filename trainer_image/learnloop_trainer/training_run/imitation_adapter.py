@@ -1,6 +1,6 @@
 """An adapter that imitates demonstrations: `python -m learnloop_trainer.training_run.imitation_adapter BASE`.
 
-For trials of what has to stop a bad model: gates, canaries, take-backs. `--tells` imitates somebody who keeps no
+For trials of what has to stop a bad model: gates, canaries, rollbacks. `--tells` imitates somebody who keeps no
 private key, `--miscounts` somebody who looks up the right things and then says a wrong number. The adapter is stored as
 a training run stores its own: in the data plane, or where LEARNLOOP_STORE says. The last line printed is JSON: its
 address and digest.

@@ -1,5 +1,5 @@
 -- Health of any learnloop.dev kind, from its conditions; the same text stands beside every kind.
--- A model that was taken back is Degraded with the operator's own sentence, a human who is waited for is Suspended.
+-- A model that was rolled back is Degraded with the operator's own sentence, a human who is waited for is Suspended.
 local function health(status, message)
   return { status = status, message = message }
 end

@@ -160,7 +160,7 @@ class MetricThreshold(Resource):
     )
     dry_run: bool = Field(
         default=False,
-        description="Only report: the verdict is in status.evidence and in an event, and neither holds nor takes back.",
+        description="Only report: the verdict is in status.evidence and in an event, and neither holds nor rolls back.",
     )
     min: float | None = Field(default=None, description="Lowest acceptable value.")
     max: float | None = Field(default=None, description="Highest acceptable value.")
@@ -183,7 +183,7 @@ class MetricThreshold(Resource):
             "within them. The canary goes back when a bound is broken for certain, however often the "
             "operator looks, and holds in between. A promql query without totalQuery is compared as it "
             "stands, for nobody knows how many events are behind its number. sequential: an always-valid"
-            " test against stable as it serves at the same time. It takes the canary back when the "
+            " test against stable as it serves at the same time. It rolls the canary back when the "
             "canary is proven worse. It passes a step when the canary is proven not to be worse by "
             "maxDrop, and holds until then. min and max still count."
         ),
@@ -203,7 +203,7 @@ class MetricThreshold(Resource):
         description=(
             "Where returns lie, or raw rewards; required with type reward, with type return and test: sequential, and "
             "for the fast lane to ask min and max. A mean outside it holds (OutOfRange); a canary's below it, beside a "
-            "stable arm's within it, takes the canary back. Without it no number of episodes bounds their mean. A "
+            "stable arm's within it, rolls the canary back. Without it no number of episodes bounds their mean. A "
             "ratio is then broken when the mean is beyond it and the returns certainly are distributed worse than "
             "stable's. A min or max is broken when the mean is beyond it and more than half of the episodes certainly "
             "are."
@@ -218,7 +218,7 @@ class FastLane(Resource):
         default=True,
         description=(
             "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods "
-            "every second. Take the arm back at once when it breaks a bound beyond doubt. Bounds are "
+            "every second. Roll the arm back at once when it breaks a bound beyond doubt. Bounds are "
             "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
             "return with returnRange, latency). It never promotes. Needs a way from the operator to the "
             "pods' port 8081; the condition FastLane says whether it is there. Above 250 pods on trial "
@@ -266,7 +266,7 @@ class Analysis(Resource):
         min_length=1,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="All of them must hold, dry runs aside; the first that does not takes the canary back.",
+        description="All of them must hold, dry runs aside; the first that does not rolls the canary back.",
     )
     alpha: float = Field(
         default=0.01,
@@ -274,9 +274,9 @@ class Analysis(Resource):
         le=0.2,
         description=(
             "Chance of a wrong action of all sequential tests and bounds together over a whole rollout, "
-            "however often the operator looks. It is wrong to take a canary back that is as good as "
+            "however often the operator looks. It is wrong to roll a canary back that is as good as "
             "stable and keeps to all bounds. It is wrong to pass one that is worse by the maxDrop of a "
-            "sequential test. The fast lane may take back a canary that keeps to all bounds with a tenth"
+            "sequential test. The fast lane may roll back a canary that keeps to all bounds with a tenth"
             " of this chance more. Queries that are compared as they stand are outside of it."
         ),
     )
@@ -303,7 +303,7 @@ class Analysis(Resource):
         gt=0,
         le=1,
         description=(
-            "Share of its overdue episodes, beyond stable's, that takes an arm back when it is certain; 1 turns it "
+            "Share of its overdue episodes, beyond stable's, that rolls an arm back when it is certain; 1 turns it "
             "off. It may err with a tenth of alpha. Beside it, a step waits until the canary has ended at least half "
             "of the share of its opened episodes that stable has ended."
         ),

@@ -239,7 +239,7 @@ class GateApproval(Resource):
         default="suites", description="suites: a word that was given before they had all passed is refused."
     )
     within: Duration = Field(
-        default="48h", description="Without an approval by then, counted from the suites' end, it is taken back."
+        default="48h", description="Without an approval by then, counted from the suites' end, it is rolled back."
     )
 
 

@@ -15,9 +15,9 @@ class StepApproval(Resource):
     """How long a step waits for a person, and what then."""
 
     within: Duration = Field(default="48h", description="From when everything but the approval is there.")
-    otherwise: Literal["hold", "takeBack"] = Field(
-        default="takeBack",
-        description="takeBack: the canary is taken back, as for a step that was rejected. hold: it goes on waiting, "
+    otherwise: Literal["hold", "rollBack"] = Field(
+        default="rollBack",
+        description="rollBack: the canary is rolled back, as for a step that was rejected. hold: it goes on waiting, "
         "with the condition Stalled and one warning.",
     )
 
@@ -62,7 +62,7 @@ class RolloutStep(Resource):
         description=(
             "The canary plays against stable, and against other models where arms names some, until one is proven "
             "best. The canary goes on when it wins; another winner goes on in its place; when stable wins, or nobody "
-            "does, the canary is taken back. With pause a person has the last word, and the choice where nobody wins."
+            "does, the canary is rolled back. With pause a person has the last word, and the choice where nobody wins."
         ),
     )
     min_episodes: int = Field(
@@ -109,7 +109,7 @@ class Rollout(Resource):
         default=None,
         description="A ready-made way in place of steps. cautious: 10, 25, 50, 100 over four hours. standard: the same "
         "over half an hour. fast: 25, 100. shadow-first: standard after a shadow step. experiment: against stable "
-        "until one is proven best. auto: cautious within a week of a take-back, fast after three promotions in a row, "
+        "until one is proven best. auto: cautious within a week of a rollback, fast after three promotions in a row, "
         "else standard. status.profile says which and why.",
     )
     steps: list[RolloutStep] = Field(
@@ -133,6 +133,6 @@ class Rollout(Resource):
         le=86400,
         description=(
             "A canary whose pods are not ready by then is rolled back. A step that has got no evidence for so long "
-            "goes on holding, with the condition Stalled: a healthy model is not taken back for lack of traffic."
+            "goes on holding, with the condition Stalled: a healthy model is not rolled back for lack of traffic."
         ),
     )

@@ -6,7 +6,7 @@ from learnloop_api.kinds.base import Resource, ShortText
 
 
 class ShadowCheck(Resource):
-    """The bars of one shadow step. Missing data holds; a certain breach takes the canary back."""
+    """The bars of one shadow step. Missing data holds; a certain breach rolls the canary back."""
 
     min_requests: int = Field(
         default=200, ge=1, le=100_000_000, description="Requests compared with stable's answers before the next step."

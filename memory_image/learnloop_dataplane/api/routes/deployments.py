@@ -23,7 +23,7 @@ async def get_models(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[NameRule | None, Query(description="`next` of the page before")] = None,
 ) -> Response:
-    """What serves at each ModelDeployment of the namespace with its proof, and what was taken back there last."""
+    """What serves at each ModelDeployment of the namespace with its proof, and what was rolled back there last."""
     found = await training.deployments.models(caller.namespace, limit, after or "")
     return answer({"models": found, "next": found[-1].model_deployment if len(found) == limit else None})
 
@@ -36,14 +36,14 @@ async def delete_model(deployment: NamePath, training: Training, caller: Caller)
     return Response(status_code=204)
 
 
-@router.put("/{deployment}/taken-back", dependencies=[only("update", "deployments")])
-async def put_taken_back(
+@router.put("/{deployment}/rolled-back", dependencies=[only("update", "deployments")])
+async def put_rolled_back(
     deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
 ) -> Response:
-    """Records that a model was taken back, and publishes it; the same again is fine (new: false)."""
+    """Records that a model was rolled back, and publishes it; the same again is fine (new: false)."""
     same("model_deployment", deployment, body.model_deployment)
-    same("event", "taken_back", body.event)
-    new = await training.deployments.take_back(caller.namespace, body)
+    same("event", "rolled_back", body.event)
+    new = await training.deployments.roll_back(caller.namespace, body)
     return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what becomes of one revision: it serves everybody, was taken back, or the order was refused."""
+"""Waiting for what becomes of one revision: it serves everybody, was rolled back, or the order was refused."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -64,7 +64,7 @@ def end_of(status: Object, revision: str, value: str, tried: bool) -> RolloutEnd
         return _end(status, revision, False, f"{answer['outcome']}: {answer['message']}")
     blocked = next((pin for pin in status.get("blockedRevisions") or () if pin["revision"] == revision), None)
     if blocked:
-        return _end(status, revision, False, f"{revision} was taken back: {blocked['message']}")
+        return _end(status, revision, False, f"{revision} was rolled back: {blocked['message']}")
     trial = revision in on_trial(status)
     if (status.get("stable") or {}).get("revision") == revision and not trial:
         return _end(status, revision, True, f"{revision} serves everybody: {status.get('verdict', '')}")

@@ -2,7 +2,7 @@
 
 A revision's pods live exactly as long as its arm, so pods are the evidence. Episodes are not: the pod that draws an
 episode counts it, so stable's pods go on counting for a canary that is gone. Pods do not say which of two arms was
-stable; that follows from which one goes first. A canary that is taken back goes before stable; a stable arm that was
+stable; that follows from which one goes first. A canary that is rolled back goes before stable; a stable arm that was
 replaced goes before its successor.
 """
 

@@ -107,14 +107,14 @@ def playing_arms(status: Object) -> dict[str, str]:
     }
 
 
-def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> RolloutOrder:
-    """The rollout to steer. `to_take_back`: by an order that is obeyed while it is suspended, too.
+def look(cluster: Cluster, name: str, *, to_roll_back: bool = False) -> RolloutOrder:
+    """The rollout to steer. `to_roll_back`: by an order that is obeyed while it is suspended, too.
 
     Raises:
         CommandError: there is none, or it is suspended and the order would wait.
     """
     body = cluster.get("modeldeployments", name)
-    if (body.get("spec") or {}).get("suspend") and not to_take_back:
+    if (body.get("spec") or {}).get("suspend") and not to_roll_back:
         raise CommandError(
             f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
             "reject are obeyed"

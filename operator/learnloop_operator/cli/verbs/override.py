@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
     """Sign the order."""
-    rollout = look(cluster, options.name, to_take_back=True)
+    rollout = look(cluster, options.name, to_roll_back=True)
     agent = {"agent": options.agent} if options.agent else {}
     if options.end:
         rollout.order(NAME, urlencode({"instead": NONE} | agent))

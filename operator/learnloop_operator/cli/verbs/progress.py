@@ -97,7 +97,7 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
     yield from _sum(weeks, "deployments", "deployment_success_rate", "deployment", "came to serve everybody")
     taken, false = (int(sum(week.get(name) or 0 for week in weeks)) for name in ("rollbacks", "false_rollbacks"))
     if taken:
-        yield f"{taken} {'was' if taken == 1 else 'were'} taken back, {false} of them though as good as what served."
+        yield f"{taken} {'was' if taken == 1 else 'were'} rolled back, {false} of them though as good as what served."
 
 
 def table(weeks: Sequence[Object]) -> str:

@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, and which of its arms."""
     parser.add_argument("name", help="a ModelDeployment")
     parser.add_argument("--revision", help="the arm to promote; left out, the canary or the winner")
-    waiting_options(parser, "it serves everybody or was taken back: exit status 0 or 1", "rollout, gates and metrics")
+    waiting_options(parser, "it serves everybody or was rolled back: exit status 0 or 1", "rollout, gates and metrics")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -24,7 +24,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     guard it is the guard that ends, for it has no canary yet. With --wait it says each new verdict.
 
     Raises:
-        CommandError: there is nothing to promote; with --wait: it was refused, taken back, or has not ended in time.
+        CommandError: there is nothing to promote; with --wait: it was refused, rolled back, or has not ended in time.
     """
     check(options)
     with failure_written(options.junit, options.name, "rollout"):

@@ -37,7 +37,7 @@ class SteeringVerb:
 
     def run(self, cluster: Cluster, options: argparse.Namespace) -> str:
         """Look at the rollout, then decide."""
-        return self.decide(look(cluster, options.name, to_take_back=self.while_suspended), options)
+        return self.decide(look(cluster, options.name, to_roll_back=self.while_suspended), options)
 
 
 def _abort(rollout: RolloutOrder, options: argparse.Namespace) -> str:

@@ -152,7 +152,7 @@ def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...
         return ()
     # Without a policy to ask or a place to report to, an actor could only fail.
     if forbidden(environment.actors.pod, "spec.task.environment.actors.pod", world.defaults.pods):
-        # The old ones end: what the platform took back is not played on with.
+        # The old ones end: what the platform rolled back is not played on with.
         plain = environment.actors.model_copy(update={"pod": PodOptions()})
         return (actors(world, environment.model_copy(update={"actors": plain}), 0),) if world.actors is not None else ()
     playing = not world.spec.suspend and registered and world.deployment and world.deployment.stable

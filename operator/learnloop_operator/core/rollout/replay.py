@@ -132,7 +132,7 @@ class Replay:
 
     @property
     def over(self) -> bool:
-        """Taken back, or promoted and no longer guarded, or left to a person's choice."""
+        """Rolled back, or promoted and no longer guarded, or left to a person's choice."""
         stable, pinned = self._status.stable, self._status.blocked_revision
         through = stable is not None and stable.revision != self._stable.revision and self._status.previous is None
         return through or pinned is not None or self._chosen_by_people

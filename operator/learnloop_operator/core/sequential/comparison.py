@@ -1,7 +1,7 @@
 """Evidence that grows over a rollout: is the canary worse, and is it certainly not worse than tolerated?
 
 Two e-processes run side by side on the same batches, higher outcomes being better:
-- `worse` against "the canary is at least as good as stable": only a canary that really is worse is taken back, but for
+- `worse` against "the canary is at least as good as stable": only a canary that really is worse is rolled back, but for
   a share of at most alpha of the rollouts, however often one looks.
 - `fine` against "the canary is worse by max_drop or more": only then may a step be passed.
 The two nulls exclude each other, so each may use the whole budget.

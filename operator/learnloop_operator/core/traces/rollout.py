@@ -173,7 +173,7 @@ def _gates(trace: str, gates: Status, opened: datetime, judged: datetime) -> Spa
 
 
 def _pin(status: Status, start: datetime) -> Mapping[str, Any] | None:
-    """What this rollout's model was taken back for; None where it was not."""
+    """What this rollout's model was rolled back for; None where it was not."""
     pins: Sequence[Mapping[str, Any]] = status.get("blockedRevisions") or []
     at = parse(pins[-1]["at"]) if pins else None
     return pins[-1] if at is not None and at >= start else None

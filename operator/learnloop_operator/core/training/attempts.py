@@ -164,7 +164,7 @@ def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5
 
 
 def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
-    """The newest policy that is to serve the agent's users, and where that was taken back the one that serves them.
+    """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
 
     The base model or the uniform random policy when there is none.
     """
@@ -172,7 +172,7 @@ def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
     model = (agent.get("status") or {}).get("model") or {}
     deployment = (world.deployment or {}).get("status") or {}
     stable = deployment.get("stable") or {}
-    if stable.get("uri") and _taken_back(deployment, model):
+    if stable.get("uri") and _rolled_back(deployment, model):
         model = stable
     if model.get("uri"):
         return str(model["uri"]), model.get("sha256")
@@ -185,8 +185,8 @@ def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _taken_back(deployment: Manifest, model: Manifest) -> bool:
-    """Whether a ModelDeployment's status has this artifact as one that was taken back."""
+def _rolled_back(deployment: Manifest, model: Manifest) -> bool:
+    """Whether a ModelDeployment's status has this artifact as one that was rolled back."""
     pins = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
     return any(pin.get("uri") and _same(pin, model) for pin in pins)
 

@@ -34,7 +34,7 @@ RIGHTS: dict[Route, str] = {
     ("DELETE", "/api/v1/users/{user_id}/opt-out"): "update people",
     ("POST", "/api/v1/erasure"): "delete people",
     ("DELETE", "/api/v1/models/{deployment}"): "update deployments",
-    ("PUT", "/api/v1/models/{deployment}/taken-back"): "update deployments",
+    ("PUT", "/api/v1/models/{deployment}/rolled-back"): "update deployments",
     ("PUT", "/api/v1/models/{deployment}/deployed"): "update deployments",
     ("PUT", "/api/v1/models/{deployment}/awaited-approval"): "update deployments",
     ("DELETE", "/api/v1/models/{deployment}/awaited-approval"): "update deployments",

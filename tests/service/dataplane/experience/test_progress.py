@@ -88,13 +88,13 @@ async def _moved(api: Api, deployment: str, event: str, revision: str, previous:
     await api.call("PUT", f"/api/v1/models/{deployment}/{event.replace('_', '-')}", json=told)
 
 
-async def test_a_model_taken_back_after_it_served_everybody_is_a_rollback_at_once(api: Api) -> None:
+async def test_a_model_rolled_back_after_it_served_everybody_is_a_rollback_at_once(api: Api) -> None:
     for index in range(12):
         await _play(api, f"base-{index}", 5.0, "aaaa", "guarded", "guard")
         await _play(api, f"better-{index}", 20.0, "bbbb", "guarded", "guard")
     await _moved(api, "guard", "deployed", "aaaa")
     await _moved(api, "guard", "deployed", "bbbb", previous="aaaa")
-    await _moved(api, "guard", "taken_back", "bbbb", previous="aaaa")
+    await _moved(api, "guard", "rolled_back", "bbbb", previous="aaaa")
     [week] = await _weeks(api, "guarded")
     assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (2, 1, 1)
     await _moved(api, "guard", "deployed", "aaaa")

@@ -123,7 +123,7 @@ async def test_a_released_fact_beside_its_successor_is_one_again_after_the_next_
     assert len(found["memories"]) == 1
 
 
-async def test_a_pin_that_is_taken_back_leaves_the_time_to_live(api: Api, dsn: str) -> None:
+async def test_a_pin_that_is_rolled_back_leaves_the_time_to_live(api: Api, dsn: str) -> None:
     [identity] = await store(api, "pinner", ["brief"], ttl_seconds=3600, pinned=True)
     [other] = await store(api, "pinner", ["gone"], ttl_seconds=1)
     async with superuser(dsn) as connection:

@@ -51,20 +51,20 @@ async def test_what_is_told_while_nats_is_away_is_published_once_when_it_is_back
     server.kill()
 
 
-async def test_a_take_back_is_published_once_with_the_proof_of_its_artifact_and_stays_listed(api: Api) -> None:
+async def test_a_rollback_is_published_once_with_the_proof_of_its_artifact_and_stays_listed(api: Api) -> None:
     call = partial(api.call, namespace="team-d")
     example = {**EXAMPLE, "model_deployment": "pacer"}
-    taken = {**example, "event": "taken_back", "revision": "bad0bad0", "reason": "ReturnWorse", "sha256": "1" * 64}
-    serves, path = "/api/v1/models/pacer/deployed", "/api/v1/models/pacer/taken-back"
+    taken = {**example, "event": "rolled_back", "revision": "bad0bad0", "reason": "ReturnWorse", "sha256": "1" * 64}
+    serves, path = "/api/v1/models/pacer/deployed", "/api/v1/models/pacer/rolled-back"
     await call("PUT", serves, json=example)
     news = [(await call("PUT", path, json=body))["new"] for body in (taken, taken)]
     later = {**taken, "deployed_at": "2026-02-03T12:00:00Z"}
     assert [*news, (await call("PUT", path, json=later))["new"]] == [True, False, True]
-    assert (await call("PUT", serves, json=example))["new"] is False, "a take-back changes nothing of what serves"
+    assert (await call("PUT", serves, json=example))["new"] is False, "a rollback changes nothing of what serves"
     listed = (await call("GET", "/api/v1/models"))["models"]
     assert [item["model_deployment"] for item in listed] == ["pacer"]
     assert listed[0]["serving"]["revision"] == EXAMPLE["revision"]
-    assert (listed[0]["taken_back"]["reason"], listed[0]["serving"]["validation"]) == ("ReturnWorse", None)
+    assert (listed[0]["rolled_back"]["reason"], listed[0]["serving"]["validation"]) == ("ReturnWorse", None)
     await call("PUT", serves.replace("pacer", "runner"), json={**EXAMPLE, "model_deployment": "runner"})
     page = await call("GET", "/api/v1/models?limit=1")
     rest = await call("GET", f"/api/v1/models?limit=1&after={page['next']}")

@@ -39,7 +39,7 @@ def receivers(directory: Path, recorder: Recorder, smtp: Smtp | None = None) -> 
             "name": "chat",
             "type": "slack",
             "secret": "slack",
-            "events": ["model.taken_back"],
+            "events": ["model.rolled_back"],
             "privateAddresses": True,
         },
         {"name": "inside", "type": "slack", "url": f"{recorder.url}/inside"},
@@ -62,8 +62,8 @@ async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_
     values = settings(migrated(f"told_{getpid()}"), tmp_path, **receivers(tmp_path, recorder, smtp))
     async with running(**values) as api:
         await api.call("PUT", "/api/v1/models/walker/deployed", json=DEPLOYED)
-        taken = {**DEPLOYED, "event": "taken_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
-        await api.call("PUT", "/api/v1/models/walker/taken-back", json=taken)
+        taken = {**DEPLOYED, "event": "rolled_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
+        await api.call("PUT", "/api/v1/models/walker/rolled-back", json=taken)
 
         async def tried() -> bool:
             return len(recorder.bodies("/ops")) >= 3
@@ -85,9 +85,9 @@ async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_
         for said in why.values():
             assert "privateAddresses: true" in said, "no message goes inside unless that is meant"
     assert recorder.bodies("/inside") == []
-    assert len(recorder.bodies("/slack")) == 1, "it wants take-backs only"
+    assert len(recorder.bodies("/slack")) == 1, "it wants rollbacks only"
     assert len(smtp.mails) == 2
-    assert any("walker: bad0bad0 was taken back" in mail for mail in smtp.mails)
+    assert any("walker: bad0bad0 was rolled back" in mail for mail in smtp.mails)
     _, body, headers = next(post for post in reversed(recorder.posts) if post[0] == "/ops")
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     mark = base64.b64encode(hmac.new(b"a-key", signed, hashlib.sha256).digest()).decode()
@@ -113,7 +113,7 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
         "step": 2,
         "since": "2026-01-31T12:00:00Z",
         "until": "2199-01-31T12:00:00Z",
-        "otherwise": "take_back",
+        "otherwise": "roll_back",
     }
     async with running(**settings(migrated(f"asked_{getpid()}"), tmp_path, **values)) as api:
         for name in ("walker", "runner"):
@@ -154,7 +154,7 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
             if about != ["model-deployment/runner", "model-deployment/walker"]:
                 return False
             held = {key: found[-1]["detail"][key] for key in ("revision", "step", "otherwise")}
-            return held == {"revision": "3f9a2c81", "step": 2, "otherwise": "take_back"}
+            return held == {"revision": "3f9a2c81", "step": 2, "otherwise": "roll_back"}
 
         await eventually(recorded)
 

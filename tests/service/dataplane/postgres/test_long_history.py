@@ -111,8 +111,8 @@ REQUESTS: dict[Route, list[Asked]] = {
     ],
     ("GET", "/api/v1/models/{deployment}/gates"): [get(f"/api/v1/models/{DEPLOYMENT}/gates")],
     ("PUT", "/api/v1/models/{deployment}/deployed"): [send(f"/api/v1/models/{DEPLOYMENT}/deployed", **DEPLOYED)],
-    ("PUT", "/api/v1/models/{deployment}/taken-back"): [
-        send(f"/api/v1/models/{DEPLOYMENT}/taken-back", **DEPLOYED, event="taken_back")
+    ("PUT", "/api/v1/models/{deployment}/rolled-back"): [
+        send(f"/api/v1/models/{DEPLOYMENT}/rolled-back", **DEPLOYED, event="rolled_back")
     ],
     ("PUT", "/api/v1/models/{deployment}/gates/{revision}/verdict"): [
         send("/api/v1/models/md/gates/1a2b3c4d/verdict", **JUDGED)

@@ -14,7 +14,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def record(seq: int, **detail: Any) -> Sealed:
-    return seal(GENESIS, Entry("team-a", seq, NOON, "sa", "model.taken_back", "model-deployment/x", "done", detail))
+    return seal(GENESIS, Entry("team-a", seq, NOON, "sa", "model.rolled_back", "model-deployment/x", "done", detail))
 
 
 def test_a_line_says_what_its_record_says_and_by_which_hash_it_is_found() -> None:
@@ -31,7 +31,7 @@ def test_a_line_says_what_its_record_says_and_by_which_hash_it_is_found() -> Non
         "seq": 1,
         "at": "2026-01-31T12:00:00.000000Z",
         "actor": "sa",
-        "action": "model.taken_back",
+        "action": "model.rolled_back",
         "subject": "model-deployment/x",
         "outcome": "done",
         "detail": {"revision": "r1", "verdict": "first\nsecond"},

@@ -17,7 +17,7 @@ from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Rece
 from learnloop_dataplane.notifications.sending import Sender
 
 TAKEN: dict[str, Any] = {
-    "event": "taken_back",
+    "event": "rolled_back",
     "model_deployment": "walker",
     "revision": "3f9a2c81",
     "verdict": "return 9.5 <script> & worse",
@@ -29,15 +29,15 @@ def test_only_ends_of_runs_and_changes_of_models_are_told() -> None:
     status, deployed = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
     assert messages.event_of(status, FAILED) == "training.failed"
     assert messages.event_of(status, {"status": "running"}) is None
-    assert messages.event_of(deployed, TAKEN) == "model.taken_back"
+    assert messages.event_of(deployed, TAKEN) == "model.rolled_back"
     assert messages.event_of(deployed, {"revision": "old"}) == "model.deployed"
     assert messages.event_of("agent.rl.reward.v1.ns.walker", {}) is None
 
 
 def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
-    event = messages.cloud_event("ns/1", "ns", "model.taken_back", "2026-01-31T12:00:00Z", TAKEN)
+    event = messages.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
     assert {"specversion", "id", "source", "type"} <= set(event)
-    assert (event["type"], event["subject"]) == ("dev.learnloop.model.taken_back", "walker")
+    assert (event["type"], event["subject"]) == ("dev.learnloop.model.rolled_back", "walker")
     headers = messages.signed("key", "ns/1", 1000, b"body")
     wanted = base64.b64encode(hmac.new(b"key", b"ns/1.1000.body", hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{wanted}"
@@ -46,7 +46,7 @@ def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
 
 
 def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
-    said = ("ns", "model.taken_back", TAKEN, "https://console/ns/walker")
+    said = ("ns", "model.rolled_back", TAKEN, "https://console/ns/walker")
     slack = json.loads(messages.slack(*said))
     assert "&lt;script&gt; &amp; worse" in slack["text"], "Slack's own signs are escaped"
     assert slack["blocks"][1]["text"]["text"].startswith("`kubectl learnloop why walker -n ns`")

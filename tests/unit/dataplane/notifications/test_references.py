@@ -62,11 +62,11 @@ def test_people_read_what_waits_and_what_happens_without_them() -> None:
         "model_deployment": "walker",
         "revision": "3f9a2c81",
         "step": None,
-        "otherwise": "take_back",
+        "otherwise": "roll_back",
         "until": "2026-02-01",
     }
     said = messages.sentence("approval.waiting", payload)
-    assert said == "walker: 3f9a2c81 waits for approval at its gates. By 2026-02-01 it is taken back."
+    assert said == "walker: 3f9a2c81 waits for approval at its gates. By 2026-02-01 it is rolled back."
 
 
 def test_an_escalation_to_nobody_is_refused_with_the_names_there_are() -> None:

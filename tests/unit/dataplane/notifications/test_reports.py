@@ -18,7 +18,7 @@ BETTER = {
     "baseline": {"mean": 300.0, "ci_low": 290.0, "ci_high": 310.0},
 }
 FAILED = {"job": "walker-6", "status": "failed", "error": {"message": "minReturn: 3 < 400"}}
-TAKEN = {"event": "taken_back", "model_deployment": "walker", "revision": "3f9a", "verdict": "return 9.5"}
+TAKEN = {"event": "rolled_back", "model_deployment": "walker", "revision": "3f9a", "verdict": "return 9.5"}
 
 
 def of(*happened: tuple[str, dict[str, Any]], waiting: Any = ()) -> dict[str, Any] | None:

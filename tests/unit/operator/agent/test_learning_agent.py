@@ -142,7 +142,7 @@ def test_runs_never_overlap_whoever_asks() -> None:
     assert created(decide(world(900, "request-1", jobs=(job(1, "Training"),), annotations=notes))) == []
 
 
-def test_a_model_that_was_taken_back_is_not_trained_again_without_new_episodes() -> None:
+def test_a_model_that_was_rolled_back_is_not_trained_again_without_new_episodes() -> None:
     first = decide(world(120))
     again = world(120, before=first.status, jobs=(job(1),), now=NOW + timedelta(days=9))
     assert created(decide(again)) == []

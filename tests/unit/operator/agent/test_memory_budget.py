@@ -46,7 +46,7 @@ def test_a_budget_that_left_the_spec_is_taken_back_even_when_the_data_plane_was_
     first = decided(memory_use=use())
     away = decided(first.status, budget=None, memory_problem="away")
     assert away.calls == ()
-    assert condition(away), "still to be taken back"
+    assert condition(away), "still to be rolled back"
     back = decided(away.status, budget=None, memory_use=use())
     assert back.calls == (Call("DELETE", PATH),)
     assert not condition(back)

@@ -64,7 +64,7 @@ def test_an_agent_that_moves_to_a_service_has_its_budget_at_the_data_plane_taken
     assert asks(moved, status(here))
     away = decided(home, here.status, memory_problem="the data plane does not answer")
     assert condition(away)["reason"] == "DataPlaneUnavailable"
-    assert asks(moved, status(away)), "still to be taken back"
+    assert asks(moved, status(away)), "still to be rolled back"
     left = MemoryUse(agent="la", own=WIRE, budget=WIRE, memories=500, bytes=1000)
     back = decided(home, away.status, memory_use=left)
     assert back.calls == (Call("DELETE", PATH),)

@@ -78,7 +78,7 @@ def test_a_report_has_gains_with_intervals_refusals_rollbacks_and_what_waits() -
     jobs = [ended(1, "Validated", evaluation=FIGURES, baseline=old), ended(2, "Failed"), ended(3, "Failed", hours=200)]
     rollouts = [body("ModelDeployment", "la", phase="Paused", verdict="waits for approval")]
     record = [
-        changed("taken_back", "bad0bad0", 2, verdict="return 9.5 vs 480"),
+        changed("rolled_back", "bad0bad0", 2, verdict="return 9.5 vs 480"),
         changed("deployed", "bbbbbbbb", 3, verdict="all checks pass"),
         changed("deployed", "aaaaaaaa", 4, None),
     ]
@@ -133,8 +133,8 @@ def test_a_report_counts_what_is_on_record_and_no_longer_in_the_status() -> None
     now = datetime.now(UTC)
     ago = [(NOW - now + timedelta(hours=hours)).total_seconds() / 3600 for hours in (1, 2, 3, 40)]
     cluster = Recorded(
-        [changed("deployed", "cccccccc", ago[0]), changed("taken_back", "bad0bad0", ago[1])],
-        [changed("deployed", "bbbbbbbb", ago[2]), changed("taken_back", "badbadba", ago[3])],
+        [changed("deployed", "cccccccc", ago[0]), changed("rolled_back", "bad0bad0", ago[1])],
+        [changed("deployed", "bbbbbbbb", ago[2]), changed("rolled_back", "badbadba", ago[3])],
     )
     found = reported(cluster, "day")
     assert [item["revision"] for item in found["promoted"]] == ["bbbbbbbb", "cccccccc"]

@@ -85,7 +85,7 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
         "3 of 4 trainings handed in a policy.",
         "A training changed the proven return by +15% on average.",
         "3 of 4 deployments came to serve everybody.",
-        "1 was taken back, 1 of them though as good as what served.",
+        "1 was rolled back, 1 of them though as good as what served.",
     ]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
     assert said[9].split() == f"{head} DEPLOYMENTS DEPLOYED ROLLBACKS FALSE".split()

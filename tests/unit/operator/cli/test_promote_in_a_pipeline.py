@@ -85,7 +85,7 @@ def test_it_waits_until_the_revision_serves_everybody_and_says_each_verdict_once
 @pytest.mark.parametrize(
     ("last", "outcome", "sentence"),
     [
-        ({"stable": OLD, "blockedRevisions": [PIN]}, "obeyed", "aaaaaaaa was taken back: return 9 vs 480"),
+        ({"stable": OLD, "blockedRevisions": [PIN]}, "obeyed", "aaaaaaaa was rolled back: return 9 vs 480"),
         (TRIAL, "refused", "refused: a check is breached"),
         ({"stable": OLD, "canary": {"revision": "cccccccc"}, "verdict": "replaced"}, "obeyed", "no longer on trial"),
         (None, "obeyed", "was deleted before the rollout of aaaaaaaa had ended"),
@@ -126,7 +126,7 @@ def test_a_winner_of_an_experiment_is_waited_for_while_its_arms_play() -> None:
 
 def test_junit_has_the_rollout_its_suites_and_its_metrics(tmp_path: Path) -> None:
     file = tmp_path / "rollout.xml"
-    with pytest.raises(CommandError, match="taken back"):
+    with pytest.raises(CommandError, match="rolled back"):
         promoted(Rollout(TRIAL, {"stable": OLD, "blockedRevisions": [PIN], **FOUND}), junit=str(file))
     suite = ElementTree.parse(file).getroot()
     failed = {case.get("name"): case.find("failure") is not None for case in suite}

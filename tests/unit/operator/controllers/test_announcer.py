@@ -1,4 +1,4 @@
-"""The data plane is told what serves and what was taken back: each change once, in order, and nobody waits for it."""
+"""The data plane is told what serves and what was rolled back: each change once, in order, and nobody waits for it."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ def test_a_rollout_tells_of_the_model_that_serves_and_of_a_canary_only_when_it_i
     assert told[1].verdict.startswith(f"promoted {told[1].revision}")
 
 
-def test_a_take_back_is_told_for_an_hour_with_the_sentence_and_what_serves_now() -> None:
+def test_a_rollback_is_told_for_an_hour_with_the_sentence_and_what_serves_now() -> None:
     cluster = Cluster()
     cluster.run(10)
     cluster.wish(1, BAD)
@@ -106,14 +106,14 @@ def test_a_take_back_is_told_for_an_hour_with_the_sentence_and_what_serves_now()
         if cluster.status["phase"] == "RolledBack":
             break
     news = {item.call.path: item for item in cluster.reconcile().announcements}
-    found = news["/api/v1/models/md/taken-back"]
+    found = news["/api/v1/models/md/rolled-back"]
     event = ModelDeployed.model_validate(found.call.body)
     blocked = cluster.status["blockedRevision"]
-    assert (event.event, event.revision, event.reason) == ("taken_back", blocked["revision"], blocked["reason"])
+    assert (event.event, event.revision, event.reason) == ("rolled_back", blocked["revision"], blocked["reason"])
     assert event.verdict == blocked["message"]
     assert event.previous_revision == cluster.status["stable"]["revision"]
     assert [step.weight for step in event.schedule] == event.canary_weights
     again = next(item for item in cluster.reconcile().announcements if item.call.path == found.call.path)
     assert again == found, "the same news every time"
     cluster.tick(3601)
-    assert "/api/v1/models/md/taken-back" not in {item.call.path for item in cluster.reconcile().announcements}
+    assert "/api/v1/models/md/rolled-back" not in {item.call.path for item in cluster.reconcile().announcements}

@@ -48,12 +48,12 @@ def test_an_end_is_counted_by_the_pass_that_writes_it_and_by_no_other() -> None:
     assert happenings("TrainingJob", again, plan) == ()
 
 
-def test_a_take_back_is_counted_by_its_reason_and_ends_a_rollout() -> None:
+def test_a_rollback_is_counted_by_its_reason_and_ends_a_rollout() -> None:
     pin = {"revision": "3f9a2c81", "reason": "GrossBreach", "at": "2026-01-31T12:00:00Z"}
     plan = Plan({"blockedRevisions": [pin]}, events=(Notice("Warning", "RolledBack", "…"),))
     served = world("ModelDeployment", {}, **{"learnloop.dev/learning-agent": "pole"})
     found = {(item.what, item.result) for item in happenings("ModelDeployment", served, plan)}
-    assert found == {("rollout", "taken_back"), ("take_back", "GrossBreach")}
+    assert found == {("rollout", "rolled_back"), ("roll_back", "GrossBreach")}
 
 
 def test_a_promotion_is_a_deployment_and_a_first_model_no_rollout() -> None:
@@ -71,7 +71,7 @@ def test_ten_thousand_agents_leave_a_bounded_number_of_series() -> None:
     for index in range(10_000):
         agent = f"agent-{index}"
         news = [Happening("training", "team", agent, result, 60.0) for result in ("validated", "failed")]
-        metrics.count([*news, Happening("take_back", "team", agent, "CheckFailed")])
+        metrics.count([*news, Happening("roll_back", "team", agent, "CheckFailed")])
         metrics.stands("LearningAgent", "team", agent, Plan({}, figures={"training_failures_in_a_row": 2}))
         metrics.stands("ModelDeployment", "team", agent, Plan({"weight": 10}))
     series = sum(len(family.samples) for family in registry.collect())
@@ -89,7 +89,7 @@ def test_the_series_of_an_agent_exist_before_its_first_run_ends() -> None:
 @pytest.mark.parametrize(
     ("kind", "metric", "result"),
     [
-        ("ModelDeployment", "learnloop_rollouts_total", "taken_back"),
+        ("ModelDeployment", "learnloop_rollouts_total", "rolled_back"),
         ("TrainingJob", "agent_rl_model_validations_total", "failed"),
     ],
 )

@@ -35,7 +35,7 @@ DRIFT = MetricThreshold.model_validate({"name": "drift", "type": "drift", "max":
         (PROMQL, "own of the canary 0."),
     ],
 )
-def test_a_canary_with_more_bad_events_is_taken_back(metric: dict[str, Any], said: str) -> None:
+def test_a_canary_with_more_bad_events_is_rolled_back(metric: dict[str, Any], said: str) -> None:
     world = World(2, 0.7, metric, stable=0.93)
     assert world.run(400) == "RolledBack"
     message = world.status["blockedRevision"]["message"]
@@ -148,14 +148,14 @@ def test_the_returns_of_a_step_are_asked_for_apart_from_all_of_them() -> None:
 
 
 DRY = {"name": "dry", "type": "errors", "max": 0.01, "dryRun": True}
-"""Every tenth episode ends in error, so this would take any canary back."""
+"""Every tenth episode ends in error, so this would roll any canary back."""
 
 
-def test_a_dry_run_neither_holds_nor_takes_back_and_says_once_that_it_would() -> None:
+def test_a_dry_run_neither_holds_nor_rolls_back_and_says_once_that_it_would() -> None:
     world = World(1, 0.9, SUCCESS, DRY)
     assert world.run(900) == "Guarding"
     assert world.events[: world.events.index("Promoted")].count("DryRunBreach") == 1
-    assert any(said.endswith("; dry run: dry would take it back") for said in world.verdicts)
+    assert any(said.endswith("; dry run: dry would roll it back") for said in world.verdicts)
     assert "RolledBack" not in world.events
 
 

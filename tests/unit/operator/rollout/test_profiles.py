@@ -25,7 +25,7 @@ def chosen(before: dict[str, Any] | None = None, profile: str = "auto", now: dat
     return found
 
 
-def taken_back(days: float) -> dict[str, Any]:
+def rolled_back(days: float) -> dict[str, Any]:
     at = stamp(NOW - timedelta(days=days))
     return {"revision": "3f9a2c81", "uri": "https://m/1", "reason": "ReturnWorse", "message": "worse", "at": at}
 
@@ -52,13 +52,13 @@ def test_without_a_profile_the_steps_are_the_users() -> None:
     assert expanded(mine, ModelDeploymentStatus(), NOW) == (mine, None)
 
 
-def test_auto_is_cautious_for_a_week_after_a_take_back_and_says_which() -> None:
-    found = chosen({"blockedRevisions": [taken_back(2)]})
-    assert (found.name, found.why) == ("cautious", "cautious: 3f9a2c81 was taken back 2d00h ago")
-    assert chosen({"blockedRevisions": [taken_back(8)]}).name == "standard"
+def test_auto_is_cautious_for_a_week_after_a_rollback_and_says_which() -> None:
+    found = chosen({"blockedRevisions": [rolled_back(2)]})
+    assert (found.name, found.why) == ("cautious", "cautious: 3f9a2c81 was rolled back 2d00h ago")
+    assert chosen({"blockedRevisions": [rolled_back(8)]}).name == "standard"
 
 
-def test_auto_is_fast_after_three_promotions_in_a_row_and_a_take_back_begins_anew() -> None:
+def test_auto_is_fast_after_three_promotions_in_a_row_and_a_rollback_begins_anew() -> None:
     before: dict[str, Any] = {}
     names = []
     for day in range(4):
@@ -66,14 +66,14 @@ def test_auto_is_fast_after_three_promotions_in_a_row_and_a_take_back_begins_ane
         names.append(found.name)
         before = {"profile": found.to_kube(), "promotedAt": stamp(NOW + timedelta(days=day))}
     assert [*names, chosen(before).name] == ["standard", "standard", "standard", "fast", "fast"]
-    after = chosen({**before, "blockedRevisions": [taken_back(-5)]}, now=NOW + timedelta(days=30))
+    after = chosen({**before, "blockedRevisions": [rolled_back(-5)]}, now=NOW + timedelta(days=30))
     assert (after.name, after.promotions) == ("standard", 0)
 
 
 def test_a_rollout_under_way_keeps_its_profile_unless_somebody_names_another() -> None:
     canary = {"revision": "77ab01de", "uri": "https://m/2", "replicas": 1, "readyReplicas": 1}
-    known = {"name": "fast", "why": "fast: the last 3 models were promoted, and none was taken back since"}
-    before = {"canary": canary, "profile": known, "blockedRevisions": [taken_back(1)]}
+    known = {"name": "fast", "why": "fast: the last 3 models were promoted, and none was rolled back since"}
+    before = {"canary": canary, "profile": known, "blockedRevisions": [rolled_back(1)]}
     assert chosen(before).name == "fast"
     assert chosen(before, "cautious").name == "cautious"
     assert chosen({**before, "canary": None}).name == "cautious"

@@ -1,4 +1,4 @@
-"""Returns that leave returnRange: the worst canary of all is taken back, and a wrong range holds and says so."""
+"""Returns that leave returnRange: the worst canary of all is rolled back, and a wrong range holds and says so."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,7 +44,7 @@ class Straying(World):
         return found["status"], found["reason"]
 
 
-def test_a_canary_below_the_range_is_taken_back_with_the_range_in_the_sentence() -> None:
+def test_a_canary_below_the_range_is_rolled_back_with_the_range_in_the_sentence() -> None:
     world = Straying(1, RETURN, canary=-600.0)
     assert world.run(60) == "RolledBack"
     pin = world.status["blockedRevision"]

@@ -1,4 +1,4 @@
-"""A run begins from, and is compared with, a policy that serves: never one that was taken back."""
+"""A run begins from, and is compared with, a policy that serves: never one that was rolled back."""
 
 from typing import Any
 
@@ -35,17 +35,17 @@ def test_the_newest_proven_model_is_to_be_beaten_while_it_is_on_its_way() -> Non
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_after_a_take_back_it_is_the_one_that_serves(listed: bool) -> None:
+def test_after_a_rollback_it_is_the_one_that_serves(listed: bool) -> None:
     pins = {"blockedRevisions": [pin(NEW)]} if listed else {"blockedRevision": pin(NEW)}
     assert to_beat(NEW, {"stable": arm(OLD), **pins}) == (OLD["uri"], OLD["sha256"])
 
 
-def test_a_take_back_is_of_an_artifact_whatever_address_it_has_now() -> None:
+def test_a_rollback_is_of_an_artifact_whatever_address_it_has_now() -> None:
     moved = NEW | {"uri": "https://models/new.onnx"}
     assert to_beat(NEW, {"stable": arm(OLD), "blockedRevisions": [pin(moved)]}) == (OLD["uri"], OLD["sha256"])
 
 
-def test_an_older_model_that_was_taken_back_changes_nothing() -> None:
+def test_an_older_model_that_was_rolled_back_changes_nothing() -> None:
     assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(OLD)]}) == (NEW["uri"], NEW["sha256"])
 
 
@@ -53,5 +53,5 @@ def test_where_chance_serves_again_the_run_begins_anew_and_beats_chance() -> Non
     assert to_beat(NEW, {"stable": arm(UNIFORM), "blockedRevisions": [pin(NEW)]}) == (UNIFORM["uri"], None)
 
 
-def test_a_model_that_serves_though_other_pods_of_it_were_taken_back_is_still_to_be_beaten() -> None:
+def test_a_model_that_serves_though_other_pods_of_it_were_rolled_back_is_still_to_be_beaten() -> None:
     assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(NEW)]}) == (NEW["uri"], NEW["sha256"])

@@ -149,7 +149,7 @@ def test_conversations_of_policies_that_are_too_old_are_left_out() -> None:
     assert [episode.age for episode in episodes_of(recorded, staleness=1, template=None)] == [1, 0]
 
 
-def test_a_policy_that_speaks_again_after_a_take_back_is_not_an_old_one() -> None:
+def test_a_policy_that_speaks_again_after_a_rollback_is_not_an_old_one() -> None:
     recorded = [
         [turn(f"s{hour}", 0, [1, 2], [3], policy_revision=spoke, at=BEGUN + timedelta(hours=hour)).to_step()]
         for hour, spoke in enumerate(["stable", "canary", "stable"])

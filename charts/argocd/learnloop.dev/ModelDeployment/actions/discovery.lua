@@ -13,7 +13,7 @@ end
 -- While the promoted model is guarded the old arm is still warm, so that too can be aborted.
 local guarding = status.previous ~= nil and status.stable ~= nil
 local earlier = status.previous ~= nil or status.lastStable ~= nil
--- While a rollout is suspended nothing leads up; what takes an arm back is obeyed at any time.
+-- While a rollout is suspended nothing leads up; what rolls an arm back is obeyed at any time.
 local free = canary ~= nil and not suspended
 
 local function action(offered, name)

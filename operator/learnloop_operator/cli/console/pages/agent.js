@@ -55,11 +55,11 @@ function weeks(found) {
     ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
     ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
     ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => percent(item.gain_per_training), "figure"],
-    ["Deployments", (item) => item.deployments ?? "", "figure"], ["Taken back", (item) => item.rollbacks ?? "", "figure"],
+    ["Deployments", (item) => item.deployments ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
   ], [...found.value.weeks].reverse())];
 }
 
-// Promotions and take-backs: on record where that can be read, and in the status where not.
+// Promotions and rollbacks: on record where that can be read, and in the status where not.
 function marks(namespace, rollouts) {
   const found = [];
   for (const item of rollouts) {
@@ -69,7 +69,7 @@ function marks(namespace, rollouts) {
     if (record.value) continue;
     const now = status(item);
     if (now.promotedAt) found.push({ x: Date.parse(now.promotedAt), revision: now.stable?.revision || "", what: "deployed", why: now.verdict || "" });
-    for (const one of now.blockedRevisions || []) found.push({ x: Date.parse(one.at), revision: one.revision, what: "taken_back", why: one.message });
+    for (const one of now.blockedRevisions || []) found.push({ x: Date.parse(one.at), revision: one.revision, what: "rolled_back", why: one.message });
   }
   return found.sort((a, b) => a.x - b.x);
 }
@@ -87,11 +87,11 @@ function picture(rewards, happened) {
   points.forEach((p) => cells[Math.min(BUCKETS - 1, Math.floor((p.x - from) / wide))].of.push(p));
   const series = known.map((revision) => ({ name: revision, points: cells.flatMap((cell) => mean(cell.x, cell.of.filter((p) => p.revision === revision))) }));
   const all = { items: cells.filter((cell) => cell.of.length).map((cell) => ({ x: cell.x, shares: Object.fromEntries(known.map((revision) => [revision, cell.of.filter((p) => p.revision === revision).length / cell.of.length])) })), count: BUCKETS };
-  const told = happened.map((item) => ({ x: item.x, tone: item.what === "deployed" ? "good" : "bad", label: `${item.what === "deployed" ? "serves" : "taken back"} ${item.revision.slice(0, 8)}` }));
+  const told = happened.map((item) => ({ x: item.x, tone: item.what === "deployed" ? "good" : "bad", label: `${item.what === "deployed" ? "serves" : "rolled back"} ${item.revision.slice(0, 8)}` }));
   const last = mean(0, points.slice(-100))[0];
   return [
     h("p", { class: "quiet" }, `Reward of the newest ${points.length} episodes by the model that played them, with 95 % intervals of each mean; below, which share of episodes each model was given.`),
-    lines({ said: `Mean reward over time by model, with ${told.length} promotions and take-backs. The newest 100 episodes: ${figure(last.y)}.`, series, marks: told, from, to }),
+    lines({ said: `Mean reward over time by model, with ${told.length} promotions and rollbacks. The newest 100 episodes: ${figure(last.y)}.`, series, marks: told, from, to }),
     shares(known, all, "Share of episodes by model over time", from, to),
     h("details", { id: "figures" }, h("summary", null, "The same as a table"),
       table("Models", [
@@ -99,7 +99,7 @@ function picture(rewards, happened) {
         ["Mean reward", (item) => { const got = mean(0, points.filter((p) => p.revision === item))[0]; return `${figure(got.y)}${got.low === undefined ? "" : ` [${figure(got.low)}, ${figure(got.high)}]`}`; }, "figure"],
         ["First seen", (item) => clock(first[item])],
       ], known),
-      table("Promotions and take-backs", [
+      table("Promotions and rollbacks", [
         ["At", (item) => clock(item.x)], ["Model", (item) => h("code", null, item.revision)],
         ["What", (item) => badge(item.what)], ["Why", (item) => item.why || "", "why"],
       ], [...happened].reverse())),

@@ -45,7 +45,7 @@ export const card = (label, value, more) =>
   h("div", { class: "card" }, h("span", null, label), h("b", null, value ?? "–"), more ? h("small", null, more) : null);
 
 const GOOD = new Set(["Healthy", "Validated", "Passed", "Ready", "fine", "passed", "obeyed", "Won", "Active", "done"]);
-const BAD = new Set(["RolledBack", "Failed", "Degraded", "worse", "failed", "refused", "Blocked", "taken_back"]);
+const BAD = new Set(["RolledBack", "Failed", "Degraded", "worse", "failed", "refused", "Blocked", "rolled_back"]);
 const WARN = new Set(["Paused", "Queued", "undecided", "Suspended", "ignored", "Waiting"]);
 
 export function badge(text) {

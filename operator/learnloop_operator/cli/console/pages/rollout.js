@@ -37,11 +37,11 @@ export function rollout(redraw, namespace, name) {
     arms(now.experiment), gates(now.gates),
     now.shadow?.message ? [h("h2", null, "Shadow"), h("p", null, now.shadow.message)] : null,
     h("h2", null, "What happened"), happened(read("happened", { namespace, plural: "modeldeployments", name }, 10)),
-    h("h2", null, "Taken back"),
+    h("h2", null, "Rolled back"),
     table("Blocked revisions", [
       ["At", (item) => clock(item.at)], ["Revision", (item) => h("code", null, item.revision)],
       ["Reason", (item) => item.reason], ["Why", (item) => item.message, "why"],
-    ], [...(now.blockedRevisions || [])].reverse(), "No model was taken back here."),
+    ], [...(now.blockedRevisions || [])].reverse(), "No model was rolled back here."),
     h("h2", null, "Decisions of people"),
     table("Decisions", [
       ["At", (item) => clock(item.at)], ["Order", (item) => item.verb], ["About", (item) => h("code", null, item.revision || "")],
@@ -54,7 +54,7 @@ export function rollout(redraw, namespace, name) {
 // Tests end with the canary that they compare: a status without one keeps their sentence and not their figures.
 function untested(now) {
   if (now.canary || now.experiment?.phase === "Running") return "No sequential test has looked yet: the sentence above says what the thresholds found.";
-  if (now.phase === "RolledBack") return "No test runs now: they ended with the canary. What they found is in its sentence, under Taken back.";
+  if (now.phase === "RolledBack") return "No test runs now: they ended with the canary. What they found is in its sentence, under Rolled back.";
   return "No test runs now: they begin with the next canary.";
 }
 

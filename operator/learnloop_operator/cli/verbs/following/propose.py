@@ -93,7 +93,7 @@ def proposal(agent: str, job: Object) -> str:
     gates = [(gate["name"], "passed" if gate["passed"] else "failed", gate["message"]) for gate in found]
     if gates:
         lines += ["", *_table(("gate", "verdict", "why"), gates)]
-    return "\n".join([*lines, "", "Merging it begins a rollout, which the operator takes back where it harms.", ""])
+    return "\n".join([*lines, "", "Merging it begins a rollout, which the operator rolls back where it harms.", ""])
 
 
 def _figures(whose: str, found: Any) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def report(
         "until": now.isoformat(timespec="seconds"),
         "runs": sorted(runs, key=lambda item: str(item["finishedAt"])),
         "promoted": [_event(one) for one in events if one["event"] == "deployed" and one.get("previous_revision")],
-        "rolledBack": [_event(one) for one in events if one["event"] == "taken_back"],
+        "rolledBack": [_event(one) for one in events if one["event"] == "rolled_back"],
         "waiting": [found for body in rollouts if (found := _waits(body, namespace)) is not None],
     }
 

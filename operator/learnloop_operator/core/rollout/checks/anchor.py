@@ -2,7 +2,7 @@
 
 Ratios and sequential tests compare with stable, which moves with every promotion. The anchor does not move: it is a
 figure that somebody wrote, or the first stable arm's own. From it follows a bound, judged as `min` and `max` are
-(thresholds.py): what was seen must be within it to pass, and takes an arm back when it is broken for certain. So the
+(thresholds.py): what was seen must be within it to pass, and rolls an arm back when it is broken for certain. So the
 model that serves was never seen to be worse than the anchor by more than `maxDrop`, however many there were before.
 """
 

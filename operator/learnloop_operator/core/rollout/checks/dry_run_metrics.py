@@ -58,7 +58,7 @@ def _in_words(
 def remark(reports: Iterable[DryRunReport]) -> str:
     """Half a sentence for the verdict; without numbers, which would be written at every look."""
     worse = [item.name for item in reports if item.verdict == "worse"]
-    return f"; dry run: {', '.join(worse)} would take it back" if worse else ""
+    return f"; dry run: {', '.join(worse)} would roll it back" if worse else ""
 
 
 def notices(before: Iterable[DryRunReport], after: Iterable[DryRunReport]) -> tuple[Notice, ...]:

@@ -1,4 +1,4 @@
-"""How often each check may err: analysis.alpha, split over everything that can take a canary back."""
+"""How often each check may err: analysis.alpha, split over everything that can roll a canary back."""
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.core.rollout.checks.anchor import anchored

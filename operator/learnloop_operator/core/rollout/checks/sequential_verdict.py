@@ -14,7 +14,7 @@ from learnloop_operator.core.sequential.comparison import Claim, chance, claim, 
 
 
 def weigh(metric: MetricThreshold, trial: SequentialTest, analysis: Analysis, share: float, per_second: float) -> Check:
-    """Worse takes the canary back, fine lets the step pass, everything else holds and says for how long.
+    """Worse rolls the canary back, fine lets the step pass, everything else holds and says for how long.
 
     `share` is the canary's share of new episodes, `per_second` the episodes it finishes.
     """

@@ -95,7 +95,7 @@ def _agreement(seen: Counts, least: float, alpha: float) -> Check:
 
 
 def _estimate(bars: ShadowCheck, ratio: float, seen: ShadowEvidence) -> Check:
-    """An estimate lets a step pass or hold; it proves nothing, so it never takes a canary back."""
+    """An estimate lets a step pass or hold; it proves nothing, so it never rolls a canary back."""
     if seen.effective < bars.min_effective_episodes or seen.weight <= 0.0 or seen.episodes <= 0.0:
         return Check(Verdict.HOLD, f"an effective sample size of {bars.min_effective_episodes}")
     value, base = seen.weighted_return / seen.weight, seen.stable_return / seen.episodes

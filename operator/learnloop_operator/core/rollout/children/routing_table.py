@@ -55,7 +55,7 @@ def retired(snapshot: Snapshot, state: State) -> str | None:
     """gateway mode: the arm that served before the last promotion, once the guard is over.
 
     The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
-    the next one leaves it out. An arm that was taken back leaves the table at once, for by it its servers refuse.
+    the next one leaves it out. An arm that was rolled back leaves the table at once, for by it its servers refuse.
     """
     old = state.last_stable
     over = state.promoted_at is not None and state.canary is None and state.previous is None

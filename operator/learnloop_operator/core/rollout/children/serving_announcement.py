@@ -1,4 +1,4 @@
-"""What the data plane is told: which model serves, which one was taken back, and what the gates have found."""
+"""What the data plane is told: which model serves, which one was rolled back, and what the gates have found."""
 
 from datetime import timedelta
 from hashlib import sha256
@@ -16,13 +16,13 @@ from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import wai
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 NEWS_SECONDS = 3600.0
-"""A new leader tells of every take-back that is no older. The data plane knows those that it was told before."""
+"""A new leader tells of every rollback that is no older. The data plane knows those that it was told before."""
 
 
 def announcements(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
-    """What serves, the newest take-back, what people decided, and whom it waits for, while these are news."""
+    """What serves, the newest rollback, what people decided, and whom it waits for, while these are news."""
     state, sentence = move.state, move.sentence
-    told = (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state), *_decided(snapshot, state))
+    told = (*_serving(snapshot, state, sentence), *_rolled_back(snapshot, state), *_decided(snapshot, state))
     return (*told, *_awaited(snapshot, move))
 
 
@@ -40,9 +40,9 @@ def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
     since, until, otherwise = waits_since(snapshot, state), None, "hold"
     limit = gates.approval.within if at_gates and gates and gates.approval else None
     if at_gates:
-        since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "take_back"
+        since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
     elif state.step is not None and (asked := steps[state.step].approval) is not None:
-        limit, otherwise = asked.within, "take_back" if asked.otherwise == "takeBack" else "hold"
+        limit, otherwise = asked.within, "roll_back" if asked.otherwise == "rollBack" else "hold"
     until = stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
     step = None if at_gates or state.step is None else state.step + 1
     event = AwaitedApproval.model_validate(
@@ -107,12 +107,12 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcem
     return (_told(event, model.revision),)
 
 
-def _taken_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+def _rolled_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
     pin = state.blocked
     if pin is None or parse(pin.at) is None or seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
         return ()
     event = ModelDeployed(
-        event="taken_back",
+        event="rolled_back",
         model_deployment=snapshot.name,
         revision=pin.revision,
         uri=pin.uri,

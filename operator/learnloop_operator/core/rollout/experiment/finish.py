@@ -66,7 +66,7 @@ def outcome(snapshot: Snapshot) -> Desired:
     """The model to serve: an experiment's winner instead of the model it was promoted over.
 
     spec.model is the user's and stays as it is. So the outcome holds as long as the experiment stands in the spec and
-    spec.model means what it meant then. A winner of spec.experiment that was taken back is not wanted any more; one of
+    spec.model means what it meant then. A winner of spec.experiment that was rolled back is not wanted any more; one of
     a rollout's step stays wanted, and blocked: the canary it has beaten would otherwise try again, for ever.
     """
     wanted, found = snapshot.desired, snapshot.before.experiment

@@ -54,7 +54,7 @@ def begin_step(
     trial = replace(_trial(snapshot, stable, asked, players), step=step, promoted_over=snapshot.desired.over)
     for player in trial.guests():
         stray = foreign(player.model.uri, snapshot.namespace)
-        if why := (f"uri of {player.name}: {stray}" if stray else _taken_back(state, player)):
+        if why := (f"uri of {player.name}: {stray}" if stray else _rolled_back(state, player)):
             problem = f"spec.rollout.steps[{step}].experiment.arms: {why}"
             interval = float(snapshot.spec.analysis.interval_seconds)
             return NextState(
@@ -111,16 +111,16 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, players: tuple[
             return f"{field}: {player.name} is the model that stable serves: stable is an arm already, remove it"
         if why := foreign(player.model.uri, snapshot.namespace):
             return f"{field}.uri: {why}"
-        if why := _taken_back(state, player):
+        if why := _rolled_back(state, player):
             return f"{field}: {why}"
     return ""
 
 
-def _taken_back(state: State, player: Player) -> str:
+def _rolled_back(state: State, player: Player) -> str:
     """What is blocked comes back as nobody's guest."""
     pin = state.in_the_way(player.model)
     if pin is None:
         return ""
     return (
-        f"{player.name} was taken back ({sentence(pin, player.model)}): remove it, or unblock {pin.revision} by retry"
+        f"{player.name} was rolled back ({sentence(pin, player.model)}): remove it, or unblock {pin.revision} by retry"
     )

@@ -35,7 +35,7 @@ experiment, may err with together, beside the sequential tests' alpha."""
 
 
 FEWEST_FAILURES = 5
-"""Requests must have failed so often before that takes an arm back: a server counts one for each episode, so that it
+"""Requests must have failed so often before that rolls an arm back: a server counts one for each episode, so that it
 takes as many episodes, drawn by the weights."""
 
 

@@ -59,10 +59,10 @@ def _stray(state: State, word: OrderAnnotation) -> Answer | None:
 
 def _is_blocked(state: State, word: OrderAnnotation) -> Answer | None:
     pin = of_revision(state.pins, word.revision)
-    return Answer("obeyed", f"{word.revision} is taken back: {pin.message}") if pin else None
+    return Answer("obeyed", f"{word.revision} is rolled back: {pin.message}") if pin else None
 
 
-def _taking_back(move: NextState, sentence: str) -> Answer:
+def _rolling_back(move: NextState, sentence: str) -> Answer:
     return Answer("obeyed" if move.phase == "RolledBack" else None, sentence, move)
 
 
@@ -72,11 +72,11 @@ def _abort(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | 
         return Answer("obeyed", *taken_out)
     why = f"aborted by {who(snapshot, word)}"
     if state.canary and state.canary.revision == word.revision:
-        return _taking_back(roll_back(snapshot, state, state.canary, reasons.ABORTED, why), f"taken back: {why}")
+        return _rolling_back(roll_back(snapshot, state, state.canary, reasons.ABORTED, why), f"rolled back: {why}")
     if state.previous and state.stable and state.stable.revision == word.revision:
         move = swap_back(snapshot, state, state.stable, state.previous, reasons.ABORTED, why)
-        return _taking_back(move, f"{state.previous.revision} serves again")
-    return _is_blocked(state, word) or _stray(state, word) or ignored("nothing to take back")
+        return _rolling_back(move, f"{state.previous.revision} serves again")
+    return _is_blocked(state, word) or _stray(state, word) or ignored("nothing to roll back")
 
 
 def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
@@ -86,13 +86,13 @@ def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer |
     step = state.step or 0
     if canary_waits(snapshot, state):
         why = f"its gates were rejected by {who(snapshot, word)}"
-        return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
+        return _rolling_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"rolled back: {why}")
     if not snapshot.spec.rollout.steps[step].pause and state.hand is None:
         return ignored(
             f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
         )
     why = f"step {step + 1} was rejected by {who(snapshot, word)}"
-    return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
+    return _rolling_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"rolled back: {why}")
 
 
 def _undo(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
@@ -110,7 +110,7 @@ def _undo(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | N
         return Answer("refused", f"the canary {state.canary.revision} is being rolled out: abort it first")
     if state.previous:
         move = swap_back(snapshot, state, stable, state.previous, reasons.UNDONE, why)
-        return _taking_back(move, f"{state.previous.revision} serves again")
+        return _rolling_back(move, f"{state.previous.revision} serves again")
     return _cold(snapshot, state, word, stable, why)
 
 

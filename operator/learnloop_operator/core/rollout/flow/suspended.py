@@ -1,8 +1,8 @@
-"""A ModelDeployment that is suspended: nothing goes up or on, and whatever takes an arm back still does.
+"""A ModelDeployment that is suspended: nothing goes up or on, and whatever rolls an arm back still does.
 
 A person who stops the operator in the middle of a rollout wants no further step; nobody wants a bad canary to keep its
 users. So the operator takes every look as in a rollout under way. Of what follows it carries out a fall only: an arm
-that is taken back or gets less. Promotions, raises, new canaries, the end of a guard and all orders but abort and
+that is rolled back or gets less. Promotions, raises, new canaries, the end of a guard and all orders but abort and
 reject wait until spec.suspend is false.
 """
 
@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import watch
 
-TAKE_BACK = frozenset({"abort", "reject"})
+ROLL_BACK = frozenset({"abort", "reject"})
 """Orders that are obeyed while suspended; the others are answered afterwards."""
 IDLE = 60.0
 """Seconds between looks while no arm is on trial."""
@@ -27,7 +27,7 @@ IDLE = 60.0
 
 def suspended(snapshot: Snapshot, state: State) -> NextState:
     """The fall that is due, or everything as it is."""
-    state, order = listen(snapshot, state, TAKE_BACK)
+    state, order = listen(snapshot, state, ROLL_BACK)
     if order:
         return order
     onward = _onward(snapshot, state)
@@ -75,10 +75,10 @@ def _with_tallies(state: State, onward: NextState) -> State:
 
 def _frozen(snapshot: Snapshot, state: State) -> NextState:
     if state.canary:
-        sentence = f"suspended at {state.weight} %: no step goes up; the checks go on and may take the canary back"
+        sentence = f"suspended at {state.weight} %: no step goes up; the checks go on and may roll the canary back"
         state = observed(snapshot, state, state.canary)
     elif state.previous and state.stable:
-        sentence = f"suspended: the checks of {state.stable.revision} go on and may take it back"
+        sentence = f"suspended: the checks of {state.stable.revision} go on and may roll it back"
         state = observed_promoted(snapshot, state, state.stable, state.previous)
     else:
         sentence = "suspended: the experiment decides nothing; an arm that breaks a bar still leaves it"

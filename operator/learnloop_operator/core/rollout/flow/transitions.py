@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import revert, watch
 from learnloop_operator.core.rollout.steps.pass_gates import pass_gates
 from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary, pinned
-from learnloop_operator.core.rollout.steps.rollback import blocked as took_back
+from learnloop_operator.core.rollout.steps.rollback import blocked as rolled_back
 from learnloop_operator.core.times import seconds_since, stamp
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
@@ -45,7 +45,7 @@ def _first_of(rules: tuple[RolloutRule, ...], snapshot: Snapshot, state: State) 
 
 
 def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
-    """spec.suspend: no step goes up, and whatever takes an arm back still does."""
+    """spec.suspend: no step goes up, and whatever rolls an arm back still does."""
     return suspended(snapshot, state) if snapshot.spec.suspend else None
 
 
@@ -105,7 +105,7 @@ def _first_at_gates(snapshot: Snapshot, state: State, model: Model) -> NextState
     if gated.phase != "RolledBack":
         return gated
     pin = pinned(snapshot, candidate, reasons.GATE_FAILED, f"RolledBack before its first episode: {gated.sentence}")
-    back = took_back(gated.state, pin, reasons.ROLLED_BACK)
+    back = rolled_back(gated.state, pin, reasons.ROLLED_BACK)
     return replace(back, events=(*gated.events, *back.events))
 
 
@@ -225,7 +225,7 @@ def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
 
 
 def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
-    """The wanted model was taken back: the stable arm serves until somebody says retry."""
+    """The wanted model was rolled back: the stable arm serves until somebody says retry."""
     model, stable = snapshot.desired.model, state.stable
     pin = state.in_the_way(model)
     if pin is None or model is None or stable is None:

@@ -41,7 +41,7 @@ class Judgement:
     hold_reason: str = reasons.NOT_ENOUGH_DATA
     """Why it holds, if it does: the first reason that is more than a lack of episodes."""
     breach_reason: str = reasons.CHECK_FAILED
-    """Why an arm is taken back, if it is."""
+    """Why an arm is rolled back, if it is."""
     of_both: bool = False
     """Whether a check holds until both arms have had more episodes."""
 

@@ -16,7 +16,7 @@ from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
-_ALONE = "Prometheus alone takes a bad canary back"
+_ALONE = "Prometheus alone rolls a bad canary back"
 _SENTENCES = {
     UNREACHABLE: (
         f"pods of the arm on trial do not answer the operator on port {PORT_PROBES}: let it through, if a "
@@ -38,8 +38,8 @@ class Subject:
 
 
 def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
-    """The arms that may be taken back: the canary once it has pods, in shadow too, the promoted arm under guard, or the
-    challengers of an experiment that runs."""
+    """Arms to watch: the canary once it has pods, in shadow too, the promoted arm under guard, or the challengers of
+    an experiment that runs."""
     if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
         return ()
     trial = state.experiment
@@ -68,7 +68,7 @@ def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: st
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:
-    """Whether `decide` will take an arm back for what its own counters say: nothing else need be asked."""
+    """Whether `decide` will roll an arm back for what its own counters say: nothing else need be asked."""
     return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
 
 

@@ -3,7 +3,7 @@
 A new type is one module beside this one, an entry in registry.py, and its name in `kinds.rollouts.analysis`. The
 defaults here are those of a mean of outcomes in 0..1 of which each ended episode gives one.
 
-Bounds are always valid: look as often as you like, and a good arm is taken back at most once in 1/alpha. The answer
+Bounds are always valid: look as often as you like, and a good arm is rolled back at most once in 1/alpha. The answer
 counts outcomes, so it is as sure as their number allows. A confidence sequence of one arm's mean answers for min and
 max (sequential/interval). Bets on batches that both arms had at the same time answer for ratios
 (checks/paired_outcomes).

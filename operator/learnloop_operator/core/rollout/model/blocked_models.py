@@ -1,4 +1,4 @@
-"""What was taken back and is not tried again: a bounded list, until somebody says retry.
+"""What was rolled back and is not tried again: a bounded list, until somebody says retry.
 
 A revision also hashes the options of its pods, so that an annotation on them would make a bad model a new revision.
 Its artifact stays what it is: a model is blocked by either. An artifact is its digest, whatever address it has now.
@@ -10,7 +10,7 @@ from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymen
 from learnloop_operator.core.rollout.model.snapshot import Model
 
 MOST = 256
-"""Entries of status.blockedRevisions. The one that was taken back longest ago leaves first."""
+"""Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""
 SHORT = 128
 """Characters kept of the message of every entry but the newest."""
 

@@ -9,7 +9,7 @@ from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotat
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 RAISING = ("approve", "promote", "skip")
-"""What lets a canary on without evidence, or past a pause. Taking back needs nobody else."""
+"""What lets a canary on without evidence, or past a pause. Rolling back needs nobody else."""
 
 
 def one_pair(snapshot: Snapshot, word: OrderAnnotation) -> str:

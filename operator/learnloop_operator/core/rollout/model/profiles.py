@@ -14,7 +14,7 @@ CAUTIOUS_SECONDS = 4800
 """At each of three weights: four hours in all, as specification 001 has it."""
 STANDARD_SECONDS = 600
 RECENT = 7 * durations.DAY
-"""A take-back in this time makes the next rollout a cautious one."""
+"""A rollback in this time makes the next rollout a cautious one."""
 PROVEN = 3
 """So many promotions in a row make the next rollout a fast one."""
 
@@ -58,7 +58,7 @@ def _chosen(wish: str, before: ModelDeploymentStatus, now: datetime) -> ProfileS
 
 
 def _promotions(before: ModelDeploymentStatus) -> int:
-    """In a row, since the last take-back."""
+    """In a row, since the last rollback."""
     known = before.profile
     count, seen = (known.promotions, known.promoted_at) if known else (0, None)
     taken = max((pin.at for pin in before.blocked_revisions or ()), default="")
@@ -74,9 +74,9 @@ def _earned(before: ModelDeploymentStatus, promotions: int, now: datetime) -> tu
         moment, pin = max(moments, key=lambda item: item[0])
         ago = max(0.0, (now - moment).total_seconds())
         if ago <= RECENT:
-            return "cautious", f"cautious: {pin.revision} was taken back {durations.text(durations.rough(ago))} ago"
+            return "cautious", f"cautious: {pin.revision} was rolled back {durations.text(durations.rough(ago))} ago"
     if promotions >= PROVEN:
-        return "fast", f"fast: the last {promotions} models were promoted, and none was taken back since"
+        return "fast", f"fast: the last {promotions} models were promoted, and none was rolled back since"
     if promotions == 0:
         return "standard", "standard: no model was promoted here yet"
     models = "model was" if promotions == 1 else f"{promotions} models were"

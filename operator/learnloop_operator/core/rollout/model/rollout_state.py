@@ -50,7 +50,7 @@ class State:
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     pins: Pins = ()
-    """What was taken back and is not tried again, oldest first."""
+    """What was rolled back and is not tried again, oldest first."""
     hand: Hand | None = None
     """A person's order that is in force for the canary."""
     last_stable: PastModel | None = None
@@ -73,7 +73,7 @@ class State:
 
     @property
     def blocked(self) -> BlockedRevision | None:
-        """What was taken back last."""
+        """What was rolled back last."""
         return self.pins[-1] if self.pins else None
 
     def in_the_way(self, model: Model | None) -> BlockedRevision | None:

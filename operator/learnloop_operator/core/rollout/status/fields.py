@@ -140,7 +140,7 @@ def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
 def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: bool) -> list[dict[str, Any]]:
     generation, phase = snapshot.generation, move.phase
     model = snapshot.desired.model
-    taken_back = move.state.blocked if model is None else move.state.in_the_way(model)
+    rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
         world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
@@ -163,9 +163,9 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
         condition(reasons.PAUSED, TRUE if phase == "Paused" else FALSE, move.reason, sentence, generation),
         condition(
             reasons.ROLLED_BACK_CONDITION,
-            TRUE if taken_back else FALSE,
-            taken_back.reason if taken_back else "NotRolledBack",
-            taken_back.message if taken_back else "the wanted model has not been taken back",
+            TRUE if rolled_back else FALSE,
+            rolled_back.reason if rolled_back else "NotRolledBack",
+            rolled_back.message if rolled_back else "the wanted model has not been rolled back",
             generation,
         ),
         data_condition(move, generation),

@@ -2,7 +2,7 @@
 
 The canary goes on when it is proven best, and when all that the step asks for besides holds. Another winner takes its
 place and must pass the steps that are left by evidence of its own. When stable wins, or nobody does, the canary is
-taken back. A person has the last word where the step pauses, and the choice where nobody has won.
+rolled back. A person has the last word where the step pauses, and the choice where nobody has won.
 """
 
 from dataclasses import replace
@@ -189,7 +189,7 @@ def _judged(
 def _chosen(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, trial: ExperimentState, sentence: str
 ) -> NextState | State:
-    """Nobody has won: a person says who goes on, among the arms that are still in it, or takes the canary back."""
+    """Nobody has won: a person says who goes on, among the arms that are still in it, or rolls the canary back."""
     for player in trial.challengers():
         if approval(snapshot, state, player.model.revision, step) is None:
             continue

@@ -22,7 +22,7 @@ def watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Nex
     onward, next_one = _watch(snapshot, state, new, old), waiting(snapshot, state)
     if onward.phase != "Degraded" or next_one is None:
         return onward
-    # There is nothing to take it back to yet, however long that lasts: a person may know that the next one mends it.
+    # There is nothing to roll it back to yet, however long that lasts: a person may know that the next one mends it.
     return replace(onward, sentence=f"{onward.sentence}; {_awaits(snapshot, next_one, old)}")
 
 
@@ -63,9 +63,9 @@ def waiting(snapshot: Snapshot, state: State) -> Model | None:
 
 
 def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: str) -> NextState | str:
-    """A person lets the waiting model begin now. Not where the promoted arm is to be taken back: then why it is.
+    """A person lets the waiting model begin now. Not where the promoted arm is to be rolled back: then why it is.
 
-    Where the old arm has no pod to take it back to, the waiting model may be what mends it, and begins.
+    Where the old arm has no pod to roll it back to, the waiting model may be what mends it, and begins.
     """
     onward = watch(snapshot, state, new, old)
     if onward.phase == "RolledBack":

@@ -1,6 +1,6 @@
 """A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
 
-Both come after the checks: a hold or a promotion by hand does not keep a breach from taking the canary back.
+Both come after the checks: a hold or a promotion by hand does not keep a breach from rolling the canary back.
 """
 
 from dataclasses import replace

@@ -13,7 +13,7 @@ from learnloop_operator.core.times import parse, stamp
 
 
 def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, why: str) -> NextState:
-    """Take the canary back and pin its revision."""
+    """Roll the canary back and pin its revision."""
     where = f"at {state.weight} %" if state.weight else "before its first episode"
     sentence = f"RolledBack {where}: {why}"
     return blocked(state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
@@ -30,7 +30,7 @@ def swap_back(snapshot: Snapshot, state: State, bad: ArmState, good: ArmState, r
 
 
 def blocked(after: State, pin: BlockedRevision, event: str) -> NextState:
-    """The state after a revision was taken back, told as a warning."""
+    """The state after a revision was rolled back, told as a warning."""
     return NextState(
         replace(after, pins=with_pin(after.pins, pin)),
         "RolledBack",
@@ -72,7 +72,7 @@ def _is_of_this_rollout(pin: BlockedRevision, state: State) -> bool:
 
 
 def pinned(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> BlockedRevision:
-    """What stays on record of an arm that was taken back."""
+    """What stays on record of an arm that was rolled back."""
     return BlockedRevision(
         revision=arm.revision,
         uri=arm.model.uri,

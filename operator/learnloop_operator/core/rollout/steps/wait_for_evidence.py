@@ -1,6 +1,6 @@
 """What a step still waits for before it may be passed, for how long, and since when nothing comes any more.
 
-A rollout without evidence holds: a healthy model is not taken back for lack of traffic. It must not hold unseen either:
+A rollout without evidence holds: a healthy model is not rolled back for lack of traffic. It must not hold unseen:
 when nothing has come for progressDeadlineSeconds, it is Stalled.
 """
 
@@ -110,7 +110,7 @@ def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> Nex
 def stalled(snapshot: Snapshot, move: NextState) -> NextState:
     """The same hold, visible from afar: condition Stalled, and one event."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
-    sentence = f"{move.sentence}; nothing new for {deadline} s, it holds on and takes nothing back"
+    sentence = f"{move.sentence}; nothing new for {deadline} s, holding, not rolling back"
     known = any(
         item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in snapshot.before.conditions
     )

@@ -50,13 +50,13 @@ def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, tex
     limit, since = timedelta(seconds=seconds_of(asked.within)), waits_since(snapshot, state)
     left = (since + limit - snapshot.now).total_seconds()
     if left > 0:
-        then = "is taken back" if asked.otherwise == "takeBack" else "stalls"
+        then = "is rolled back" if asked.otherwise == "rollBack" else "stalls"
         said = f"{text}; without it by {stamp(since + limit)} the canary {then}"
         return replace(waiting, sentence=said, again_after=min(interval, left))
     why = f"nobody has approved within {asked.within}"
-    if asked.otherwise == "takeBack" and state.canary is not None:
+    if asked.otherwise == "rollBack" and state.canary is not None:
         return roll_back(snapshot, state, state.canary, reasons.APPROVAL_OVERDUE, why)
-    sentence = f"{text}; {why}, it holds on and takes nothing back"
+    sentence = f"{text}; {why}, holding, not rolling back"
     known = any(
         item.type == "Stalled" and item.reason == reasons.APPROVAL_OVERDUE for item in snapshot.before.conditions
     )

@@ -1,4 +1,4 @@
--- Holds the canary at its weight; a breach still takes it back.
+-- Holds the canary at its weight; a breach still rolls it back.
 if obj.status == nil or obj.status.canary == nil then
   error("there is no canary")
 end

@@ -1,4 +1,4 @@
--- Refuses exactly this step of this revision: it is taken back and blocked.
+-- Refuses exactly this step of this revision: it is rolled back and blocked.
 if obj.status == nil or obj.status.canary == nil or obj.status.step == nil then
   error("no canary is at a step")
 end

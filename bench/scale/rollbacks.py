@@ -66,7 +66,7 @@ class TurningTraffic(Traffic):
 
 
 class Site:
-    """One cluster with an operator at work, and what is taken back there."""
+    """One cluster with an operator at work, and what is rolled back there."""
 
     def __init__(self, name: str, api: Api, observer: StatusObserver, provider: Provider, operator: Running) -> None:
         self.name, self.api, self.observer = name, api, observer
@@ -87,7 +87,7 @@ class Site:
         for number in range(canaries):
             await self._until(number, "serving", lambda status: status.get("phase") == "Healthy")
 
-    async def take_back(self, number: int, turn: int, calm: float) -> None:
+    async def roll_back(self, number: int, turn: int, calm: float) -> None:
         """One model more, which turns out to be worse."""
         namespace, new = _namespace(number), revision(turn)
         traffic = self._traffic[number]
@@ -97,7 +97,7 @@ class Site:
         await asyncio.sleep(calm)
         traffic.failing_since[new] = traffic.now
         began = time.monotonic()
-        seen = await self._until(number, "taken back", lambda status: not status.get("weight"))
+        seen = await self._until(number, "rolled back", lambda status: not status.get("weight"))
         self.seconds.append(seen - began)
 
     async def _until(self, number: int, what: str, seen: Any) -> float:
@@ -154,10 +154,10 @@ async def side_by_side(sites: list[Site], canaries: int, turns: int, seed: int =
     async def one(number: int) -> None:
         for turn in range(1, turns + 1):
             calm = [moments.uniform(*CALM_SECONDS) for _ in sites]
-            await asyncio.gather(*(each.take_back(number, turn, rest) for each, rest in zip(sites, calm, strict=True)))
+            await asyncio.gather(*(each.roll_back(number, turn, rest) for each, rest in zip(sites, calm, strict=True)))
             if number == 0:
                 say(
-                    f"take-backs: turn {turn} of {turns}, "
+                    f"rollbacks: turn {turn} of {turns}, "
                     + ", ".join(f"{len(it.seconds)} in {it.name}" for it in sites)
                 )
 
