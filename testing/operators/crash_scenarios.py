@@ -83,7 +83,7 @@ def steps(*listed: dict[str, Any]) -> dict[str, Any]:
 
 
 FIRST = (nothing, phase("Healthy"))
-ROLLED_BACK = phase("RolledBack", 1)
+ENDS_ROLLED_BACK = phase("RolledBack", 1)
 PAUSED = steps(STEPS[0], {**STEPS[1], "pause": True}, STEPS[3])
 SHADOWED = steps({"weight": 0, "shadow": {"minRequests": 60, "minAgreement": 0.9}}, STEPS[1], STEPS[3])
 GUEST = {"name": "other", "weight": 20, **model(2)}
@@ -97,10 +97,10 @@ BY_SEQUENTIAL_TEST = {"intervalSeconds": 5, "metrics": [SEQUENTIAL]}
 WITH_A_BOUND = {"intervalSeconds": 5, "metrics": [{"name": "success", "type": "success", "minRatio": 0.9, "min": 0.5}]}
 """A promoted model is watched by bounds: a ratio has nothing to compare it with any more."""
 PROMOTED = (FIRST, (wishes(1, 1.0), serves(1)))
-ROLLED_BACK = (FIRST, (wishes(1, 0.2), ROLLED_BACK))
-SWAPPED_BACK = (FIRST, (wishes(1, 1.0), phase("Guarding")), (turns_bad, ROLLED_BACK))
+ROLLED_BACK = (FIRST, (wishes(1, 0.2), ENDS_ROLLED_BACK))
+SWAPPED_BACK = (FIRST, (wishes(1, 1.0), phase("Guarding")), (turns_bad, ENDS_ROLLED_BACK))
 APPROVED = (FIRST, (wishes(1, 1.0), phase("Paused")), (says("approve", "canary"), serves(1)))
-UNDONE = (FIRST, (wishes(1, 1.0), phase("Guarding")), (says("undo", "stable"), ROLLED_BACK))
+UNDONE = (FIRST, (wishes(1, 1.0), phase("Guarding")), (says("undo", "stable"), ENDS_ROLLED_BACK))
 BY_HAND = (FIRST, (wishes(1, 1.0), weight(10)), (says("promote", "canary"), serves(1)))
 RACED = ((plays(0.6, 0.6), phase("Healthy")), (wishes(1, 0.95), serves(1)))
 SCENARIOS = (
@@ -109,7 +109,7 @@ SCENARIOS = (
     Scenario("promoted by a sequential test", PROMOTED, full_spec(analysis=BY_SEQUENTIAL_TEST)),
     Scenario("swapped back while guarding", SWAPPED_BACK, full_spec(analysis=WITH_A_BOUND)),
     Scenario("superseded", (FIRST, (wishes(1, 1.0), weight(25)), (wishes(2, 1.0), serves(2)))),
-    Scenario("aborted", (FIRST, (wishes(1, 1.0), weight(50)), (says("abort", "canary"), ROLLED_BACK))),
+    Scenario("aborted", (FIRST, (wishes(1, 1.0), weight(50)), (says("abort", "canary"), ENDS_ROLLED_BACK))),
     Scenario("approved", APPROVED, full_spec(**PAUSED)),
     Scenario("undone", UNDONE),
     Scenario("promoted by hand", BY_HAND),
