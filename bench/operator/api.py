@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
-from testing.servers.api_access import authorization, from_kubeconfig, tls_of
+from testing.operators.api_access import authorization, from_kubeconfig, tls_of
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]

@@ -33,7 +33,7 @@ from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import LEASE, MODEL_DEPLOYMENT
-from testing.servers.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig
 
 SYSTEM, LEASE_NAME, NAME = "learnloop-system", "learnloop-operator", "md"
 PASSED = 'learnloop_reconcile_total{kind="ModelDeployment",result="ok"}'

@@ -27,7 +27,7 @@ from learnloop_operator.core.rollout.children.routing_table import read as read_
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
-from testing.servers.api_access import find
+from testing.operators.api_access import find
 
 WHERE = (MODEL_DEPLOYMENT.group, MODEL_DEPLOYMENT.version, MODEL_DEPLOYMENT.plural)
 DEFAULTS = Defaults("localhost/learnloop/serving:dev", os.environ.get("LEARNLOOP_DATA_URL", ""))

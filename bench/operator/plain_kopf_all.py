@@ -28,7 +28,7 @@ from learnloop_operator.controllers.background.fast_lane_reader import FastLaneR
 from learnloop_operator.controllers.passes.runtime import Controller
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
-from testing.servers.api_access import find
+from testing.operators.api_access import find
 
 RETRY_SECONDS = 5.0
 

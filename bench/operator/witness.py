@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from testing.servers.api_access import authorization, tls_of
+from testing.operators.api_access import authorization, tls_of
 
 
 @dataclass(frozen=True, slots=True)

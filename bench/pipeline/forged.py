@@ -1,5 +1,6 @@
 """Who owns nothing writes into another's name: whole rows, so that nothing but the rule can refuse them."""
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -11,15 +12,18 @@ from learnloop_dataplane.postgres.database import Database
 STRANGER = "red"
 # As the victim's row, with other values where told.
 INSERT = """
-INSERT INTO {table} OVERRIDING SYSTEM VALUE
-SELECT * FROM jsonb_populate_record(NULL::{table}, $1::jsonb || jsonb_build_object('namespace', $2::text)) {more}
+INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE
+SELECT {columns} FROM jsonb_populate_record(NULL::{table}, $1::jsonb || jsonb_build_object('namespace', $2::text))
 """
 GIVE_AWAY = "UPDATE {table} SET namespace = $1"
 
 
 async def rows(connection: Any, tables: list[str]) -> dict[str, str]:
-    """One of the victim's rows of each table, as JSON; `connection` is a superuser's."""
-    statement = "SELECT to_jsonb(t)::text FROM {table} t WHERE namespace = $1 LIMIT 1"
+    """One of the victim's rows of each table, as JSON, less generated columns; `connection` is a superuser's."""
+    statement = """
+    SELECT (to_jsonb(t) - ARRAY(
+        SELECT attname::text FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attgenerated <> ''
+    ))::text FROM {table} t WHERE namespace = $1 LIMIT 1"""
     return {table: await connection.fetchval(statement.format(table=table), VICTIM) for table in tables}
 
 
@@ -29,10 +33,12 @@ async def forge(db: Database, table: str, row: str) -> Counter[str]:
     Nothing is kept. `forged` counts what was tried, `leaked` what was not refused by the rule. A row that refers to
     one of the victim's cannot be had in another's name at all; then there is nothing to give away.
     """
+    columns = ", ".join(f'"{name}"' for name in json.loads(row))
+    plain = INSERT.format(table=table, columns=columns)
     tried = [
-        ((INSERT.format(table=table, more=""), row, VICTIM),),
-        ((INSERT.format(table=table, more="ON CONFLICT DO NOTHING RETURNING 1"), row, VICTIM),),
-        ((INSERT.format(table=table, more=""), row, STRANGER), (GIVE_AWAY.format(table=table), VICTIM)),
+        ((plain, row, VICTIM),),
+        ((f"{plain} ON CONFLICT DO NOTHING RETURNING 1", row, VICTIM),),
+        ((plain, row, STRANGER), (GIVE_AWAY.format(table=table), VICTIM)),
     ]
     counted: Counter[str] = Counter()
     for statements in tried:

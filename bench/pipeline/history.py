@@ -22,8 +22,8 @@ from bench.pipeline.latency import open_loop, spread, trajectory
 from learnloop_api.wire.experience import EpisodeSelection
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.store.http_retries import Http
+from testing.history.long_history import BUSY, NAMESPACE, POLICY, POLICY_REVISION, QUIET, fill_episodes
 from testing.servers.data_plane_process import Product, postgres
-from testing.servers.long_history import BUSY, NAMESPACE, POLICY, POLICY_REVISION, QUIET, fill_episodes
 
 EPISODES, STEPS, RATE = 100_000, 10, 20
 PAGE_P99_MS, WHOLE_SECONDS = 100.0, 300.0

@@ -39,7 +39,7 @@ from demo.narrator import Narrator
 from demo.settings import Settings
 from go_programs.go_build import KUBERNETES_VERSION
 from learnloop_operator.adapters.kube.client import KubeClient
-from testing.servers.api_access import find
+from testing.operators.api_access import find
 
 RPS = 30.0
 SERVING = "localhost/learnloop/serving:dev"

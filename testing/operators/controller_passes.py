@@ -29,7 +29,7 @@ from learnloop_operator.controllers.reconcilers.model_deployment import ModelDep
 from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
-from testing.servers.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig
 
 MERGE = "application/merge-patch+json"
 

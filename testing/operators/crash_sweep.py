@@ -21,10 +21,10 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.crash_scenarios import SCENARIOS, Scenario
 from testing.operators.crash_world import World
 from testing.operators.served_traffic import Provider
-from testing.servers.api_access import from_kubeconfig
 from testing.servers.kube_api_server import api_server
 
 MOST_TURNS = 400

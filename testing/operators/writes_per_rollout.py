@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.crash_scenarios import GUEST, serves
 from testing.operators.crash_sweep import MOST_TURNS
 from testing.operators.crash_world import STEPS, World, full_spec, revision
 from testing.operators.served_traffic import Provider
-from testing.servers.api_access import from_kubeconfig
 
 Watcher = Callable[[World], Awaitable[None]]
 

@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from testing.servers.api_access import tls_of
+from testing.operators.api_access import tls_of
 
 REFUSALS = {
     "conflict": (409, "Conflict", {}),

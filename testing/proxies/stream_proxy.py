@@ -13,7 +13,7 @@ import yaml
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from testing.servers.api_access import tls_of
+from testing.operators.api_access import tls_of
 
 READS = ("GET", "HEAD")
 HELD_BACK_SECONDS = 0.3

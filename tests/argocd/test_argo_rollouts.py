@@ -17,8 +17,8 @@ from bench.rollback import argo
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, run
 from learnloop_operator.adapters.kube.client import KubeClient
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.gateway_api import install
-from testing.servers.api_access import from_kubeconfig
 
 SERVED = {"uri": "uniform://discrete/2?observations=4", "sha256": ""}
 SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"

@@ -26,7 +26,7 @@ from learnloop_operator.controllers.background.fast_lane_reader import FastLaneR
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.controllers.services import Services
-from testing.servers.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig
 from testing.servers.data_plane_server import listening, postgres
 from testing.training.training_builders import proof
 

@@ -14,7 +14,7 @@ import yaml
 from learnloop_operator import bootstrap
 from learnloop_operator.adapters.kube.errors import Forbidden
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
-from testing.servers.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = "learnloop-system"

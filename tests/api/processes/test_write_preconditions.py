@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Conflict
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, REWARD_POLICY
-from testing.servers.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig
 
 MANAGER = "learnloop-test"
 POLICY = {"components": [{"name": "success", "type": "success", "weight": 1.0}]}

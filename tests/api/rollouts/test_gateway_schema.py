@@ -14,8 +14,8 @@ from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.core.rollout.children.http_route import http_route
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Desired, Snapshot
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.gateway_api import install
-from testing.servers.api_access import from_kubeconfig
 
 STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
 

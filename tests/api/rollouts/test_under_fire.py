@@ -7,12 +7,12 @@ import pytest
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.crash_scenarios import phase, scenario, serves
 from testing.operators.crash_sweep import MOST_TURNS, run
 from testing.operators.crash_world import NAME, World, full_spec
 from testing.operators.served_traffic import Provider
 from testing.proxies.fault_proxy import FaultProxy
-from testing.servers.api_access import from_kubeconfig
 
 MERGE = "application/merge-patch+json"
 MOST_ROLLOUTS = 3

@@ -18,9 +18,9 @@ from learnloop_operator.controllers.reconcilers.training_job import TrainingJobC
 from learnloop_operator.core.training.backends.choice import BACKENDS, candidates
 from learnloop_operator.core.training.backends.trainjob import MANAGER
 from learnloop_operator.core.training.snapshot import RunRequest
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_kinds import install
-from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS, heartbeat, proof, spec
 
 ROOT = Path(__file__).resolve().parents[3]

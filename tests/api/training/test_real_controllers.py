@@ -21,9 +21,9 @@ from learnloop_operator.adapters.kube.kinds import POD, TRAINING_JOB, kind_of
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.core.training.backends.choice import candidates
 from learnloop_operator.core.training.backends.rank_pods import ENV_SPEC
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_controllers import training_controllers
-from testing.servers.api_access import from_kubeconfig
 from testing.servers.kube_api_server import api_server as an_api_server
 from testing.training.training_builders import DEFAULTS, heartbeat, proof
 

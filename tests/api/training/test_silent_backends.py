@@ -14,8 +14,8 @@ from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Forbidden, Invalid, KindMissing, WebhookUnavailable
 from learnloop_operator.adapters.kube.kinds import PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
 from learnloop_operator.core.times import stamp
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files, install
-from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS
 
 from .test_backends import Plane, Written, ready

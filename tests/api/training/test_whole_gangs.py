@@ -12,10 +12,10 @@ from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import JOB, POD, PYTORCH_JOB, RESOURCE_QUOTA
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
+from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Operator
 from testing.operators.injecting_webhook import injecting
 from testing.operators.training_kinds import install
-from testing.servers.api_access import from_kubeconfig
 from testing.training.training_builders import DEFAULTS
 
 from .test_backends import Plane, ready

@@ -131,7 +131,7 @@ def test_the_replay_ends_where_a_person_would_have_to_choose() -> None:
 def test_a_winner_that_waits_for_approval_is_approved_and_not_the_canary() -> None:
     told = raced(310.0, 450.0, pause=True)
     approved = next(look for look in told if look.sentence.endswith("(the replay approves)"))
-    assert f"{OTHER}/2" in approved.sentence
+    assert "--arm other" in approved.sentence
     assert told[-1].sentence == f"{OTHER} serves every episode"
 
 

@@ -120,7 +120,7 @@ def _parts(adapters: Mapping[str, Any]) -> dict[str, nn.Parameter]:
 
 def arrays(adapters: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
     """The adapter's arrays under PEFT's names."""
-    return {name: np.array(part.detach().float().cpu()) for name, part in _parts(adapters).items()}
+    return {name: part.detach().float().cpu().numpy().copy() for name, part in _parts(adapters).items()}
 
 
 def load(adapters: Mapping[str, Any], given: Mapping[str, NDArray[np.generic]]) -> None:

@@ -193,6 +193,7 @@ async def test_an_erasure_destroys_the_keys_so_that_what_comes_back_opens_no_mor
     await sealing.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
     async with superuser(dsn) as connection:  # restored, without the keys
         await connection.execute("ALTER TABLE trajectories ALTER seq DROP IDENTITY")
+        await connection.execute("ALTER TABLE trajectories ALTER joint_task DROP EXPRESSION")
         for table in tables:
             await connection.execute(f"INSERT INTO {table} SELECT * FROM kept_{table} ON CONFLICT DO NOTHING")
     found = (await fetch(sealing, "/api/v1/experience/trajectories?agent=helper")).json()["trajectories"]

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from testing.servers.long_history import (
+from testing.history.long_history import (
     BUSY,
     DEPLOYMENT,
     NAMESPACE,
@@ -21,7 +21,7 @@ from testing.servers.long_history import (
     fill_episodes,
     fill_memories,
 )
-from testing.servers.statement_plans import Statements, cost, recorded
+from testing.history.statement_plans import Statements, cost, recorded
 
 from ..api.test_every_route import Route, routes
 from ..conftest import Api, eventually, running, settings, superuser, trajectory

@@ -85,7 +85,7 @@ def test_a_blocked_revision_is_called_blocked(file: Path) -> None:
         "at": "2026-01-01T00:00:00Z",
     }
     stable = {"revision": "bbbbbbbb", "uri": "https://m/0", "replicas": 1, "readyReplicas": 1}
-    said = run(Server({"stable": stable, "blockedRevision": pinned}), file)
+    said = run(Server({"stable": stable, "blockedRevisions": [pinned]}), file)
     assert "blocked since 2026-01-01T00:00:00Z: too bad; `kubectl learnloop retry`" in said
     assert "no new arm" in said
 

@@ -1,0 +1,1 @@
+"""A long history of one agent, and what statements read of it."""
