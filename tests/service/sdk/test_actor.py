@@ -72,7 +72,9 @@ def test_an_actor_says_which_exception_stopped_it(server: LiveServer, data_plane
         LEARNLOOP_TERMINATION_LOG=str(tmp_path / "message"),
     )
     _, log = actor.communicate(timeout=120)
-    line = "environment: 'rooms:Rooms' raised KeyError: 'thermometer' in step, call 3; correct the environment"
+    line = (
+        "spec.data.environment: 'rooms:Rooms' raised KeyError: 'thermometer' in step, call 3; correct the environment"
+    )
     assert actor.returncode == 1
     assert log.splitlines()[-1].endswith(line)
     assert (tmp_path / "message").read_text() == f"the actor stops: {line}\n"
