@@ -51,7 +51,7 @@ from testing.operators.write_ledger import Killed, Ledger, TappedHttp
 
 NAME = "md"
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
-WATCHED = (MODEL_DEPLOYMENT, DEPLOYMENT)
+WATCHED = (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE)
 RESTART_SECONDS = 3.0
 """Of the world's time, until a new process stands where the killed one was."""
 LONGEST_WAIT = 10.0

@@ -54,7 +54,7 @@ def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
         ("tjob.spec.ppo.gaeLambda", "generalised advantage estimation"),
         ("rp.spec.components.type", "1 when the task was completed"),
         ("mdep.spec.rollout.steps", "One step up."),
-        ("mdep.status.blockedRevision", "learnloop.dev/retry"),
+        ("mdep.status.blockedRevision", "kubectl learnloop retry"),
         ("memsvc.spec.dsnSecretRef", "vector extension"),
     ],
 )

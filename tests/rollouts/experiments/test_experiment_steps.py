@@ -205,3 +205,14 @@ def test_a_winner_inherits_no_evidence_of_the_canary_that_it_replaces() -> None:
     cluster.end()
     assert cluster.status["blockedRevision"]["uri"] == uri(5)
     assert cluster.weights() == {uri(0): 100}
+
+
+def test_a_winner_before_the_last_step_is_compared_at_the_weight_of_its_experiment() -> None:
+    for success, phase, serving in ((0.95, "Healthy", uri(5)), (0.6, "RolledBack", uri(0))):
+        cluster = StepCluster((0.5, 0.5, 0.9), (20,))
+        del cluster.spec["rollout"]["steps"][2]
+        cluster.start()
+        cluster.spec["analysis"]["metrics"].append({"name": "success", "type": "success", "minRatio": 0.9})
+        cluster.success = {uri(0): 0.9, uri(1): 0.9, uri(5): success}
+        cluster.end()
+        assert (cluster.status["phase"], cluster.weights()) == (phase, {serving: 100})

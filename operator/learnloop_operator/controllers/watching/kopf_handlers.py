@@ -17,6 +17,7 @@ from learnloop_operator.adapters.kube.kinds import (
     GANG_KINDS,
     OWN_KINDS,
     POD,
+    SERVICE,
     STATEFUL_SET,
     ResourceKind,
 )
@@ -38,6 +39,7 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
     **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
     POD: names.LABEL_TRAINING_JOB,
     DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    SERVICE: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
     STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
     CONFIG_MAP: names.LABEL_MEMORY,
 }

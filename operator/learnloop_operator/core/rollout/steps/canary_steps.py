@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.model.decision_log import noted, who
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, past
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.steps.experiment_step import in_experiment, lost_experiment, watch_arms
+from learnloop_operator.core.rollout.steps.experiment_step import comes_from, in_experiment, lost_experiment, watch_arms
 from learnloop_operator.core.rollout.steps.manual_hold_and_promotion import under_order
 from learnloop_operator.core.rollout.steps.pass_gates import pass_gates
 from learnloop_operator.core.rollout.steps.rollback import roll_back
@@ -132,7 +132,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         gated = pass_gates(snapshot, state, canary)
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
-    if wanted.experiment is not None:
+    if wanted.experiment is not None and not comes_from(state, step):
         found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
         if isinstance(found, NextState):
             return found

@@ -78,6 +78,13 @@ def lost_experiment(state: State) -> str:
     return "" if canary.standing == "playing" else f"the canary is {canary.message}"
 
 
+def comes_from(state: State, step: int) -> bool:
+    """Whether the canary won the experiment of this step, which it does not repeat."""
+    trial = state.experiment
+    won = trial is not None and not trial.running and trial.step == step
+    return won and trial is not None and state.rollout_started_at == trial.started_at
+
+
 def in_experiment(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, asked: ExperimentStep
 ) -> NextState | State:
@@ -216,11 +223,13 @@ def _take_over(snapshot: Snapshot, state: State, canary: ArmState, step: int, be
         state = noted(snapshot, state, word, "obeyed", said)
     text = f"{sentence}; {best.name} goes on in place of {canary.revision}"
     over = replace(finish(snapshot, trial, text), promoted_over=snapshot.desired.over or canary.revision)
+    # At 100 % nothing is compared: the winner passes its own checks at the weight of this step first.
+    at = step if steps[step + 1].weight == 100 else step + 1
     after = replace(
         state.without_canary(),
         canary=ArmState(best.model, best.since, best.ready),
-        step=step + 1,
-        weight=min(best.weight if best.ready else 0, steps[step + 1].weight),
+        step=at,
+        weight=min(best.weight if best.ready else 0, steps[at].weight),
         step_started_at=now,
         step_base=None,
         rollout_started_at=trial.started_at,
