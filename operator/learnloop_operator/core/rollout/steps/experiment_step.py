@@ -81,8 +81,9 @@ def lost_experiment(state: State) -> str:
 def comes_from(state: State, step: int) -> bool:
     """Whether the canary won the experiment of this step, which it does not repeat."""
     trial = state.experiment
-    won = trial is not None and not trial.running and trial.step == step
-    return won and trial is not None and state.rollout_started_at == trial.started_at
+    if trial is None or trial.running or trial.step != step:
+        return False
+    return state.rollout_started_at == trial.started_at
 
 
 def in_experiment(
