@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from learnloop_api.encryption.envelope import DataKey
+from learnloop_common.encryption.envelope import DataKey
 from learnloop_dataplane.blobs.blob_store import BlobStore, FileBlobs
 from learnloop_dataplane.encryption.data_keys import NAMESPACE, Owner
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs

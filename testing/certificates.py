@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from learnloop_api.tls.certificates import (
+from learnloop_common.tls.certificates import (
     Pair,
     _begun,
     _by,

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from learnloop_api import process_end
+from learnloop_common import process_end
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.loop import Learnloop

@@ -19,7 +19,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from learnloop_api import names, process_end
+from learnloop_api import names
+from learnloop_common import process_end
 from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from learnloop_api.redaction import user_as_sent
-from learnloop_api.redaction_fields import safe_origin
+from learnloop_common.redaction.fields import safe_origin
+from learnloop_common.redaction.redactor import user_as_sent
 from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.redact import Redactor, redact_value
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from learnloop_api.redaction import user_as_sent
+from learnloop_common.redaction.redactor import user_as_sent
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.recording.post_outbox import Courier
 

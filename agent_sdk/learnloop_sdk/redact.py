@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.key_lines import KeyLines
-from learnloop_api.redaction import Redaction, is_secret_name, user_as_sent
-from learnloop_api.redaction_fields import safe_measurements
-from learnloop_api.redaction_keys import SuccessiveRedaction
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.redaction.fields import safe_measurements
+from learnloop_common.redaction.keys import SuccessiveRedaction
+from learnloop_common.redaction.redactor import Redaction, is_secret_name, user_as_sent
 from learnloop_sdk.errors import LearnloopError
 
 Redactor = Callable[[str], str]

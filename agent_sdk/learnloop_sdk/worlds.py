@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from learnloop_api.process_end import sentence
+from learnloop_common.process_end import sentence
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.episode_in_environment import (
     Environment,

@@ -22,7 +22,7 @@ SUITE = "over-refusal"
 
 def environment(settings: SuiteSettings) -> dict[str, str]:
     """What the operator writes into the suite's container."""
-    paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "serving_image"))
+    paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "common", "serving_image"))
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": paths,

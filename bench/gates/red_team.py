@@ -52,7 +52,7 @@ def as_in_image(folder: Path) -> Path:
     """What the image has under /app, and nothing else of the product."""
     app = folder / "app"
     app.mkdir()
-    for source in ("crds/learnloop_api", "serving_image/learnloop_gates"):
+    for source in ("crds/learnloop_api", "common/learnloop_common", "serving_image/learnloop_gates"):
         (app / Path(source).name).symlink_to(ROOT / source)
     return app
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = (".", "crds", "trainer_image")
+ROOTS = (".", "crds", "common", "trainer_image")
 SECONDS = 300.0
 Outcome = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.language.tiny_runs import CONTEXT, MOST_TOKENS, Case, Outcome, parameters_of, success_of
 
 HERE = Path(__file__).parent
-ROOTS = ("crds", "trainer_image")
+ROOTS = ("crds", "common", "trainer_image")
 SECONDS = 900.0
 PARTS = 1
 """Pieces that the peer learns a batch in."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from learnloop_api.acting.gguf_adapter import gguf_adapter
+from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_trainer.language import gguf_model, lora

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from learnloop_api.redaction_checks import IBAN_LENGTHS, luhn
-from learnloop_api.redaction_rules import SEPARATORS
+from learnloop_common.redaction.checks import IBAN_LENGTHS, luhn
+from learnloop_common.redaction.rules import SEPARATORS
 
 _ALNUM = string.ascii_letters + string.digits
 _SCRIPTS = "aeinrtäöüßéñøžжщλ中日한"

@@ -14,7 +14,7 @@ from typing import Any
 from bench.arguments import numbers
 from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.planted import WORDS, Planted, planted
-from learnloop_api.redaction import Redaction
+from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane.memories.memory_store import redacted_content
 from learnloop_sdk.redact import redact_value
 

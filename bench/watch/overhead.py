@@ -22,7 +22,7 @@ from typing import Any
 from bench.pipeline.chaos import register
 from bench.pipeline.latency import trajectory
 from bench.pipeline.world import pipeline
-from learnloop_api.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.telemetry.otlp_exporter import OtlpExporter
 from learnloop_operator.adapters.tracer import Tracer
 from testing.servers.data_plane_process import Product
 from testing.simulation.rollout_cluster import BAD, BETTER, Cluster

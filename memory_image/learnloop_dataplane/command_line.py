@@ -18,11 +18,11 @@ from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from learnloop_api.http_server.draining_server import DrainingServer, closing
-from learnloop_api.http_server.probes_port import CONNECTIONS, serve_both
-from learnloop_api.key_lines import KeyLines
-from learnloop_api.telemetry.json_logs import set_up
-from learnloop_api.tls.pod_certificate import NotIssued, own_context
+from learnloop_common.http.draining_server import DrainingServer, closing
+from learnloop_common.http.probes_port import CONNECTIONS, serve_both
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.telemetry.json_logs import set_up
+from learnloop_common.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.http.peer_connections import limited
 from learnloop_dataplane.api.probes_app import probes_app

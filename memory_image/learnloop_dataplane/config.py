@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from learnloop_api.key_lines import KeyLines
 from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.quota_limits import Quotas

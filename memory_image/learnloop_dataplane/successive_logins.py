@@ -3,7 +3,7 @@
 from hashlib import sha256
 from urllib.parse import quote, unquote, urlsplit
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 
 
 def login_of(login: str, password: str) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from learnloop_api.telemetry.json_logs import set_up, style_of
+from learnloop_common.telemetry.json_logs import set_up, style_of
 from learnloop_operator.adapters.audit_log import to_standard_output
 from learnloop_operator.adapters.kube.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment

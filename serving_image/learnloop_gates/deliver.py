@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.gates import MOST_REPORT_BYTES
+from learnloop_common.tls.contexts import client_context
 from learnloop_gates.errors import SuiteError
 from learnloop_gates.settings import DeliverySettings
 

@@ -9,8 +9,8 @@ import httpx
 import orjson
 
 from learnloop_api import names
-from learnloop_api.chat.chat_request import ChatFields
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.chat.chat_request import ChatFields
+from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import Case, Reply, ToolCall
 
 TRIES = 3

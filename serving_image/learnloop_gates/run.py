@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from learnloop_api.redaction import Redaction
 from learnloop_api.wire.gates import MOST_REPORT_BYTES, DetectorReport, GateReport
+from learnloop_common.redaction.redactor import Redaction
 from learnloop_gates.cases import Case, Reply
 from learnloop_gates.errors import SuiteError
 from learnloop_gates.model_client import ModelClient, Unanswered, token_of

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
+from learnloop_common.http.content_encoding import ADVICE, encoding_of
 from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
 from learnloop_gateway.openai_api.errors import ApiError, of_refusal

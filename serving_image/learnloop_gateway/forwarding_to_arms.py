@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.upstreams.idle_connections import noting_reuse, posted
 

@@ -24,10 +24,10 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from learnloop_api import process_end
-from learnloop_api.acting.gguf_adapter import gguf_adapter
-from learnloop_api.acting.policy import ModelError
 from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
+from learnloop_common import process_end
+from learnloop_common.acting.gguf_adapter import gguf_adapter
+from learnloop_common.acting.policy import ModelError
 from learnloop_serving.loader import fetch
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings
 

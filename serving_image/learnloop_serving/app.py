@@ -17,8 +17,6 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
-from learnloop_api.acting.policy import Policy, PolicyError
-from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
 from learnloop_api.wire.routing import (
     ActRequest,
     ActResponse,
@@ -28,6 +26,8 @@ from learnloop_api.wire.routing import (
     Override,
     ServingError,
 )
+from learnloop_common.acting.policy import Policy, PolicyError
+from learnloop_common.http.content_encoding import ADVICE, encoding_of
 from learnloop_serving.callers import Callers
 from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes

@@ -9,12 +9,12 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from learnloop_api.service_accounts.claimed_account import account_of
-from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_common.service_accounts.claimed_account import account_of
+from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
 from learnloop_serving.refusal import Refusal
 
 if TYPE_CHECKING:
-    from learnloop_api.service_accounts.token_verification import Tokens
+    from learnloop_common.service_accounts.token_verification import Tokens
 
 BELIEVED_SECONDS = 60.0
 REMEMBERED = 4096
@@ -71,6 +71,6 @@ EVERYBODY = Callers(None, frozenset())
 
 def _tokens(source: KeySource) -> "Tokens":
     # PyJWT and cryptography, for those alone who verify.
-    from learnloop_api.service_accounts.token_verification import Tokens
+    from learnloop_common.service_accounts.token_verification import Tokens
 
     return Tokens(source)

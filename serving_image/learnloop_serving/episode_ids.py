@@ -12,8 +12,8 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import agent_tag
+from learnloop_common.cluster_clock import ClusterClock
 from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 
 PURPOSE = b"episode"

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from learnloop_api.acting.deciding import Decision, decide
-from learnloop_api.acting.policy import Observations, Policy, advise
 from learnloop_api.kinds.behaviour import GREEDY
 from learnloop_api.wire.routing import (
     ActRequest,
@@ -22,6 +20,8 @@ from learnloop_api.wire.routing import (
     RoutingTable,
     agent_tag,
 )
+from learnloop_common.acting.deciding import Decision, decide
+from learnloop_common.acting.policy import Observations, Policy, advise
 from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.arms.canary_reachability import Reach
 from learnloop_serving.arms.decision_limits import DecisionBuckets

@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from learnloop_api.acting.onnx_policy import OnnxPolicy
-from learnloop_api.acting.policy import ModelError, Policy
-from learnloop_api.tls.contexts import client_context
 from learnloop_api.uniform_policy import parse
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+from learnloop_common.acting.policy import ModelError, Policy
+from learnloop_common.tls.contexts import client_context
 from learnloop_serving.settings import Settings
 from learnloop_serving.uniform_policies import uniform
 

@@ -5,7 +5,7 @@ import ssl
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_api.http_server.probes_port import CONNECTIONS
+from learnloop_common.http.probes_port import CONNECTIONS
 from learnloop_serving.settings import Settings
 from learnloop_serving.uvicorn_config import uvicorn_config
 

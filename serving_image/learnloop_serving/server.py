@@ -10,10 +10,11 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from learnloop_api import names, process_end
-from learnloop_api.http_server.draining_server import DrainingServer
-from learnloop_api.http_server.probes_port import serve_both
-from learnloop_api.tls.pod_certificate import NotIssued, own_context
+from learnloop_api import names
+from learnloop_common import process_end
+from learnloop_common.http.draining_server import DrainingServer
+from learnloop_common.http.probes_port import serve_both
+from learnloop_common.tls.pod_certificate import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.arms.server_seal import Seal, follow_key

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnloop_api import names
-from learnloop_api.service_accounts.claimed_account import NAMESPACE
-from learnloop_api.service_accounts.key_source import KeySource
 from learnloop_api.wire.routing import routing_config_map
+from learnloop_common.service_accounts.claimed_account import NAMESPACE
+from learnloop_common.service_accounts.key_source import KeySource
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MAX_MODEL_BYTES = 512 * 1024 * 1024

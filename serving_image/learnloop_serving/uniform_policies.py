@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnloop_api.acting.metadata import Numbers
-from learnloop_api.acting.policy import Observations, Policy, Results
 from learnloop_api.kinds.behaviour import SAMPLED, Behaviour
 from learnloop_api.uniform_policy import UniformSpaces
+from learnloop_common.acting.metadata import Numbers
+from learnloop_common.acting.policy import Observations, Policy, Results
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import sys
 from datetime import datetime
 
-from learnloop_api.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.telemetry.otlp_exporter import OtlpExporter
 from learnloop_operator.adapters.tracer import Tracer
 
 

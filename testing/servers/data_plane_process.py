@@ -136,7 +136,7 @@ class Product:
 @cache
 def compile_packages() -> None:
     """As the image has them (memory_image/Dockerfile): a start from sources alone takes a sixth longer."""
-    for name in ("learnloop_dataplane", "learnloop_api"):
+    for name in ("learnloop_dataplane", "learnloop_api", "learnloop_common"):
         spec = find_spec(name)
         assert spec
         assert spec.origin

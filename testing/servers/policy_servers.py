@@ -18,8 +18,8 @@ import onnx
 import uvicorn
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_api.acting.onnx_policy import OnnxPolicy
-from learnloop_api.acting.policy import Policy
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+from learnloop_common.acting.policy import Policy
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal

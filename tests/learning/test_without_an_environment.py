@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from learnloop_api.acting import onnx_policy
 from learnloop_api.wire.training import Manifest
+from learnloop_common.acting import onnx_policy
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place

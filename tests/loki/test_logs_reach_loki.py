@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.telemetry import json_logs
+from learnloop_common.telemetry import json_logs
 from learnloop_dataplane.audit import standard_output
 from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
 from learnloop_operator.adapters import audit_log

@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from learnloop_api.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.telemetry.otlp_exporter import OtlpExporter
 from learnloop_operator.adapters.tracer import Tracer
 from testing.logs.collector import forwarding
 from testing.logs.loki_server import until_true

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from learnloop_api import process_end
+from learnloop_common import process_end
 from learnloop_environments.errors import TrainerError
 
 _listeners: list[Callable[[str], None]] = []

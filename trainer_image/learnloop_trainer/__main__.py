@@ -9,7 +9,8 @@ again, without end and without counting; 70 ends the whole gang, so that the ope
 import os
 import sys
 
-from learnloop_api import names, process_end
+from learnloop_api import names
+from learnloop_common import process_end
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
 from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from learnloop_api.circuit_breaker import Breaker
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.errors import LearnloopError, SinkDown, TrajectoryRejected
 from learnloop_sdk.recording.recorder import Outcome, Recorder

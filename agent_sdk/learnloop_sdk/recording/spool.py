@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from learnloop_api.encryption.envelope import Unreadable
+from learnloop_common.encryption.envelope import Unreadable
 from learnloop_sdk.recording.spool_keys import SpoolKeys
 
 log = logging.getLogger(__name__)

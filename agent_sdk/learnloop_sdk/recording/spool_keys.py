@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from learnloop_api.encryption.envelope import KEY_BYTES, DataKey, Unreadable, is_sealed, key_id_of, seal, unseal
+from learnloop_common.encryption.envelope import KEY_BYTES, DataKey, Unreadable, is_sealed, key_id_of, seal, unseal
 
 ENV_SPOOL_KEYS = "LEARNLOOP_SPOOL_KEY_FILE"
 

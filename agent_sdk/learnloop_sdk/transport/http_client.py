@@ -7,7 +7,7 @@ from typing import Protocol
 
 import aiohttp
 
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.transport.event_loop import EventLoopOwner
 

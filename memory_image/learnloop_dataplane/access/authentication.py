@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from learnloop_api import names
-from learnloop_api.service_accounts.claimed_account import NAMESPACE, account_of
-from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_common.service_accounts.claimed_account import NAMESPACE, account_of
+from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
 from learnloop_dataplane.access.narrow_tokens import AUDIENCES, Bearer, bearer_of
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 
 if TYPE_CHECKING:
-    from learnloop_api.service_accounts.token_verification import Tokens
+    from learnloop_common.service_accounts.token_verification import Tokens
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Authenticator:
 
 def _tokens(config: Config) -> "Tokens":
     # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
-    from learnloop_api.service_accounts.token_verification import Tokens
+    from learnloop_common.service_accounts.token_verification import Tokens
 
     source = KeySource(
         config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from learnloop_api.names import WORKLOADS_DOMAIN
-from learnloop_api.tls.certificates import Pair, make_leaf, read
 from learnloop_api.wire.certificates import IssuedPair
+from learnloop_common.tls.certificates import Pair, make_leaf, read
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Invalid, Unavailable
 

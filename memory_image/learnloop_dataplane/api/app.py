@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.api import openapi
 from learnloop_dataplane.api.http import error_responses
 from learnloop_dataplane.api.http.idempotency_keys import Idempotency

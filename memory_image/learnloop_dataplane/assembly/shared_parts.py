@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.authentication import Authenticator, accepted_audiences
 from learnloop_dataplane.audit.trusted_keys import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs

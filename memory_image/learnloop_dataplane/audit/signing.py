@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.chain_record import canonical
 from learnloop_dataplane.ed25519_keys import seed_from
 

@@ -1,6 +1,6 @@
 """Who signs the chains, and whose signatures over them count: of the keys in the Secret, and of those before them."""
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.config import Config
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.making import begin, finish

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from learnloop_api.sealed_box import seal
+from learnloop_common.sealed_box import seal
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.backup import artifacts, erasures, streams
 from learnloop_dataplane.backup.folder import DUMP, KEYS, STREAMS, BackupError, BackupManifest, Folder, write_lines

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from learnloop_api.process_end import causes
+from learnloop_common.process_end import causes
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.metrics import Metrics

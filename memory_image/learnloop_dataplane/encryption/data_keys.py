@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from learnloop_api.encryption.envelope import KEY_BYTES, DataKey
+from learnloop_common.encryption.envelope import KEY_BYTES, DataKey
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.wrapping_keys import WrappingKeys

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import orjson
 
-from learnloop_api.encryption.envelope import DataKey, Unreadable, key_id_of, seal, unseal
+from learnloop_common.encryption.envelope import DataKey, Unreadable, key_id_of, seal, unseal
 from learnloop_dataplane.encryption.data_keys import NAMESPACE, DataKeys, Owner
 from learnloop_dataplane.errors import Damaged, KeyMissing
 from learnloop_dataplane.postgres.database import Database

@@ -8,7 +8,7 @@ import re
 import secrets
 from typing import Any, Literal
 
-from learnloop_api.circuit_breaker import Breaker
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.concurrency.fair_places import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import orjson
 
-from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, TooLong
+from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong
 
 ADDRESSES = 2 * 2**30
 """Bytes of addresses beside the memory that is written to: onnxruntime reserves far more than it touches."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from nats.js.api import ConsumerConfig
 
 from learnloop_api import names
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.authentication import Authenticator
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate

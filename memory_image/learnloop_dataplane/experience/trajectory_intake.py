@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic_core import to_json
 
 from learnloop_api import names
-from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
+from learnloop_common.redaction.fields import safe_measurements
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.trajectory_store import prepare, store

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import Step, Trajectory
+from learnloop_common.redaction.fields import safe_measurements
 from learnloop_dataplane.encryption.data_keys import Owner
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.experience.explored_actions import digest, explored, note_explored

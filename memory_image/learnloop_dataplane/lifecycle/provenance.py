@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Literal
 from uuid import UUID
 
-from learnloop_api.redaction_fields import safe_origin
+from learnloop_common.redaction.fields import safe_origin
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.lifecycle.retirement import Retired, condemn, retire, revive
 from learnloop_dataplane.postgres.database import Database

@@ -10,8 +10,8 @@ import orjson
 from pgvector import HalfVector
 from pydantic_core import to_json
 
-from learnloop_api.redaction import harmless
-from learnloop_api.redaction_fields import safe_origin
+from learnloop_common.redaction.fields import safe_origin
+from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.journal import actor, note_stored
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import httpx
 import orjson
 
-from learnloop_api.circuit_breaker import Breaker
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from learnloop_api.key_lines import KeyLines
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.tls.contexts import client_context
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.successive_logins import newest_login
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from learnloop_api.redaction import is_secret_name
+from learnloop_common.redaction.redactor import is_secret_name
 from learnloop_dataplane.nats.subjects import RefusedMessage
 from learnloop_dataplane.strict_json import TOO_MANY, TOO_WIDE
 

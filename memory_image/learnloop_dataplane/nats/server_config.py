@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.nats.auth_callout import ISSUER_TAG, Issuer
 from learnloop_dataplane.successive_logins import logins_of

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.foreign_text import one_line, shown
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.foreign_text import one_line, shown
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.notifications.receivers import Mail
 
 MOST_TEXT = 3000

@@ -7,7 +7,7 @@ cannot try names. A plain SHA-256 would tell them. A process without that key ma
 import hmac
 from hashlib import sha256
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 
 _PURPOSE = b"learnloop digests"
 _keys: KeyLines | None = None

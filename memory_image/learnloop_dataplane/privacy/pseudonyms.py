@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from learnloop_api.redaction import user_as_sent
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_common.redaction.redactor import user_as_sent
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.postgres.database import Database
 

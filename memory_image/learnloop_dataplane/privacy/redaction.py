@@ -5,9 +5,9 @@ Defence in depth behind the publisher's own hook, which applies the same rules.
 
 from typing import Any
 
-from learnloop_api.key_lines import KeyLines
-from learnloop_api.redaction import Redaction
-from learnloop_api.redaction_keys import SuccessiveRedaction
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.redaction.keys import SuccessiveRedaction
+from learnloop_common.redaction.redactor import Redaction
 
 _rules = Redaction()
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import LIMIT, Episode, evaluate, needs_log
+from learnloop_common.reward_rules.components import LIMIT, Episode, evaluate, needs_log
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database

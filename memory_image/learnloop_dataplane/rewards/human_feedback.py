@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.reward_rules.components import evaluate
 from learnloop_api.wire.reward import Reward
+from learnloop_common.reward_rules.components import evaluate
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Worth, bounded
-from learnloop_api.reward_rules.step_rewards import limits
+from learnloop_common.reward_rules.components import Worth, bounded
+from learnloop_common.reward_rules.step_rewards import limits
 
 RANK_WINDOW = 500
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_api.wire.training import Heartbeat
 from learnloop_api.wire.training_figures import ACTION_SHARE, FIGURES, RESOURCES
+from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 
 SILENT_SECONDS = 120.0
 """A run that says nothing for so long has ended, or tells another replica."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
+from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_operator.core.counted_transitions import NOBODY, Happening, evidence_missing_since, new_anomalies
 from learnloop_operator.core.plan import Plan
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from learnloop_api import names
-from learnloop_api.telemetry.otlp_exporter import headers_of
+from learnloop_common.telemetry.otlp_exporter import headers_of
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas

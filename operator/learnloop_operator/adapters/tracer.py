@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from learnloop_api.telemetry.spans import Span
+from learnloop_common.telemetry.spans import Span
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import rollout, training
 

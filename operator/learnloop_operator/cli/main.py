@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Collection, Sequence
 
-from learnloop_api.foreign_text import shown
+from learnloop_common.foreign_text import shown
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb_table import VERBS
 

@@ -9,11 +9,11 @@ import time
 import kopf
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_api import process_end
-from learnloop_api.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
-from learnloop_api.telemetry.otlp_exporter import OtlpExporter
-from learnloop_api.tls.contexts import authorities
-from learnloop_api.tls.pod_certificate import own_context
+from learnloop_common import process_end
+from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
+from learnloop_common.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.tls.contexts import authorities
+from learnloop_common.tls.pod_certificate import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.experience_evidence import WithExperience

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from learnloop_api.cluster_clock import ClusterClock
+from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.cached_reads import Reader
 from learnloop_operator.adapters.kube.training_turns import TrainingTurns

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learnloop_api.foreign_text import one_line
-from learnloop_api.process_end import plain
+from learnloop_common.foreign_text import one_line
+from learnloop_common.process_end import plain
 from learnloop_operator.core.plan import Manifest
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.redaction import Redaction
 from learnloop_api.wire.gates import GateReport
+from learnloop_common.redaction.redactor import Redaction
 from learnloop_gates.errors import SuiteError
 from learnloop_gates.garak.calibration import BYPASS, calibrated, labelled
 from learnloop_gates.garak.report import Counts, read_report

@@ -15,7 +15,7 @@ import httpx
 import orjson
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import Case, Labelled, Reply
 from learnloop_gates.errors import SuiteError
 from learnloop_gates.model_client import TRIES, Unanswered

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from learnloop_api.chat.control_tokens import ControlTokens, pieces
+from learnloop_common.chat.control_tokens import ControlTokens, pieces
 from learnloop_gateway.openai_api.errors import ApiError
 
 PLACEHOLDER = "learnloop-answer"

@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from learnloop_api.circuit_breaker import Breaker
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.circuit_breaker import Breaker
+from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.upstreams.idle_connections import noting_reuse, posted
 from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown, UpstreamRefused
 

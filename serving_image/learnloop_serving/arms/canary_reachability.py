@@ -16,8 +16,8 @@ import time
 
 import httpx
 
-from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm
+from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arms.routing_table import RoutingState
 
 log = logging.getLogger(__name__)

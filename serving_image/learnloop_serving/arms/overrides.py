@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import Override, agent_tag
+from learnloop_common.cluster_clock import ClusterClock
 
 CAUTION = ("stop", "fallback", "fixed")
 """Of several that are in force the first kind is obeyed; of one kind the agent's own comes before that for all."""

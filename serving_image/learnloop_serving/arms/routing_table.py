@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
-from learnloop_api.cluster_clock import ClusterClock
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, RoutingTable
+from learnloop_common.cluster_clock import ClusterClock
 from learnloop_serving.arms.overrides import Overrides
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.settings import Settings

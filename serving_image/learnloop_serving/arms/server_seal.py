@@ -12,7 +12,7 @@ import re
 import secrets
 from pathlib import Path
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
@@ -26,7 +26,7 @@ class Seal:
     """The keys in force, and those before them: pods get new ones at different times."""
 
     def __init__(self, text: bytes | None = None) -> None:
-        """One key, or a line for each (learnloop_api.key_lines). Without any it draws one that no other process has."""
+        """One key, or a line for each. Without any it draws one that no other process has."""
         self._lines = _lines(text or secrets.token_hex(LEAST_BYTES).encode())
         self._before: tuple[str, ...] = ()
 

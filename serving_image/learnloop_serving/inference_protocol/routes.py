@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from learnloop_api import names
-from learnloop_api.acting.policy import PolicyError
+from learnloop_common.acting.policy import PolicyError
 from learnloop_serving.inference_protocol import tensors
 from learnloop_serving.refusal import Refusal
 

@@ -15,8 +15,8 @@ import httpx
 from fastapi import Request, Response
 
 from learnloop_api.names import HEADER_ARM
-from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm, RoutingTable
+from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arms.arm_draw import stable_arm
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.inference_protocol.tensors import HEADER_JSON_LENGTH

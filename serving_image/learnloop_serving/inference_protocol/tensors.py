@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from learnloop_api.acting.onnx_policy import INPUT
-from learnloop_api.acting.policy import Policy
+from learnloop_common.acting.onnx_policy import INPUT
+from learnloop_common.acting.policy import Policy
 
 HEADER_JSON_LENGTH = "inference-header-content-length"
 MAX_BATCH = 8192

@@ -16,9 +16,9 @@ import httpx
 import orjson
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm
 from learnloop_api.wire.shadow import MAX_ITEMS
+from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arms.arm_draw import stable_arm
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal

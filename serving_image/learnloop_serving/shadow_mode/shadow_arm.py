@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.acting.deciding import Advice, log_probability
-from learnloop_api.acting.policy import Policy, PolicyError, advise
 from learnloop_api.wire.shadow import Ending, ShadowBatch, ShadowDecision
+from learnloop_common.acting.deciding import Advice, log_probability
+from learnloop_common.acting.policy import Policy, PolicyError, advise
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.refusal import Refusal, invalid

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_api.tls.certificates import read
+from learnloop_common.tls.certificates import read
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = dict[str, Any]

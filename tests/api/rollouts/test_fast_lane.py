@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_api.acting.policy import PolicyError
+from learnloop_common.acting.policy import PolicyError
 from learnloop_serving.uniform_policies import UniformPolicy
 from testing.servers.policy_servers import LiveServer, table
 

@@ -31,8 +31,8 @@ from cryptography import x509
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_api.tls.certificate_files import main as certificate_files
 from learnloop_api.wire.certificates import CertificateRequest
+from learnloop_common.tls.certificate_files import main as certificate_files
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.config import Config
 from learnloop_operator.core.memory_service.agent_budgets import tell
@@ -97,7 +97,7 @@ class Installation:
 
     def ask(self, container: dict[str, Any]) -> Any:
         """The container that asks for a certificate, as a process."""
-        assert container["command"][:3] == ["python", "-m", "learnloop_api.tls.certificate_files"]
+        assert container["command"][:3] == ["python", "-m", "learnloop_common.tls.certificate_files"]
         told = {item["name"]: item["value"] for item in container["env"]}
         told |= {
             names.ENV_DATA_URL: f"https://localhost:{self.hub_port}",
@@ -316,7 +316,7 @@ def test_without_a_data_plane_the_first_certificate_is_refused_in_a_sentence(
     monkeypatch.setenv(names.ENV_TLS_NAMES, "mem-postgres.red.svc")
     monkeypatch.setenv(names.ENV_DATA_URL, "https://localhost:1")
     monkeypatch.setenv(names.ENV_TOKEN_FILE, str(tmp_path / "none"))
-    monkeypatch.setattr("learnloop_api.tls.pod_certificate.OwnCertificate.obtain", _at_once)
+    monkeypatch.setattr("learnloop_common.tls.pod_certificate.OwnCertificate.obtain", _at_once)
     assert certificate_files([str(tmp_path), "--once"]) == 1
     assert "none: the token cannot be read" in capsys.readouterr().err
 

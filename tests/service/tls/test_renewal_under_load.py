@@ -16,8 +16,8 @@ import asyncpg
 import httpx
 import pytest
 
-from learnloop_api.tls.certificates import Pair
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.certificates import Pair
+from learnloop_common.tls.contexts import client_context
 from learnloop_sdk import Learnloop
 from testing.certificates import Folder, authority, folder, make_signer
 from testing.servers.policy_servers import clean_environment, table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_api.tls.certificates import Pair, make_leaf, read
+from learnloop_common.tls.certificates import Pair, make_leaf, read
 from learnloop_operator.adapters.settings import from_environment
 
 from .conftest import Rejected, Release, Render

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.redaction_rules import RULES, rules_for
+from learnloop_common.redaction.rules import RULES, rules_for
 from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.text.analysis import Analyzer

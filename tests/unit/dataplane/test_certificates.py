@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.tls.certificates import read
+from learnloop_common.tls.certificates import read
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable

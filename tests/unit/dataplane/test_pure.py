@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_api.reward_rules.components import LIMIT, Episode, component_value, evaluate
-from learnloop_api.telemetry.bounded_labels import MOST_SETS
+from learnloop_common.reward_rules.components import LIMIT, Episode, component_value, evaluate
+from learnloop_common.telemetry.bounded_labels import MOST_SETS
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import Metrics

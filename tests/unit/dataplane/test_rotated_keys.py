@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Checkpoint, SuccessiveSigner
 from learnloop_dataplane.notifications.messages import signed
 from learnloop_dataplane.privacy import keyed_digests, redaction, tombstones

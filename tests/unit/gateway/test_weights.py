@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from learnloop_api.acting.policy import ModelError
+from learnloop_common.acting.policy import ModelError
 from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, said_of, verify
 from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import settings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.circuit_breaker import Breaker
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
 from learnloop_sdk.recording import post_outbox
 from testing.servers.recording_server import DataPlane

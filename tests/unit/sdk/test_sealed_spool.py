@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_api.encryption.envelope import Unreadable
+from learnloop_common.encryption.envelope import Unreadable
 from learnloop_sdk.recording.spool import DiskSpool, Parcel
 from learnloop_sdk.recording.spool_keys import ENV_SPOOL_KEYS, SpoolKeys
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardComponent
-from learnloop_api.reward_rules.components import Episode, component_value
+from learnloop_common.reward_rules.components import Episode, component_value
 from learnloop_sdk import LearnloopError, difference
 
 COMPONENT = RewardComponent(name="mine", type="difference", weight=1)

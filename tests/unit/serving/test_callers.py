@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_api.service_accounts.key_source import KeySource
+from learnloop_common.service_accounts.key_source import KeySource
 from learnloop_sdk import Learnloop
 from learnloop_sdk.errors import PolicyRefused
 from learnloop_serving.callers import BELIEVED_SECONDS, Callers

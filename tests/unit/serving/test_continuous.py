@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_api.acting.onnx_policy import OnnxPolicy
-from learnloop_api.acting.policy import ModelError, PolicyError
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+from learnloop_common.acting.policy import ModelError, PolicyError
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 

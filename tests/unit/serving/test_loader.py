@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from learnloop_api.acting.onnx_policy import OnnxPolicy
-from learnloop_api.acting.policy import ModelError, choose
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+from learnloop_common.acting.policy import ModelError, choose
 from learnloop_serving.loader import load_policy, parse_uniform
 from testing.servers.policy_servers import settings, write_policy
 from testing.servers.ports import held_port

@@ -10,9 +10,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from learnloop_api import names
-from learnloop_api.cluster_clock import ClusterClock
-from learnloop_api.redaction import Redaction
 from learnloop_api.wire.base import Identifier
+from learnloop_common.cluster_clock import ClusterClock
+from learnloop_common.redaction.redactor import Redaction
 from learnloop_serving.arms import server_seal as sealing
 from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episode_ids import EpisodeIds

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 from learnloop_serving.episode_ids import EpisodeIds
 

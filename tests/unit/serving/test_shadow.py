@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.shadow_mode.importance_weights import CLIP, OffPolicyWeights
 from learnloop_serving.shadow_mode.mirror import PURPOSE

@@ -1,8 +1,8 @@
 """How the exported policy of a run acts: what the order says, or what is usual for its algorithm."""
 
-from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import Behaviour, usual, values_actions
 from learnloop_api.kinds.training.algorithms import FROM_LOG
+from learnloop_common.acting import metadata
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits

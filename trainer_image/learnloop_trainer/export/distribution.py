@@ -1,4 +1,4 @@
-"""What learnloop_api.acting.deciding says of one row, of many rows at once: for who judges whole logs.
+"""What learnloop_common.acting.deciding says of one row, of many rows at once: for who judges whole logs.
 
 The formulas stand there; a test holds the two against each other.
 """
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.acting.deciding import EDGE, FORBIDDEN, LARGEST
-from learnloop_api.acting.metadata import Numbers
 from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_common.acting.deciding import EDGE, FORBIDDEN, LARGEST
+from learnloop_common.acting.metadata import Numbers
 
 Said = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""A trained reward model as one ONNX file that needs neither torch nor transformers; see learnloop_api.acting."""
+"""A trained reward model as one ONNX file that needs neither torch nor transformers; see learnloop_common.acting."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import torch
 
-from learnloop_api.acting.reward_model import CENTRE, CONTEXT, FRAMING, KIND, REWARD_MODEL, TOKENISER
+from learnloop_common.acting.reward_model import CENTRE, CONTEXT, FRAMING, KIND, REWARD_MODEL, TOKENISER
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.chat import Chat

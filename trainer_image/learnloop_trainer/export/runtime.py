@@ -1,4 +1,4 @@
-"""An exported policy, run by the policy server's own code (learnloop_api.acting)."""
+"""An exported policy, run by the policy server's own code (learnloop_common.acting)."""
 
 import os
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.acting import onnx_policy
-from learnloop_api.acting.policy import PolicyError, choose
 from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_common.acting import onnx_policy
+from learnloop_common.acting.policy import PolicyError, choose
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.errors import NumericError

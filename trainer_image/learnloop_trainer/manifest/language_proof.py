@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.acting.gguf_adapter import gguf_adapter
 from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
 from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate, Validated
+from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments import own_code
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 import learnloop_trainer
-from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import ExportedFormat, Manifest, Sampling, SuiteResult, Validated
+from learnloop_common.acting import metadata
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.algorithms import Learner, find, traits_of

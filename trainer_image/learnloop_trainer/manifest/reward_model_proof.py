@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.acting.reward_model import BASE, TEMPLATE, RewardModel
 from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters
 from learnloop_api.wire.language_proof import RewardModelProof
 from learnloop_api.wire.training import Manifest, Parity
+from learnloop_common.acting.reward_model import BASE, TEMPLATE, RewardModel
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.export.reward_model import exported

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 
 # 401 and 403 are worth a retry: the kubelet may just be rotating the token, the data plane just fetching its keys.

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode
-from learnloop_api.reward_rules.measurements import counting, described, never_found
-from learnloop_api.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_api.wire.experience import LoggedEpisode
+from learnloop_common.reward_rules.components import Episode
+from learnloop_common.reward_rules.measurements import counting, described, never_found
+from learnloop_common.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
 from learnloop_api import names
-from learnloop_api.service_accounts.claimed_account import NAMESPACE
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
+from learnloop_common.service_accounts.claimed_account import NAMESPACE
 from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.access.certificates import Certificates as CertificateAuthority
 from learnloop_dataplane.access.narrow_tokens import require_open

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learnloop_api.http_server.content_encoding import ADVICE, encoding_of
-from learnloop_api.telemetry.json_logs import about, trace_of
+from learnloop_common.http.content_encoding import ADVICE, encoding_of
+from learnloop_common.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.api.http.error_responses import refusal
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics

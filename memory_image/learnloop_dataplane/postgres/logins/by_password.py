@@ -5,7 +5,7 @@ The password is in a setting of the transaction: the text of a statement is logg
 
 from typing import Any
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.successive_logins import login_of
 
 LOCK = 0x6C6F6769

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.postgres.logins.by_password import LOCK, set_logins
 from learnloop_dataplane.postgres.logins.superuser import keep
 from learnloop_dataplane.postgres.migrate import migrate

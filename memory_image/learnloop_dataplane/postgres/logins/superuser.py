@@ -4,7 +4,7 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.postgres.logins.by_password import LOCK, set_logins
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 from learnloop_dataplane.successive_logins import logins_of, with_login

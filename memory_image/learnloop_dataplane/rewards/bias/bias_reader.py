@@ -11,8 +11,8 @@ from typing import Any
 
 from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import needs_log
 from learnloop_api.wire.reward import BiasFigures, GroupSwap
+from learnloop_common.reward_rules.components import needs_log
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.evaluators.evaluator import Tools

@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode, evaluate
+from learnloop_common.reward_rules.components import Episode, evaluate
 from learnloop_dataplane.rewards.rank_statistics import Floats
 
 Outcome = Literal["success", "failure", "unsaid"]

@@ -14,8 +14,8 @@ import orjson
 
 from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_api.wire.reward import GroupSwap
+from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Case, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 from kubernetes_asyncio.client import ApiClient, Configuration
 
-from learnloop_api.cluster_clock import ClusterClock
+from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.kube.errors import KubeError, Unavailable, error_for
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.pods.fair_slots import FairSlots
 from learnloop_operator.core.rollout.evidence.pod_counters import (

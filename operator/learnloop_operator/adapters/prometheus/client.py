@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from learnloop_api.tls.contexts import client_context
+from learnloop_common.tls.contexts import client_context
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 
 MAX_ANSWER = 1024 * 1024

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from learnloop_api.foreign_text import one_line
+from learnloop_common.foreign_text import one_line
 from learnloop_operator.cli.errors import NoAnswerError
 
 T = TypeVar("T")

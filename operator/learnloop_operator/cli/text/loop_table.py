@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from learnloop_api.foreign_text import one_line
+from learnloop_common.foreign_text import one_line
 from learnloop_operator.cli.access.cluster import Object
 from learnloop_operator.cli.text.aligned_rows import condition, number
 from learnloop_operator.cli.text.aligned_rows import status as status_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client import Gauge
 
 from learnloop_api import names
-from learnloop_api.tls.certificates import NotACertificate, read
+from learnloop_common.tls.certificates import NotACertificate, read
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.trust_bundles import TrustBundles
 

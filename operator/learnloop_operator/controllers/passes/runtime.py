@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from learnloop_api.telemetry.json_logs import about, tell
+from learnloop_common.telemetry.json_logs import about, tell
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.cached_reads import CachedReads
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading

@@ -86,7 +86,7 @@ def _asking(world: MemoryServiceSnapshot, name: str, *arguments: str) -> dict[st
         name=name,
         image=world.images[0],
         pull_policy=world.pull_policy,
-        command=("python", "-m", "learnloop_api.tls.certificate_files", CERTIFICATE_DIRECTORY, *arguments),
+        command=("python", "-m", "learnloop_common.tls.certificate_files", CERTIFICATE_DIRECTORY, *arguments),
         env={
             names.ENV_DATA_URL: world.data_url,
             names.ENV_TOKEN_FILE: names.TOKEN_FILE,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from learnloop_api.telemetry.spans import span_id, trace_id
+from learnloop_common.telemetry.spans import span_id, trace_id
 
 ROOT = "root"
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
-from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Attributes, Link, Span, SpanEvaluation
+from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry.spans import Attributes, Link, Span, SpanEvaluation
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.traces import ids

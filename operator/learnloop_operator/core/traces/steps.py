@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Attributes, Span, SpanEvaluation, span_id
+from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry.spans import Attributes, Span, SpanEvaluation, span_id
 from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import ids

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from learnloop_api.telemetry import conventions as named
-from learnloop_api.telemetry.spans import Span, SpanEvaluation
+from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry.spans import Span, SpanEvaluation
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.traces import ids

@@ -2,11 +2,11 @@
 
 import math
 
-from learnloop_api.figures import figure, interval
 from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_api.wire.training import Manifest as Proof
+from learnloop_common.figures import figure, interval
 from learnloop_operator.core.training import evaluation_suite
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from learnloop_api import figures
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
+from learnloop_common import figures
 from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.anomalies import condition as anomaly_condition
 from learnloop_operator.core.anomalies.scale_free_rules import watch

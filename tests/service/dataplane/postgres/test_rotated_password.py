@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from learnloop_api.key_lines import KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.logins.ordinary_login import prepare
 from learnloop_dataplane.postgres.logins.superuser import keep

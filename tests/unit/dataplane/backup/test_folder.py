@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.sealed_box import PREFIX, NotOpened, new_identity, seal, unseal
+from learnloop_common.sealed_box import PREFIX, NotOpened, new_identity, seal, unseal
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.backup import erasures
 from learnloop_dataplane.backup.artifacts import copy, put_back

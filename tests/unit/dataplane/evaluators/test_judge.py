@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.circuit_breaker import Breaker
 from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.agreement import agreement
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools

@@ -19,8 +19,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from learnloop_api.key_lines import KeyLines
 from learnloop_api.wire.deployment import AwaitedApproval
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import messages

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.redaction import Redaction, harmless
+from learnloop_common.redaction.redactor import Redaction, harmless
 
 RULES = Redaction(bytes(range(32)))
 CARD = "4111 1111 1111 1111"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.redaction import KEY, run, taken_for_secrets
-from learnloop_api.redaction import MAX_DEPTH, Redaction, harmless, user_as_sent
-from learnloop_api.redaction_checks import cards, iban_length, luhn
-from learnloop_api.redaction_rules import SEPARATORS
+from learnloop_common.redaction.checks import cards, iban_length, luhn
+from learnloop_common.redaction.redactor import MAX_DEPTH, Redaction, harmless, user_as_sent
+from learnloop_common.redaction.rules import SEPARATORS
 
 
 def test_of_ten_thousand_planted_secrets_none_comes_out() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode, evaluate
+from learnloop_common.reward_rules.components import Episode, evaluate
 from learnloop_dataplane.rewards.reward_hacking import FEWEST, Rewarded, read_signals
 
 SPEC = RewardPolicySpec.model_validate(

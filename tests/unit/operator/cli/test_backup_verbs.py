@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.sealed_box import new_identity, seal
+from learnloop_common.sealed_box import new_identity, seal
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs.keeping import backup, restore
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.foreign_text import one_line, shown
+from learnloop_common.foreign_text import one_line, shown
 from learnloop_operator.cli import main as command
 from learnloop_operator.cli.access import kubernetes_cluster
 from learnloop_operator.cli.errors import CommandError

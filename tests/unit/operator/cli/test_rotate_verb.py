@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from learnloop_api.key_lines import MOST_LINES, KeyLines
+from learnloop_common.key_lines import MOST_LINES, KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.telemetry.json_logs import set_up
+from learnloop_common.telemetry.json_logs import set_up
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable

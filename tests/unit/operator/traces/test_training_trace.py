@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from learnloop_api.telemetry.spans import Span
+from learnloop_common.telemetry.spans import Span
 from learnloop_operator.adapters.tracer import Tracer
 from learnloop_operator.core.traces import ids
 from learnloop_operator.core.traces.training import ended

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.acting.onnx_policy import OnnxPolicy as Served
 from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_common.acting.onnx_policy import OnnxPolicy as Served
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
 from learnloop_trainer.distributed.collectives import Alone

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.acting.gguf_adapter import gguf_adapter
+from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.export.language import BASE, CONFIG, Trained, exported, put_into, read
 from learnloop_trainer.language import lora

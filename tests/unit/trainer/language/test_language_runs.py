@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.acting.reward_model import RewardModel
 from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_common.acting.reward_model import RewardModel
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read

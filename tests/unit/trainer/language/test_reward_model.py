@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.acting.reward_model import NoRewardModel, RewardModel, TooLong, probability
 from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters, Lora
+from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong, probability
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Alone

@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from learnloop_api.acting import onnx_policy
+from learnloop_common.acting import onnx_policy
 from learnloop_environments.errors import TrainerError
 from learnloop_environments.guarded import Watchdog
 from learnloop_trainer.distributed.collectives import Alone

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from learnloop_api.foreign_text import one_line
+from learnloop_common.foreign_text import one_line
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.access.list_and_watch import Follower
 from learnloop_operator.cli.text.aligned_rows import condition

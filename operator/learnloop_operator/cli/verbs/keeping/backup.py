@@ -25,7 +25,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
 
 
 def _make_keys(path: str) -> str:
-    from learnloop_api.sealed_box import new_identity
+    from learnloop_common.sealed_box import new_identity
 
     private, recipient = new_identity()
     try:

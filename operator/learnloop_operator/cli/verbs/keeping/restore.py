@@ -54,7 +54,7 @@ def _confirm(what: str, name: str) -> None:
 
 
 def _secret(options: argparse.Namespace) -> str:
-    from learnloop_api.sealed_box import unseal
+    from learnloop_common.sealed_box import unseal
 
     if options.identity is None:
         raise CommandError("--keys: name the private key with --identity FILE")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from learnloop_api.key_lines import KeyLines
 from learnloop_api.names import EPISODE_KEY
 from learnloop_api.wire.routing import episodes_secret
+from learnloop_common.key_lines import KeyLines
 from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.access.secrets import SecretReference, Secrets
 from learnloop_operator.cli.errors import CommandError

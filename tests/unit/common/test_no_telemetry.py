@@ -1,0 +1,26 @@
+"""onnxruntime sends telemetry and keeps an id of the machine unless it is told not to before it is imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+try:
+    OnnxPolicy(b"")
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("first", ["learnloop_trainer.export", "learnloop_serving", "learnloop_dataplane.embedding"])
+def test_a_process_that_runs_policies_leaves_no_id_of_the_machine(first: str, tmp_path: Path) -> None:
+    ours = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    environ = {key: value for key, value in os.environ.items() if key not in ours} | {"HOME": str(tmp_path)}
+    command = [sys.executable, "-c", f"import {first}\n{PROGRAM}"]
+    ended = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+    assert "not a loadable ONNX model" in ended.stdout
+    assert not list(tmp_path.rglob("deviceid"))
