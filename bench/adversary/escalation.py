@@ -19,9 +19,9 @@ from learnloop_operator.core.memory_service.agent_budgets import tell
 from learnloop_operator.core.memory_service.decide import decide as decide_memory
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Manifest, Plan
-from learnloop_operator.core.rollout.decide import decide as decide_rollout
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.decide import decide as decide_rollout
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
 from testing.training.training_builders import plan as training_plan
 from testing.training.training_builders import spec as training_spec
 from testing.training.training_builders import world as training_world

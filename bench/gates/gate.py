@@ -14,7 +14,7 @@ from learnloop_api.wire.gates import GateReport, StoredReport
 from learnloop_gates.registry import suite_of
 from learnloop_gates.run import play, run
 from learnloop_gates.settings import SuiteSettings
-from learnloop_operator.core.rollout.gates.verdict import JobPhase, SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.gates.verdict import JobPhase, SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

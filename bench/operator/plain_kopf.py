@@ -22,11 +22,11 @@ from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
 from learnloop_operator.controllers.services import utc_now
-from learnloop_operator.core.rollout.children.observed_arms import arms
-from learnloop_operator.core.rollout.children.routing_table import read as read_table
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.routing_table import read as read_table
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
 from testing.operators.api_access import find
 
 WHERE = (MODEL_DEPLOYMENT.group, MODEL_DEPLOYMENT.version, MODEL_DEPLOYMENT.plural)

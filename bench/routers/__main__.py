@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.arguments import numbers
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm
-from learnloop_operator.core.rollout.children.tensorzero import config
-from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults, Desired, Snapshot
+from learnloop_operator.rollout.children.tensorzero import config
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Desired, Snapshot
 
 HERE = Path(__file__).parent
 PACKAGE = "tensorzero==2026.6.0"

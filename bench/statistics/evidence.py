@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_operator.core.sequential import comparison
-from learnloop_operator.core.sequential.betting import BISECTIONS
-from learnloop_operator.core.sequential.comparison import Bars
+from learnloop_operator.statistics import comparison
+from learnloop_operator.statistics.betting import BISECTIONS
+from learnloop_operator.statistics.comparison import Bars
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

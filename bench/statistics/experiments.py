@@ -6,9 +6,9 @@ import numpy as np
 
 from bench.statistics.evidence import Floats
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.core.rollout.checks import guardrails
-from learnloop_operator.core.rollout.checks.best_arm_elimination import bar, beaten_by, fresh, look
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.checks import guardrails
+from learnloop_operator.rollout.checks.best_arm_elimination import bar, beaten_by, fresh, look
+from learnloop_operator.statistics.betting import Counts
 
 MIN_EPISODES = 50
 PER_LOOK = 25

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from bench.statistics.evidence import Floats
 from bench.statistics.rollouts import ALPHA, Draw
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.core.rollout.checks.return_drift import drift
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
+from learnloop_operator.rollout.checks.return_drift import drift
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
 
 REQUESTS = 10
 """Requests of an episode."""

@@ -1,4 +1,4 @@
-"""Code that several images share and that is not part of the contract: HTTP, TLS, telemetry, redaction, policies, reward rules."""
+"""Code that several images share and that is not in the contract: HTTP, TLS, telemetry, redaction and so on."""
 
 import os
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from reference.markdown import code, page, table
 
-CORE = Path(__file__).resolve().parents[2] / "operator" / "learnloop_operator" / "core"
+OPERATOR = Path(__file__).resolve().parents[2] / "operator" / "learnloop_operator"
+CORE = OPERATOR / "core"
 _KINDS = {
     "agent": "LearningAgent",
     "training": "TrainingJob",
@@ -26,17 +27,17 @@ def pages() -> Iterator[tuple[str, str]]:
         "## Other kinds",
         table(("kind", "reason", "type", "sentence"), sorted(set(_notices()))),
     ]
-    yield "reasons.md", page("Reasons of conditions and events", "`operator/learnloop_operator/core`", *parts)
+    yield "reasons.md", page("Reasons of conditions and events", "`operator/learnloop_operator`", *parts)
 
 
 def _documented() -> Iterator[tuple[str, str]]:
     """Each constant of the rollout's reasons with the docstring below it. Raises ValueError where one has none."""
-    body = ast.parse((CORE / "rollout" / "reasons.py").read_text()).body
+    body = ast.parse((OPERATOR / "rollout" / "reasons.py").read_text()).body
     for index, node in enumerate(body):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             after = body[index + 1] if index + 1 < len(body) else None
             if not (isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)):
-                raise ValueError(f"{ast.unparse(node)} in core/rollout/reasons.py has no docstring below it")
+                raise ValueError(f"{ast.unparse(node)} in rollout/reasons.py has no docstring below it")
             yield str(node.value.value), str(after.value.value)
 
 

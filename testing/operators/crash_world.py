@@ -42,9 +42,9 @@ from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
-from learnloop_operator.core.rollout.children.http_route import read_route
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.model.revision import revision_of
 from testing.operators.gateway_api import ROUTING, accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
 from testing.operators.write_ledger import Killed, Ledger, TappedHttp

@@ -28,8 +28,8 @@ from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
-from learnloop_operator.core.rollout.children.http_route import read_route
-from learnloop_operator.core.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.rollout.children.routing_table import read
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.crash_world import NAME, full_spec, model, revision, start_pods, state_of
 from testing.operators.gateway_api import accept_routes, install

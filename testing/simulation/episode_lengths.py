@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import Cluster, uri

@@ -5,10 +5,10 @@ from math import inf
 from typing import Any
 
 from learnloop_api.kinds.rollouts.experiment import ExperimentGuardrail
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing
-from learnloop_operator.core.rollout.judging.experiment_arms import check_of
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing
+from learnloop_operator.rollout.judging.experiment_arms import check_of
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 

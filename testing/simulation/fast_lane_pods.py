@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.rollout.evidence.pod_counters import Reading
-from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
-from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, PodEvidence, looked
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.evidence.pod_counters import Reading
+from learnloop_operator.rollout.fast_lane.breach_alarms import breach
+from learnloop_operator.rollout.fast_lane.hard_bounds import of_episodes
+from learnloop_operator.rollout.fast_lane.pod_evidence import UNREACHABLE, PodEvidence, looked
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(seconds=4)

@@ -6,8 +6,8 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.gates import GateReport, StoredReport
-from learnloop_operator.core.rollout.children.observed_suites import suite_runs
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.children.observed_suites import suite_runs
+from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import Cluster
 
 DETECTOR = {

@@ -11,14 +11,14 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.children.http_route import read_route
-from learnloop_operator.core.rollout.children.observed_arms import arms
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Openings
-from learnloop_operator.core.rollout.judging.query_windows import windows
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Openings
+from learnloop_operator.rollout.judging.query_windows import windows
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
 from learnloop_serving.metrics import RETURN_BUCKETS
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened

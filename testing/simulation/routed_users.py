@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from learnloop_operator.core.rollout.model.snapshot import RoutingWorld
+from learnloop_operator.rollout.model.snapshot import RoutingWorld
 
 
 def stable_of(routing: RoutingWorld) -> str | None:

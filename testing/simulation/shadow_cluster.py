@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from learnloop_operator.core.rollout.decide import current
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.evidence.source import Window
-from learnloop_operator.core.rollout.judging.query_windows import shadow_window
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.decide import current
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.evidence.source import Window
+from learnloop_operator.rollout.judging.query_windows import shadow_window
+from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import STEPS, Cluster
 
 BARS = {"minRequests": 60, "minAgreement": 0.6, "maxErrorRate": 0.02, "maxLatencySeconds": 0.02}

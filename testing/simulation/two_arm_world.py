@@ -10,14 +10,14 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.children.observed_arms import arms
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence
-from learnloop_operator.core.rollout.judging.query_windows import windows
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence
+from learnloop_operator.rollout.judging.query_windows import windows
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.opened_episodes import ended_at_once
 
 SUCCESS = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.05}

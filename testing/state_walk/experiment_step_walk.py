@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.experiment import withdraw_arms
-from learnloop_operator.core.rollout.steps import experiment_step
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.experiment import withdraw_arms
+from learnloop_operator.rollout.steps import experiment_step
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.experiment_step_graph import (
     ALPHA,

@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.names import verb_annotation
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.rollout.decide import decide
 from testing.state_walk.rollout_graph import (
     DEADLINE,
     ERRORS,

@@ -10,9 +10,9 @@ from typing import Any
 from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_operator.core.rollout.judging.analysis import Judgement
-from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
-from learnloop_operator.core.rollout.steps import canary_steps, wait_for_time_and_approval
+from learnloop_operator.rollout.judging.analysis import Judgement
+from learnloop_operator.rollout.model.order_annotations import OrderAnnotation
+from learnloop_operator.rollout.steps import canary_steps, wait_for_time_and_approval
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.manual_rollout_graph import (
     PAUSED_STEP,

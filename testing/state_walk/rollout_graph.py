@@ -12,12 +12,12 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.children.observed_arms import arms
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
 from testing.simulation.opened_episodes import ended_at_once
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20

@@ -14,12 +14,12 @@ from itertools import product
 from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.rollout.checks.thresholds import Comparison
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.judging import analysis
-from learnloop_operator.core.rollout.judging.analysis import Judgement
-from learnloop_operator.core.rollout.steps import canary_steps
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.checks.thresholds import Comparison
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.judging import analysis
+from learnloop_operator.rollout.judging.analysis import Judgement
+from learnloop_operator.rollout.steps import canary_steps
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.rollout_graph import (
     ALPHA,

@@ -1,7 +1,7 @@
 """What a routing table gives to whom, and what it must never do."""
 
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
+from learnloop_operator.rollout.model.rollout_state import ArmState, State
 
 
 def shares(state: State) -> tuple[ArmState | None, ArmState | None, ArmState | None, int | None, int]:

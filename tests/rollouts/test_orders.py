@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
-from learnloop_operator.core.rollout.children.routing_table import read as table_of
-from learnloop_operator.core.rollout.model.decision_log import NEWEST
-from learnloop_operator.core.rollout.model.order_annotations import read
+from learnloop_operator.rollout.children.routing_table import read as table_of
+from learnloop_operator.rollout.model.decision_log import NEWEST
+from learnloop_operator.rollout.model.order_annotations import read
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 

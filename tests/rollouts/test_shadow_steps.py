@@ -14,13 +14,13 @@ from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
 from learnloop_operator.adapters.prometheus.queries import Arms
-from learnloop_operator.core.rollout.checks.shadow_checks import checks, summary
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import Verdict
-from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.model.revision import resolve, revision_of
-from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
+from learnloop_operator.rollout.checks.shadow_checks import checks, summary
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.evidence.arm_evidence import Verdict
+from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.model.revision import resolve, revision_of
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
 from testing.simulation.shadow_cluster import BARS, ShadowCluster
 

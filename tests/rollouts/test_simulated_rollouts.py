@@ -3,8 +3,8 @@
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import decide
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 

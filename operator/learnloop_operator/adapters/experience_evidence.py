@@ -7,11 +7,11 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.wire.outcomes import RevisionOutcomes
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Missing
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, EvidenceSource, ExtraSeries, Window
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Missing
+from learnloop_operator.rollout.evidence.source import EvidenceRequest, EvidenceSource, ExtraSeries, Window
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
 
 NOTHING_RECORDED = "the data plane has no episode of it: agents record episodes with model_deployment {name}"
 NOTHING_REWARDED = "none of its recorded episodes has a reward: give the agent a RewardPolicy"

@@ -11,8 +11,8 @@ from learnloop_common.telemetry.otlp_exporter import headers_of
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.coordination.quotas import UNLIMITED, Quotas
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL
 from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.rollout.evidence.source import POD_LABEL
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 

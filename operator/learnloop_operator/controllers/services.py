@@ -12,7 +12,7 @@ from learnloop_operator.adapters.kube.training_turns import TrainingTurns
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
-from learnloop_operator.core.rollout.evidence.source import EvidenceSource
+from learnloop_operator.rollout.evidence.source import EvidenceSource
 
 
 def utc_now() -> datetime:

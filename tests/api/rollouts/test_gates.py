@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model.snapshot import Defaults
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model.snapshot import Defaults
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER
 

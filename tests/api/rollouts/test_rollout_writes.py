@@ -14,7 +14,7 @@ from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRE
 from learnloop_operator.cli import main
 from learnloop_operator.controllers.passes.made_secrets import FORGET_SECONDS
 from learnloop_operator.core.plan import ObjectRef
-from learnloop_operator.core.rollout.children.routing_table import read
+from learnloop_operator.rollout.children.routing_table import read
 from testing.operators.controller_passes import Operator, model, serve, wish
 
 

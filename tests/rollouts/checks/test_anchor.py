@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.core.rollout.checks.anchor import against_anchor, taken
-from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.rollout.checks.anchor import against_anchor, taken
+from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Verdict
 from testing.simulation.rollout_cluster import BAD, GOOD, Cluster, uri
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound, claims
-from learnloop_operator.core.rollout.checks.sequential_test import bars_of
-from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.checks.error_budget import alpha_of_bound, claims
+from learnloop_operator.rollout.checks.sequential_test import bars_of
+from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.rollout_cluster import histogram
 from testing.simulation.simultaneous_evidence import at_the_same_time
 

@@ -9,12 +9,12 @@ import pytest
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
-from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType
-from learnloop_operator.core.rollout.metrics.registry import METRIC_TYPES
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
+from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.rollout.metrics.metric_type import Measure, MetricType
+from learnloop_operator.rollout.metrics.registry import METRIC_TYPES
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.two_arm_world import World
 
 WITHIN = 'episode_steps_bucket{revision="%s", le="100"}'

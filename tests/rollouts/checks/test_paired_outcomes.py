@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, looked
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.model.evidence_codec import load_ratios
+from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, looked
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.model.evidence_codec import load_ratios
 from testing.simulation.two_arm_world import World
 
 METRIC = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 5}

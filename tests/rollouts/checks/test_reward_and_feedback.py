@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing
-from learnloop_operator.core.rollout.metrics.feedback import Feedback
-from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.core.rollout.metrics.reward import Reward
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing
+from learnloop_operator.rollout.metrics.feedback import Feedback
+from learnloop_operator.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.rollout.metrics.reward import Reward
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.two_arm_world import World
 
 RANGE = {"lowest": -0.25, "highest": 1}

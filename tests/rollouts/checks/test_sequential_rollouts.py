@@ -6,14 +6,14 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, looked
-from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, load, save
-from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import Pair, TestMemory
+from learnloop_operator.rollout.checks.sequential_test import SequentialTest, looked
+from learnloop_operator.rollout.checks.sequential_verdict import weigh
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, load, save
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.comparison import Pair, TestMemory
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.core.rollout.checks import best_arm_elimination
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model import withdrawn_guests
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.checks import best_arm_elimination
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model import withdrawn_guests
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import MODES, digest, uri
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
-from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout.checks import best_arm_elimination, guardrails
+from learnloop_operator.rollout.checks.guardrails import GuardrailEvidence
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_operator.core.rollout.children.routing_table import read
-from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.judging.fast_lane_breaches import subjects
+from learnloop_operator.rollout.children.routing_table import read
+from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.judging.fast_lane_breaches import subjects
 from testing.simulation.fast_lane_cluster import LanedExperiment, LanedShadow, LanedStep
 from testing.simulation.rollout_cluster import BETTER, uri
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.rollout.evidence.pod_counters import Reading, between
-from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
-from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import (
+from learnloop_operator.rollout.evidence.pod_counters import Reading, between
+from learnloop_operator.rollout.fast_lane.breach_alarms import breach
+from learnloop_operator.rollout.fast_lane.hard_bounds import of_episodes
+from learnloop_operator.rollout.fast_lane.pod_evidence import (
     UNREACHABLE,
     UNUSABLE,
     FastLaneHealth,

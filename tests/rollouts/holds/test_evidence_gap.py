@@ -13,8 +13,8 @@ from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import GRACE, Arms, counters_query, latency_query, returns_query
-from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 

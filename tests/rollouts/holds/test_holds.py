@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence, Missing
-from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, estimate
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence, Missing
+from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, estimate
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
 from testing.simulation.two_arm_world import SUCCESS, World
 

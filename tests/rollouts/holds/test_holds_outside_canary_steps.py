@@ -10,13 +10,13 @@ import pytest
 
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks import best_arm_elimination
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks import best_arm_elimination
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from learnloop_operator.core.rollout import reasons
+from learnloop_operator.rollout import reasons
 from testing.simulation.rollout_cluster import BETTER, GOOD, MODES, Cluster, uri
 
 DEADLINE = 30

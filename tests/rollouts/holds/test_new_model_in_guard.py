@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from learnloop_api.names import verb_annotation
-from learnloop_operator.core.rollout import reasons
+from learnloop_operator.rollout import reasons
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, Cluster, uri
 
 KEEP = 120

@@ -8,9 +8,9 @@ import pytest
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
 from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, Seen, found, with_guests
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.model.snapshot import Model
-from learnloop_operator.core.rollout.replay import Replay
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.model.snapshot import Model
+from learnloop_operator.rollout.replay import Replay
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST
 from testing.simulation.scraped_cluster import Happened, ScrapedCluster
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.model.revision import revision_of
-from learnloop_operator.core.rollout.model.snapshot import Model
-from learnloop_operator.core.rollout.replay import Look, Replay
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.model.revision import revision_of
+from learnloop_operator.rollout.model.snapshot import Model
+from learnloop_operator.rollout.replay import Look, Replay
 from testing.simulation.opened_episodes import ended_at_once
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
 

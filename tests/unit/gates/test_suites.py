@@ -17,7 +17,7 @@ from learnloop_gates.registry import SUITES, suite_of
 from learnloop_gates.run import calibrated, play
 from learnloop_gates.settings import SuiteSettings
 from learnloop_gates.suite import Suite
-from learnloop_operator.core.rollout.gates.verdict import SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.gates.verdict import SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.pods.fair_slots import FairSlots
-from learnloop_operator.core.rollout.evidence.pod_counters import (
+from learnloop_operator.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,
     COPIES_FAILED,

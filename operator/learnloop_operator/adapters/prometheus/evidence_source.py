@@ -4,8 +4,8 @@ from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
 from learnloop_operator.adapters.prometheus.queries import Arms
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL, EvidenceRequest, Window
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, Window
 
 
 class PrometheusEvidence:

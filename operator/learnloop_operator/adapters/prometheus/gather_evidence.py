@@ -22,11 +22,11 @@ from learnloop_operator.adapters.prometheus.queries import (
     latency_query,
     returns_query,
 )
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL, EvidenceRequest, ExtraSeries, Window
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
+from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, ExtraSeries, Window
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
 
 ROUNDING = 1.0 + 1e-6
 """Sums of extrapolated parts may differ in their last bits."""

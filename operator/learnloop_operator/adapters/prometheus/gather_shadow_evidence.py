@@ -8,8 +8,8 @@ from learnloop_operator.adapters.prometheus.client import Prometheus, Prometheus
 from learnloop_operator.adapters.prometheus.gather_evidence import reason_of
 from learnloop_operator.adapters.prometheus.parse_answers import clock_of, moment
 from learnloop_operator.adapters.prometheus.queries import SIGNAL, Arms, gap, grown, labelled
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
 
 _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.queries import SIGNAL
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Missing, Openings
-from learnloop_operator.core.sequential.latency import Histogram
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Missing, Openings
+from learnloop_operator.statistics.latency import Histogram
 
 _FINISHED = ("success", "failure", "error")
 

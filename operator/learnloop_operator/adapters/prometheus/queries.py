@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 from learnloop_operator.adapters.prometheus.own_pods import own_pods
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL
+from learnloop_operator.rollout.evidence.source import POD_LABEL
 
 SIGNAL = "learnloop_signal"
 SHORTEST_DUE = 15

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from learnloop_operator.cli.access.cluster import Object
 from learnloop_operator.cli.text.aligned_rows import status as status_of
-from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import mean_interval
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.interval import mean_interval
 
 ALPHA = 0.05
 Shown = dict[str, dict[str, list[float]]]

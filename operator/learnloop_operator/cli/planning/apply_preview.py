@@ -9,10 +9,10 @@ from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.steering.wanted_model import wanted
 from learnloop_operator.cli.text.aligned_rows import rows
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model import blocked_models as blocked
-from learnloop_operator.core.rollout.model.profiles import expanded
-from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model import blocked_models as blocked
+from learnloop_operator.rollout.model.profiles import expanded
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
 
 
 def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:

@@ -13,11 +13,11 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.prometheus_history import STEP, PrometheusHistory, resolution
 from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, with_guests
 from learnloop_operator.cli.text.aligned_rows import status as status_of
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL, EvidenceRequest
-from learnloop_operator.core.rollout.model.snapshot import Model
-from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.times import parse
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest
+from learnloop_operator.rollout.model.snapshot import Model
+from learnloop_operator.rollout.replay import Look, Replay, guests_of
 
 UNKNOWN = "https://unknown.invalid/"
 CLOCKS = timedelta(seconds=30)

@@ -2,8 +2,8 @@
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.cli.access.cluster import Cluster
-from learnloop_operator.core.rollout.model.revision import agent_status, resolve
-from learnloop_operator.core.rollout.model.snapshot import Desired
+from learnloop_operator.rollout.model.revision import agent_status, resolve
+from learnloop_operator.rollout.model.snapshot import Desired
 
 
 def wanted(cluster: Cluster, spec: ModelDeploymentSpec, namespace: str) -> Desired:

@@ -9,8 +9,8 @@ from learnloop_operator.cli.access.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.steering.rollout_order import look
 from learnloop_operator.cli.steering.signature import signed
-from learnloop_operator.core.rollout.model.overrides import LONGEST, NONE
 from learnloop_operator.core.snapshot import LONGEST_NOTE
+from learnloop_operator.rollout.model.overrides import LONGEST, NONE
 
 NAME = "override"
 _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)

@@ -16,8 +16,8 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.apply_preview import intent
 from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, at_url
 from learnloop_operator.cli.planning.replay_timeline import timelines
-from learnloop_operator.core.rollout.evidence.source import POD_LABEL
-from learnloop_operator.core.rollout.model.profiles import expanded
+from learnloop_operator.rollout.evidence.source import POD_LABEL
+from learnloop_operator.rollout.model.profiles import expanded
 
 NAME = "plan"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

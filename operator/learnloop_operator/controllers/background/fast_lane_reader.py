@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import Answers, CounterReader, PodUnreachable, Target
-from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, breach
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import (
+from learnloop_operator.core.times import seconds_since
+from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
+from learnloop_operator.rollout.fast_lane.pod_evidence import (
     UNREACHABLE,
     UNUSABLE,
     PodEvidence,
@@ -23,9 +24,8 @@ from learnloop_operator.core.rollout.fast_lane.pod_evidence import (
     looked,
     trouble,
 )
-from learnloop_operator.core.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval, rounded
-from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject
-from learnloop_operator.core.times import seconds_since
+from learnloop_operator.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval, rounded
+from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
 
 log = logging.getLogger(__name__)
 

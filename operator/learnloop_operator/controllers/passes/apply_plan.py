@@ -31,8 +31,8 @@ from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.rollout.reasons import REGISTRATION_FAILED
 from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""ModelDeployment: gather the arms, the routing table and the evidence; the rest is decided in core/rollout."""
+"""ModelDeployment: gathers the arms, the routing table and the evidence; learnloop_operator.rollout decides."""
 
 import asyncio
 import contextlib
@@ -35,24 +35,24 @@ from learnloop_operator.adapters.pods.counter_reader import targets
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.rollout.children import outer_routers
-from learnloop_operator.core.rollout.children.http_route import read_route
-from learnloop_operator.core.rollout.children.manifests import COMPONENT
-from learnloop_operator.core.rollout.children.observed_arms import arms, pods_of_arms
-from learnloop_operator.core.rollout.children.observed_suites import suite_runs
-from learnloop_operator.core.rollout.children.routing_table import read as read_table
-from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
-from learnloop_operator.core.rollout.judging.analysis import is_steady
-from learnloop_operator.core.rollout.judging.experiment_arms import checks
-from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
-from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
-from learnloop_operator.core.rollout.model.profiles import expanded
-from learnloop_operator.core.rollout.model.revision import agent_status, resolve
-from learnloop_operator.core.rollout.model.rollout_state import State
-from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults, Snapshot
+from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.rollout.children.manifests import COMPONENT
+from learnloop_operator.rollout.children.observed_arms import arms, pods_of_arms
+from learnloop_operator.rollout.children.observed_suites import suite_runs
+from learnloop_operator.rollout.children.routing_table import read as read_table
+from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.source import EvidenceRequest
+from learnloop_operator.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.rollout.judging.analysis import is_steady
+from learnloop_operator.rollout.judging.experiment_arms import checks
+from learnloop_operator.rollout.judging.fast_lane_breaches import breached, subjects
+from learnloop_operator.rollout.judging.query_windows import shadow_window, windows
+from learnloop_operator.rollout.model.profiles import expanded
+from learnloop_operator.rollout.model.revision import agent_status, resolve
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
 
 KEY_BYTES = 32
 

@@ -14,7 +14,7 @@ from learnloop_operator.cli import main
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verbs import override, promote, status, trace, train, why
 from learnloop_operator.cli.verbs.steering import abort, approve, pause, reject, restart, resume, retry, skip, undo
-from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.rollout.model.revision import revision_of
 
 SHA = "ab" * 32
 PINS = [{"revision": revision, "message": "too bad"} for revision in ("aaaaaaaa", "bbbbbbbb")]

@@ -13,9 +13,9 @@ from learnloop_operator.core.agent.decide import decide as decide_agent
 from learnloop_operator.core.agent.snapshot import AgentDefaults
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
 from learnloop_operator.core.memory_service.decide import decide as decide_memory
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model.revision import resolve
-from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model.revision import resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
 from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world
 
 from ..agent import test_learning_agent as agents

@@ -26,18 +26,18 @@ from learnloop_operator.adapters.pods.counter_reader import (
 from learnloop_operator.controllers.background import fast_lane_reader
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader, period
 from learnloop_operator.controllers.services import utc_now
-from learnloop_operator.core.rollout.evidence.pod_counters import (
+from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,
     COPIES_FAILED,
     COPIES_WITHIN,
     within,
 )
-from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions
-from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_analysis
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE
-from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject
-from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.rollout.fast_lane.breach_alarms import Questions
+from learnloop_operator.rollout.fast_lane.hard_bounds import of_analysis
+from learnloop_operator.rollout.fast_lane.pod_evidence import UNREACHABLE
+from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"

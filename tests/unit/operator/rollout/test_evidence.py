@@ -25,12 +25,12 @@ from learnloop_operator.adapters.prometheus.client import (
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
+from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
 from learnloop_serving.metrics import Metrics as ServerMetrics
 from testing.servers.ports import held_port
 from testing.simulation.rollout_cluster import histogram

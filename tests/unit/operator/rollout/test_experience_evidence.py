@@ -5,10 +5,10 @@ from typing import Any
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.experience_evidence import WithExperience
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.statistics.betting import Counts
 
 REWARD = MetricThreshold.model_validate(
     {"name": "r", "type": "reward", "min": 0, "returnRange": {"lowest": 0, "highest": 1}}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.core.rollout.gates.bounds import (
+from learnloop_operator.rollout.gates.bounds import (
     gap_upper,
     paired_rate_upper,
     paired_score_upper,

@@ -7,13 +7,13 @@ import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.queries import Arms, returns_query
-from learnloop_operator.core.rollout.checks.return_drift import drift
-from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
-from learnloop_operator.core.rollout.metrics.metric_type import Measure
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.latency import quantile_of
+from learnloop_operator.rollout.checks.return_drift import drift
+from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
+from learnloop_operator.rollout.metrics.metric_type import Measure
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.latency import quantile_of
 from testing.simulation.two_arm_world import SUCCESS, World
 
 LATENCY = {"name": "slow", "type": "latency", "quantile": 0.9, "test": "sequential", "maxDrop": 0.05}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults
 
 from .test_rendering import manifest, snapshot
 

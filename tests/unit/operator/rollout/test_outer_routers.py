@@ -9,9 +9,9 @@ import pytest
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import Arm
-from learnloop_operator.core.rollout.children import outer_routers, tensorzero
-from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Callers, Model, Snapshot
+from learnloop_operator.rollout.children import outer_routers, tensorzero
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Callers, Model, Snapshot
 
 from .test_language_rendering import BASE, speaking
 

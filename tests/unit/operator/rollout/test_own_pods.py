@@ -15,8 +15,8 @@ from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow
 from learnloop_operator.adapters.prometheus.own_pods import own_pods
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import Arms, counters_query, labelled
-from learnloop_operator.core.rollout.checks.unfinished_episodes import unfinished
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Openings, Verdict
+from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Openings, Verdict
 
 ONE, OTHER = "3f9a2c81", "00bad000"
 

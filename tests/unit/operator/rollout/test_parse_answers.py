@@ -13,11 +13,11 @@ from learnloop_operator.adapters.prometheus.client import Prometheus, Prometheus
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Openings, Verdict
-from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.evidence.arm_evidence import Drift, Missing, Openings, Verdict
+from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.statistics.betting import Counts
 
 RATE = {"name": "own", "type": "promql", "test": "sequential", "maxDrop": 0.1, "query": "good[$window]"}
 OWN = MetricThreshold.model_validate({**RATE, "totalQuery": "all[$window]"})

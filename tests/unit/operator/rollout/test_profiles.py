@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus, ProfileStatus
-from learnloop_operator.core.rollout.model.profiles import STEPS, expanded
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.model.profiles import STEPS, expanded
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

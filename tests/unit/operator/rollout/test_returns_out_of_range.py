@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
-from learnloop_operator.core.rollout.checks.sequential_test import looked
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.rollout.metrics.return_range import fitted
-from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import Pair
+from learnloop_operator.rollout.checks.returns_out_of_range import out_of_range
+from learnloop_operator.rollout.checks.sequential_test import looked
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.metrics.return_range import fitted
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.comparison import Pair
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World

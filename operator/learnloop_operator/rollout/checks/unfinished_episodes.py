@@ -1,0 +1,91 @@
+"""Episodes that were opened and do not end: of a policy that hangs, the survivors alone would be judged.
+
+Two questions, both paired with stable. May a step pass? Not before the canary has ended at least half of the share of
+its opened episodes that stable has ended of its own. Is the canary to be rolled back? When the share of its overdue
+episodes is beyond `maxOverdue` for certain. An episode is overdue that was opened longer ago than the deadline and has
+not ended.
+
+`due - (closed - young)` never overstates what is overdue: more episodes may have ended that were opened later. What
+stable leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is
+too short, meet both arms. Both of stable's shares are taken at their largest, so that identical arms differ in the
+canary's favour.
+"""
+
+from learnloop_api.kinds.rollouts.analysis import Analysis
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import (
+    ArmEvidence,
+    Check,
+    Openings,
+    Verdict,
+    hold,
+    lost,
+    number,
+)
+from learnloop_operator.rollout.metrics.confidence import of_evidence
+from learnloop_operator.statistics.alarm import above
+from learnloop_operator.statistics.betting import Counts
+
+BUDGET = 0.1
+"""Share of analysis.alpha that this may err with, beside the checks' alpha, as the fast lane may."""
+TIMES = 3
+"""It is asked of the canary, of the promoted arm, and of either again when its counters began anew."""
+ENDED_BESIDE_STABLE = 0.5
+"""A step passes when the canary has ended this part of the share that stable has ended."""
+FEWEST = 5.0
+"""So many overdue episodes at least: a few are lost with the agents that played them."""
+
+
+def unfinished(
+    analysis: Analysis,
+    subject: ArmEvidence | None,
+    reference: ArmEvidence | None,
+    subject_is: str,
+    reference_is: str,
+    passing: bool,
+) -> Check | None:
+    """What opened episodes say of an arm; None where they say nothing against it. `passing`: a step may pass now."""
+    mine = subject.openings if subject else None
+    if subject is None or mine is None or mine.opened <= 0.0 or lost(subject.gap, subject_is):
+        return None
+    excused = _excused(reference)
+    if excused is not None and (found := _overdue(analysis, mine, excused, subject_is, reference_is)):
+        return found
+    if not passing or not lags(mine, reference):
+        return None
+    due = _expected(mine, reference)
+    text = (
+        f"episodes: {subject_is} has ended {mine.closed:.0f} of {mine.opened:.0f} that were opened, "
+        f"{due:.0f} needed beside {reference_is}"
+    )
+    return hold(text, reasons.EPISODES_UNFINISHED)
+
+
+def lags(mine: Openings, reference: ArmEvidence | None) -> bool:
+    """Whether an arm has ended less than half of the share of its openings that the reference has ended of its own."""
+    return mine.closed < _expected(mine, reference)
+
+
+def _expected(mine: Openings, reference: ArmEvidence | None) -> float:
+    return mine.opened * (1.0 - (_excused(reference) or 0.0)) * ENDED_BESIDE_STABLE
+
+
+def _excused(reference: ArmEvidence | None) -> float | None:
+    """The share of its openings that the reference leaves open or ends late; None where that is unknown."""
+    beside = reference.openings if reference and not reference.gap else None
+    return min(1.0, beside.open_share + beside.late_share) if beside else None
+
+
+def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str, reference_is: str) -> Check | None:
+    due, bar = mine.due, excused + analysis.max_overdue
+    overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
+    if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
+        return None
+    said = (
+        f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
+        f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
+    )
+    sure = of_evidence(above(Counts(due, overdue), bar), BUDGET * analysis.alpha / TIMES, "above the bar")
+    if sure.broken:
+        return Check(Verdict.BREACH, f"{said}; {sure.text}")
+    return hold(f"{said}, undecided: {sure.text}", reasons.EPISODES_UNFINISHED)

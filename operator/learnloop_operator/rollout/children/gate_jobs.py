@@ -1,0 +1,243 @@
+"""The Jobs of a candidate's gates, the account they run as, and the little network that they see.
+
+A pod has two containers. The suite asks the candidate and writes its report into a folder; it runs first, and holds a
+token only where policy servers ask their callers for one. When it has ended well, `deliver` hands the report in, with
+the token by which the data plane knows whose pod it is. At the data plane that token opens nothing else.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
+from learnloop_api.wire.gates import REPORT_FILE, gates_account
+from learnloop_api.wire.routing import arm_name
+from learnloop_operator.core.ownership import child, controller_uid, standard_labels
+from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.core.pod_templates import Main, container, pod_template
+from learnloop_operator.core.workload_network import DNS, data_plane, pods, ports
+from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
+from learnloop_operator.rollout.judging.gate_suites import suite_stray
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+COMPONENT = "gate-suite"
+REPORT_VOLUME, DATA_VOLUME, CA_VOLUME = "learnloop-report", "learnloop-data", "learnloop-ca"
+DATA_DIRECTORY = "/data"
+KEPT_SECONDS = 86_400
+"""A Job that has ended stays so long, for people who want to read its log."""
+NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
+
+
+def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
+    """What running suites need and do not have yet. A Job never changes, so one that is there is left alone."""
+    found, gates = state.gates, snapshot.spec.gates
+    if found is None or gates is None or found.phase != "Running":
+        return ()
+    there = {item["metadata"]["name"] for item in _jobs(snapshot)}
+    asked = {suite.name: suite for suite in gates.suites}
+    wanted = [item for item in found.suites if item.verdict == "pending" and item.name in asked]
+    due = [item for item in wanted if item.job not in there and not suite_stray(snapshot, asked[item.name])]
+    if not due:
+        return ()
+    jobs = [_job(snapshot, state, asked[item.name], item) for item in due]
+    policies = [_egress(snapshot, asked[item.name]) for item in due if asked[item.name].egress]
+    return (_service_account(snapshot), _network_policy(snapshot), *policies, *jobs)
+
+
+def stray_jobs(snapshot: Snapshot, state: State) -> tuple[ObjectRef, ...]:
+    """Jobs that still run although nobody waits for them any more."""
+    found = state.gates
+    waited = {item.job for item in found.suites if item.verdict == "pending"} if found else set()
+    return tuple(
+        ObjectRef("batch/v1", "Job", snapshot.namespace, item["metadata"]["name"])
+        for item in _jobs(snapshot)
+        if item["metadata"]["name"] not in waited and (item.get("status") or {}).get("active")
+    )
+
+
+def _jobs(snapshot: Snapshot) -> Iterable[Manifest]:
+    own = snapshot.object["metadata"]["uid"]
+    return (item for item in snapshot.children if item["kind"] == "Job" and controller_uid(item) == own)
+
+
+def labels(snapshot: Snapshot, suite: str | None = None) -> dict[str, str]:
+    """Labels of all of them; a suite's objects carry its name."""
+    named = {names.LABEL_GATE_SUITE: suite} if suite else {}
+    return standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name, **named})
+
+
+def _service_account(snapshot: Snapshot) -> Manifest:
+    return child(
+        snapshot.object,
+        api_version="v1",
+        kind="ServiceAccount",
+        name=gates_account(snapshot.name),
+        labels=labels(snapshot),
+        automountServiceAccountToken=False,
+    )
+
+
+def _network_policy(snapshot: Snapshot) -> Manifest:
+    """Nobody calls a suite, and it calls the policy servers of its own ModelDeployment, the data plane and the DNS."""
+    servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
+    return _policy(
+        snapshot,
+        gates_account(snapshot.name),
+        None,
+        [
+            ports(names.PORT_SERVING, peers=[pods(servers)], key="to"),
+            data_plane(snapshot.defaults.data_url),
+            DNS,
+        ],
+    )
+
+
+def _egress(snapshot: Snapshot, suite: GateSuite) -> Manifest:
+    """What this suite alone may call besides, as its author says."""
+    return _policy(snapshot, f"{gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ()))
+
+
+def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> Manifest:
+    chosen = {key: value for key, value in labels(snapshot, suite).items() if key.startswith(names.GROUP)}
+    return child(
+        snapshot.object,
+        api_version="networking.k8s.io/v1",
+        kind="NetworkPolicy",
+        name=name,
+        labels=labels(snapshot, suite),
+        spec={
+            "podSelector": {"matchLabels": {**chosen, names.LABEL_COMPONENT: COMPONENT}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
+            "egress": egress,
+        },
+    )
+
+
+def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> Manifest:
+    marks, seconds = labels(snapshot, suite.name), int(seconds_of(suite.timeout))
+    template = pod_template(
+        _deliver(snapshot, standing.job),
+        PodOptions(labels=suite.labels, annotations=suite.annotations),
+        labels=marks,
+        audience=names.GATE_AUDIENCE,
+        service_account=gates_account(snapshot.name),
+        volumes=_volumes(snapshot, suite),
+        ends=True,
+    )
+    template["spec"]["restartPolicy"] = "Never"
+    template["spec"]["initContainers"] = [_suite(snapshot, state, suite)]
+    return child(
+        snapshot.object,
+        api_version="batch/v1",
+        kind="Job",
+        name=standing.job,
+        labels=marks,
+        spec={
+            "activeDeadlineSeconds": seconds,
+            # A suite that fails has failed. One whose node is drained has not: it runs again.
+            "backoffLimit": 0,
+            "podFailurePolicy": {
+                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            },
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": template,
+        },
+    )
+
+
+def _deliver(snapshot: Snapshot, job: str) -> Main:
+    return Main(
+        name="deliver",
+        image=snapshot.defaults.image,
+        pull_policy=snapshot.defaults.image_pull_policy,
+        command=("python", "-m", "learnloop_gates", "deliver"),
+        env={
+            "LEARNLOOP_GATE_JOB": job,
+            "LEARNLOOP_GATE_REPORT": REPORT_FILE,
+            "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
+            names.ENV_NAMESPACE: snapshot.namespace,
+            names.ENV_DATA_URL: snapshot.defaults.data_url,
+            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+        },
+        mounts=[{"name": REPORT_VOLUME, "mountPath": _folder(), "readOnly": True}],
+        resources=NEEDS,
+    )
+
+
+def _suite(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, Any]:
+    trusted = snapshot.defaults.callers.known_by == "token"
+    env = _suite_env(snapshot, state, suite)
+    mounts: list[dict[str, Any]] = [{"name": REPORT_VOLUME, "mountPath": _folder()}]
+    if suite.data:
+        mounts.append({"name": DATA_VOLUME, "mountPath": DATA_DIRECTORY, "readOnly": True})
+    if trusted:
+        env[names.ENV_TOKEN_FILE] = names.TOKEN_FILE
+    else:
+        mounts.append({"name": CA_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
+    command = tuple(suite.command or ()) if suite.image else ("python", "-m", "learnloop_gates", "run")
+    main = Main(
+        name="suite",
+        image=snapshot.defaults.image,
+        pull_policy=snapshot.defaults.image_pull_policy,
+        command=command,
+        args=tuple(suite.args or ()),
+        env=env,
+        mounts=mounts,
+        resources=NEEDS,
+    )
+    options = PodOptions(image=suite.image, env=suite.env, resources=suite.resources)
+    return container(main, options, token=trusted)
+
+
+def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, str | dict[str, Any]]:
+    """What every suite is told, whoever wrote it."""
+    found = state.gates
+    assert found is not None, "suites run for a candidate"
+    candidate = _url(snapshot, found.revision)
+    env: dict[str, str | dict[str, Any]] = {
+        "LEARNLOOP_GATE_SUITE": suite.name,
+        "LEARNLOOP_GATE_BUILTIN": suite.builtin or "",
+        "LEARNLOOP_GATE_SAMPLES": str(suite.samples),
+        "LEARNLOOP_GATE_REPORT": REPORT_FILE,
+        "LEARNLOOP_GATE_DATA": DATA_DIRECTORY if suite.data else "",
+        "LEARNLOOP_GATE_SECONDS": str(int(seconds_of(suite.timeout))),
+        "LEARNLOOP_GATE_CANDIDATE_URL": candidate,
+        "LEARNLOOP_GATE_CANDIDATE": found.revision,
+        "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
+        names.ENV_NAMESPACE: snapshot.namespace,
+        "OPENAI_BASE_URL": f"{candidate}/v1",
+    }
+    if state.stable is not None:
+        env["LEARNLOOP_GATE_STABLE_URL"] = _url(snapshot, state.stable.revision)
+        env["LEARNLOOP_GATE_STABLE"] = state.stable.revision
+    detector = suite.detector
+    if detector and detector.url:
+        env |= {"LEARNLOOP_GATE_JUDGE_URL": detector.url, "LEARNLOOP_GATE_JUDGE_MODEL": detector.model or ""}
+    if detector and detector.onnx:
+        env["LEARNLOOP_GATE_CLASSIFIER"] = detector.onnx
+    if detector and detector.api_key_secret_ref:
+        key = {"name": detector.api_key_secret_ref.name, "key": "api-key"}
+        env["LEARNLOOP_GATE_JUDGE_KEY"] = {"secretKeyRef": key}
+    return env
+
+
+def _url(snapshot: Snapshot, revision: str) -> str:
+    """The arm's own address: nobody else's requests come there, and whoever names the arm is answered by it."""
+    return f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
+
+
+def _volumes(snapshot: Snapshot, suite: GateSuite) -> list[dict[str, Any]]:
+    bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
+    volumes: list[dict[str, Any]] = [{"name": REPORT_VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}]
+    if snapshot.defaults.callers.known_by != "token":
+        volumes.append({"name": CA_VOLUME, "configMap": bundle})
+    if suite.data:
+        volumes.append({"name": DATA_VOLUME, "configMap": {"name": suite.data.config_map}})
+    return volumes
+
+
+def _folder() -> str:
+    return REPORT_FILE.rsplit("/", 1)[0]

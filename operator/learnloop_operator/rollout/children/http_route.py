@@ -1,0 +1,123 @@
+"""gateway mode: the same table as an HTTPRoute (gateway.networking.k8s.io/v1).
+
+The last rule draws the arm of a new episode by weight; the rules before it bring a request that names its arm in
+`x-learnloop-arm` to that arm. A withdrawn arm has neither.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.names import HEADER_ARM, PORT_SERVING
+from learnloop_api.wire.routing import Arm, RoutingTable, arm_name
+from learnloop_operator.core.ownership import child
+from learnloop_operator.rollout.children.manifests import labels
+from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked
+from learnloop_operator.rollout.model import withdrawn_guests
+from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
+from learnloop_operator.rollout.model.withdrawn_guests import WithdrawnGuests
+
+_ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
+
+
+def http_route(
+    snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None, out: WithdrawnGuests | None = None
+) -> dict[str, Any] | None:
+    """The route and the verdicts that go with it; None while no arm serves, for without a backend it would answer 500.
+
+    `table`: with the weights that are to be drawn by. Arms keep their places in the live route, so that a promotion,
+    which moves no weight, writes none. Defaults of the Gateway API are spelt out, so that the live object equals the
+    manifest.
+    """
+    gateway = snapshot.spec.routing.gateway
+    if gateway is None or not table.arms:
+        return None
+    parent: dict[str, Any] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway.name}
+    if gateway.namespace:
+        parent["namespace"] = gateway.namespace
+    if gateway.section_name:
+        parent["sectionName"] = gateway.section_name
+    arms = _in_their_places(snapshot, table)
+    by_header = [
+        {
+            "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": HEADER_ARM, "value": arm.revision}]}],
+            "backendRefs": [_backend(snapshot, arm.revision, 1)],
+        }
+        for arm in arms
+    ]
+    copied = _copies(snapshot, table)
+    if copied:
+        # Opening an episode is never copied: it is the one request that changes who plays. Acting, ending and requests
+        # that know no episodes are.
+        for rule, arm in zip(by_header, arms, strict=True):
+            if arm.role == "stable":
+                rule["filters"] = copied
+        infer = {"path": {"type": "PathPrefix", "value": "/v2"}}
+        by_header.append(
+            {
+                "matches": [infer],
+                "filters": copied,
+                "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
+            }
+        )
+    by_weight = {
+        "matches": [_ANY_PATH],
+        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
+    }
+    spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
+    if snapshot.spec.routing.hostnames:
+        spec["hostnames"] = list(snapshot.spec.routing.hostnames)
+    return child(
+        snapshot.object,
+        api_version="gateway.networking.k8s.io/v1",
+        kind="HTTPRoute",
+        name=snapshot.name,
+        labels=labels(snapshot),
+        annotations={**write_blocked(pin), **withdrawn_guests.written(out)},
+        spec=spec,
+    )
+
+
+def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
+    """What the live route of the ModelDeployment `name` says, as far as it was written by us."""
+    if route is None:
+        return None
+    weights: dict[str, int] = {}
+    rules = (route.get("spec") or {}).get("rules") or []
+    for rule in rules:  # the last one is the draw; an arm that only the others name has weight 0
+        for item in rule.get("backendRefs") or ():
+            weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
+    prefix = arm_name(name, "")
+    arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
+    metadata = route.get("metadata")
+    return RouteWorld(arms, read_blocked(metadata), withdrawn_guests.read(metadata))
+
+
+def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:
+    live = snapshot.routing.route
+    places = {revision: place for place, revision in enumerate(live.weights)} if live else {}
+    return sorted(table.arms, key=lambda arm: places.get(arm.revision, len(places)))
+
+
+def _copies(snapshot: Snapshot, table: RoutingTable) -> list[dict[str, Any]]:
+    """The filter that copies requests to the arm in shadow, for gateways that can; answers to copies are ignored.
+
+    A gateway that cannot answers 500 to every request of the rule (Gateway API: a filter must not be skipped), so the
+    filter is written only where GatewayClass.status.supportedFeatures lists it.
+    """
+    mirror = table.mirror
+    if mirror is None or not mirror.by_gateway:
+        return []
+    backend = {key: value for key, value in _backend(snapshot, mirror.revision, 1).items() if key != "weight"}
+    share = {"percent": mirror.percent} if mirror.percent < 100 else {}
+    return [{"type": "RequestMirror", "requestMirror": {"backendRef": backend, **share}}]
+
+
+def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
+    return {
+        "group": "",
+        "kind": "Service",
+        "name": arm_name(snapshot.name, revision),
+        "port": PORT_SERVING,
+        "weight": weight,
+    }

@@ -1,0 +1,194 @@
+"""The pods of an arm that speaks: the gateway, the model server beside it, and what fetches the arm's weights first.
+
+The server listens for its own pod alone. Whether the arm is an adapter or whole weights is known once they are fetched,
+so that the fetching container writes the last of the server's arguments.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.language_model import BASE_SCHEME
+from learnloop_api.kinds.language_serving import KeyRef, LanguageServer
+from learnloop_api.wire.gates import gates_account
+from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
+from learnloop_operator.rollout.model.arm_language_model import Spoken
+from learnloop_operator.rollout.model.rollout_state import ArmState
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+Manifest = dict[str, Any]
+BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"
+TURNS_FOLDER, KEYS_FOLDER = "/var/lib/learnloop/turns", "/var/run/secrets/model-servers.learnloop.dev"
+BASE_VOLUME, ARM_VOLUME, TURNS_VOLUME = "learnloop-base-model", "learnloop-arm", "learnloop-turns"
+SHARED_MEMORY = "learnloop-shared-memory"
+SERVED = "arm"
+PORT = 8082
+"""Of the model server; the gateway has the pod's 8080 and 8081."""
+ARGUMENTS = f"{ARM_FOLDER}/arguments"
+PROGRAMS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "serve"), "llama.cpp": ("/app/llama-server",)}
+PARALLEL = re.compile(r"(?:^| )(?:--parallel|-np)[= ]([1-9][0-9]{0,3})(?: |$)")
+SLOTS = 4
+"""Answers that llama.cpp gives at the same time where its arguments do not say how many."""
+LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'
+"""What the fetching container wrote has no character that a shell reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a pod has besides, and its main container as it becomes."""
+
+    main: Main = field(default_factory=lambda: Main(name="", image="", pull_policy=""))
+    volumes: Sequence[Manifest] = ()
+    beside: Sequence[Manifest] = ()
+    before: Sequence[Manifest] = ()
+
+
+NO_PARTS = Parts()
+
+
+def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: PodOptions, main: Main) -> Parts:
+    """The parts of one arm's pods; `main` is the container of a policy server, whose place the gateway takes."""
+    volumes, base, mounts = _base(spoken.model.base.uri)
+    server, fallback = spoken.serving.server, spoken.serving.fallback
+    own = server.url is None
+    weights = f"{server.adapter_folder}/{arm.revision}" if server.adapter_folder else ARM_FOLDER
+    volumes.append({"name": ARM_VOLUME, "emptyDir": {}})
+    volumes.append({"name": TURNS_VOLUME, "emptyDir": {"sizeLimit": "2Gi"}})
+    mounts = [*mounts, {"name": ARM_VOLUME, "mountPath": ARM_FOLDER}]
+    suites = f"{snapshot.namespace}/{gates_account(snapshot.name)}"  # the gates' suites ask a candidate by its name
+    env: dict[str, str | Mapping[str, Any]] = {
+        **main.env,
+        "LEARNLOOP_LANGUAGE_MODEL": json.dumps(spoken.model.to_kube(), sort_keys=True),
+        "LEARNLOOP_UPSTREAM": json.dumps(_upstream(snapshot, arm, server, weights), sort_keys=True),
+        "LEARNLOOP_TOKENISER_FOLDER": base if server.kind != "openai" else "",
+        "LEARNLOOP_TURNS_FOLDER": TURNS_FOLDER,
+        "LEARNLOOP_SESSION_IDLE_SECONDS": str(spoken.serving.idle_seconds),
+        "LEARNLOOP_PIN_ACCOUNTS": ",".join((*spoken.serving.pin_accounts, suites)),
+        "LEARNLOOP_AGENT": agent.name if (agent := snapshot.spec.model.learning_agent_ref) else "",
+        "LEARNLOOP_DRAIN_SECONDS": "5",
+    }
+    gateway_mounts = [*mounts, {"name": TURNS_VOLUME, "mountPath": TURNS_FOLDER}]
+    if fallback is not None:
+        said: dict[str, Any] = {"kind": "openai", "url": fallback.url, "model": fallback.model}
+        if fallback.key_ref:
+            said["key_file"] = f"{KEYS_FOLDER}/fallback/key"
+        env["LEARNLOOP_FALLBACK"] = json.dumps(said, sort_keys=True)
+    for name, ref in (("server", server.key_ref), ("fallback", fallback.key_ref if fallback else None)):
+        if ref is not None:
+            volumes.append(_key_volume(name, ref))
+            folder = f"{KEYS_FOLDER}/{name}"
+            gateway_mounts.append({"name": f"learnloop-key-{name}", "mountPath": folder, "readOnly": True})
+    gateway = replace(
+        main, command=("python", "-m", "learnloop_gateway"), env=env, mounts=[*main.mounts, *gateway_mounts]
+    )
+    before = []
+    if server.kind != "openai":
+        more: dict[str, str] = {"LEARNLOOP_SERVER_KIND": server.kind if own else f"{server.kind}-elsewhere"}
+        more |= {"LEARNLOOP_BASE_FOLDER": base, "LEARNLOOP_WEIGHTS_FOLDER": weights}
+        more |= {"LEARNLOOP_MAX_LORA_RANK": str(server.max_lora_rank), "LEARNLOOP_GGUF_FILE": server.file or ""}
+        before.append(_fetching(gateway, options, mounts, more))
+    beside = []
+    if own:
+        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory"}})
+        beside.append(_server(snapshot, spoken, options, mounts))
+    return Parts(main=gateway, volumes=volumes, beside=beside, before=before)
+
+
+def _base(uri: str) -> tuple[list[Manifest], str, list[Manifest]]:
+    """Volumes, the folder of the base model as containers see it, and how it is mounted."""
+    scheme, _, rest = uri.partition("://")
+    if scheme == "file":
+        return [], rest, []  # serving.pod.volumes has it
+    mount: Manifest = {"name": BASE_VOLUME, "mountPath": BASE_FOLDER, "readOnly": True}
+    if scheme == "oci":
+        return [{"name": BASE_VOLUME, "image": {"reference": rest}}], BASE_FOLDER, [mount]
+    claim, _, folder = rest.partition("/")
+    source = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    within = {"subPath": folder.strip("/")} if folder.strip("/") else {}
+    return [{"name": BASE_VOLUME, **source}], BASE_FOLDER, [mount | within]
+
+
+def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights: str) -> Manifest:
+    if server.url is None:
+        return {"kind": server.kind, "url": f"http://127.0.0.1:{PORT}", "model": SERVED}
+    said: Manifest = {"kind": server.kind, "url": server.url, "model": server.model}
+    if server.key_ref is not None:
+        said["key_file"] = f"{KEYS_FOLDER}/server/key"
+    if server.adapter_folder and not arm.model.uri.startswith(BASE_SCHEME):
+        said |= {"adapter": f"{snapshot.name}-{arm.revision}", "adapter_folder": weights}
+    return said
+
+
+def _key_volume(name: str, ref: KeyRef) -> Manifest:
+    items = [{"key": ref.key, "path": "key"}]
+    return {"name": f"learnloop-key-{name}", "secret": {"secretName": ref.name, "items": items, "defaultMode": 0o440}}
+
+
+def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], more: Mapping[str, str]) -> Manifest:
+    """The container that verifies the base model and fetches what the arm adds to it."""
+    env = [
+        {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": dict(value)}
+        for name, value in {**gateway.env, **more}.items()
+    ]
+    token = {"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True}
+    found: Manifest = {
+        "name": "weights",
+        "image": options.image or gateway.image,
+        "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
+        "command": ["python", "-m", "learnloop_gateway.weights"],
+        "env": env,
+        "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, token, *mounts, *(options.volume_mounts or ())],
+        "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+    }
+    return restricted(found)
+
+
+def _slots(arguments: Sequence[str], context: int | None) -> list[str]:
+    """How llama.cpp divides its context: each conversation under way has all of `context`, and none takes another's."""
+    if context is None:
+        return []
+    given = PARALLEL.findall(" ".join(arguments))
+    slots = int(given[-1]) if given else SLOTS
+    asked = [] if given else [f"--parallel={slots}"]
+    return [f"--ctx-size={context * slots}", *asked, "--no-kv-unified"]
+
+
+def _words(argument: str) -> list[str]:
+    """`--name=value` as llama.cpp takes it, which reads a value from the next word alone."""
+    name, found, value = argument.partition("=")
+    return [name, value] if found and name.startswith("--") else [argument]
+
+
+def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[Manifest]) -> Manifest:
+    server, context = spoken.serving.server, spoken.model.context_length
+    said = ["--host=127.0.0.1", f"--port={PORT}"]
+    if server.kind == "vllm":
+        said += ["--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
+        said += [f"--max-model-len={context}"] if context else []
+        said += [f"--quantization={server.quantization}"] if server.quantization else []
+        said += [f"--tensor-parallel-size={server.tensor_parallel}"] if server.tensor_parallel else []
+    else:
+        said += _slots(server.arguments, context)
+    arguments = [*said, *server.arguments]
+    if server.kind == "llama.cpp":
+        arguments = [word for argument in arguments for word in _words(argument)]
+    # No probe of its own: it listens for its pod alone, and the gateway says when it answers.
+    caches = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    shared = {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}
+    readable = [mount | {"readOnly": True} for mount in mounts]
+    found: Manifest = {
+        "name": "model-server",
+        "image": server.image or snapshot.defaults.model_servers.get(server.kind, ""),
+        "imagePullPolicy": options.image_pull_policy or snapshot.defaults.image_pull_policy,
+        "command": ["sh", "-c", LAUNCH, "launch", *PROGRAMS[server.kind]],
+        "args": arguments,
+        "env": [{"name": name, "value": value} for name, value in caches.items()],
+        "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, shared, *readable, *(options.volume_mounts or ())],
+    }
+    if server.resources is not None:
+        found["resources"] = server.resources.to_kube()
+    return restricted(found)

@@ -1,0 +1,126 @@
+"""The routing table that follows from a state, and whether it says anything new."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.names import GROUP, PORT_SERVING
+from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_operator.core.json_annotation import noted
+from learnloop_operator.rollout.children.decision_limits import limits, with_shares
+from learnloop_operator.rollout.judging.gate_suites import first_at_gates
+from learnloop_operator.rollout.judging.shadow_step import mirror_for
+from learnloop_operator.rollout.model.blocked_models import of_revision
+from learnloop_operator.rollout.model.revision import model_here
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
+
+ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
+"""On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
+
+HORIZON = timedelta(seconds=DEAD_MAN_SECONDS)
+RENEW_BELOW = timedelta(minutes=5)
+
+
+def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
+    """The table for `state`: the live one when it says the same, else a new one with the next generation."""
+    live = snapshot.routing.table
+    arms = with_shares(snapshot, state, drawn_arms(snapshot, state))
+    mirror = mirror_for(snapshot, state)
+    mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
+    if snapshot.spec.routing.mode == "gateway":
+        # The HTTPRoute draws. A table that repeated its weights would be written at every step, and nobody reads them.
+        arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
+    expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
+    bounds = limits(snapshot)
+    said = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
+    gone = retired(snapshot, state)
+    listed = [arm for arm in live.arms if arm.revision != gone] if live else []
+    if live and said == (listed, live.mode, live.expires_at, live.mirror, live.limits):
+        return live
+    generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
+    return RoutingTable(
+        model_deployment=snapshot.name,
+        mode=snapshot.spec.routing.mode,
+        generation=generation,
+        arms=arms,
+        expires_at=expires,
+        mirror=mirror,
+        limits=bounds,
+    )
+
+
+def retired(snapshot: Snapshot, state: State) -> str | None:
+    """gateway mode: the arm that served before the last promotion, once the guard is over.
+
+    The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
+    the next one leaves it out. An arm that was rolled back leaves the table at once, for by it its servers refuse.
+    """
+    old = state.last_stable
+    over = state.promoted_at is not None and state.canary is None and state.previous is None
+    if snapshot.spec.routing.mode != "gateway" or old is None or not over:
+        return None
+    revision = model_here(snapshot.spec, old.uri, old.sha256).revision
+    return None if of_revision(state.pins, revision) else revision
+
+
+def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
+    """Whether an arm other than the one that is to be stable leaves the route, or gets less by `wanted`."""
+    left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted}
+    return live is not None and any(left.get(revision, -1) < weight for revision, weight in live.weights.items())
+
+
+def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
+    """Who gets how much of the new episodes in `state`, stable first."""
+    if state.stable is None:
+        # Its servers answer the suites that name it, and nobody else: there is no arm for new episodes.
+        first = snapshot.desired.model
+        return [_arm(snapshot, first.revision, "canary", 0)] if first and first_at_gates(snapshot, state) else []
+    shares = state.experiment.shares() if state.experiment else {}
+    left = 100 - state.weight - sum(shares.values())
+    arms = [_arm(snapshot, state.stable.revision, "stable", left)]
+    arms += [_arm(snapshot, revision, "canary", weight) for revision, weight in shares.items()]
+    if state.canary and state.step is not None:
+        arms.append(_arm(snapshot, state.canary.revision, "canary", state.weight))
+    if state.previous:
+        # No new episodes, but the ones under way may end where they began.
+        arms.append(_arm(snapshot, state.previous.revision, "canary", 0))
+    return arms
+
+
+def _arm(snapshot: Snapshot, revision: str, role: str, weight: int) -> Arm:
+    url = f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{PORT_SERVING}"
+    return Arm.model_validate({"revision": revision, "role": role, "weight": weight, "url": url})
+
+
+def _expiry(current: datetime | None, now: datetime) -> datetime:
+    if current is not None and current - now >= RENEW_BELOW:
+        return current
+    return (now + HORIZON).replace(microsecond=0)
+
+
+def read(config_map: dict[str, object] | None) -> RoutingWorld:
+    """What the live ConfigMap says; a table that is no table counts as none."""
+    if not config_map:
+        return RoutingWorld()
+    data, metadata = config_map.get("data"), config_map.get("metadata")
+    text = data.get(ROUTING_KEY) if isinstance(data, dict) else None
+    return RoutingWorld(_table(text), read_blocked(metadata))
+
+
+def read_blocked(metadata: object) -> BlockedRevision | None:
+    """The verdict in an object's metadata; one that is none counts as none."""
+    return noted(metadata, ANNOTATION_BLOCKED, BlockedRevision)
+
+
+def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
+    """Annotations of what carries the verdict."""
+    return {ANNOTATION_BLOCKED: json.dumps(pin.to_kube(), sort_keys=True)} if pin else {}
+
+
+def _table(text: object) -> RoutingTable | None:
+    try:
+        return RoutingTable.model_validate_json(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

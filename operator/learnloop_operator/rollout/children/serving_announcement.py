@@ -1,0 +1,186 @@
+"""What the data plane is told: which model serves, which one was rolled back, and what the gates have found."""
+
+from datetime import timedelta
+from hashlib import sha256
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuiteStatus, seconds_of
+from learnloop_api.wire.deployment import AwaitedApproval, ModelDeployed, RolloutDecision, ScheduledStep
+from learnloop_api.wire.gates import JudgedGates, SuiteVerdict
+from learnloop_operator.core.plan import Announcement, Call
+from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.model.next_state import NextState
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.steps.wait_for_time_and_approval import waits_since
+
+NEWS_SECONDS = 3600.0
+"""A new leader tells of every rollback that is no older. The data plane knows those that it was told before."""
+
+
+def announcements(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+    """What serves, the newest rollback, what people decided, and whom it waits for, while these are news."""
+    state, sentence = move.state, move.sentence
+    told = (*_serving(snapshot, state, sentence), *_rolled_back(snapshot, state), *_decided(snapshot, state))
+    return (*told, *_awaited(snapshot, move))
+
+
+def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+    """Only of rollouts that ask anybody. That nobody is waited for is told once by each process: a leader that died
+    may have owed it."""
+    gates, steps = snapshot.spec.gates, snapshot.spec.rollout.steps
+    if not any(step.pause for step in steps) and (gates is None or gates.approval is None):
+        return ()
+    path, state = f"/api/v1/models/{snapshot.name}/awaited-approval", move.state
+    at_gates = state.gates is not None and state.gates.phase == "AwaitingApproval"
+    revision = state.canary.revision if state.canary else state.gates.revision if state.gates and at_gates else None
+    if move.reason not in (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE) or revision is None:
+        return (Announcement(Call("DELETE", path), "nobody"),)
+    since, until, otherwise = waits_since(snapshot, state), None, "hold"
+    limit = gates.approval.within if at_gates and gates and gates.approval else None
+    if at_gates:
+        since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
+    elif state.step is not None and (asked := steps[state.step].approval) is not None:
+        limit, otherwise = asked.within, "roll_back" if asked.otherwise == "rollBack" else "hold"
+    until = stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
+    step = None if at_gates or state.step is None else state.step + 1
+    event = AwaitedApproval.model_validate(
+        {
+            "model_deployment": snapshot.name,
+            "revision": revision,
+            "step": step,
+            "since": stamp(since),
+            "until": until,
+            "otherwise": otherwise,
+            "message": move.sentence[:1024],
+        }
+    )
+    identity = f"{event.revision} {step} {stamp(since)}"
+    return (Announcement(Call("PUT", path, event.model_dump(mode="json")), identity),)
+
+
+def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+    """Each decision under an identity that it always has: the data plane keeps it once, whoever tells it again."""
+    told = []
+    for item in state.decisions:
+        if parse(item.at) is None or seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
+            continue
+        body = RolloutDecision(
+            model_deployment=snapshot.name,
+            verb=item.verb,
+            revision=item.revision,
+            step=item.step,
+            by=item.by,
+            verified=bool(item.verified),
+            at=item.at,
+            outcome=item.outcome,
+            message=item.message,
+        ).model_dump(mode="json")
+        uid = str(snapshot.object["metadata"].get("uid", ""))
+        identity = sha256("\n".join((uid, item.verb, item.value, item.at)).encode()).hexdigest()[:32]
+        path = f"/api/v1/models/{snapshot.name}/decisions/{identity}"
+        told.append(Announcement(Call("PUT", path, body), identity))
+    return tuple(told)
+
+
+def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
+    """Nothing while nothing serves. The moment is that of this look: each revision is told once."""
+    if state.stable is None:
+        return ()
+    model, old = state.stable.model, state.previous
+    gates = state.gates if state.gates and state.gates.revision == model.revision else None
+    event = ModelDeployed(
+        model_deployment=snapshot.name,
+        revision=model.revision,
+        uri=model.uri,
+        sha256=model.sha256 or None,
+        previous_revision=old.revision if old else None,
+        routing_mode=snapshot.spec.routing.mode,
+        canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
+        schedule=_schedule(snapshot),
+        verdict=sentence[:1024],
+        gates=_verdicts(gates) if gates else [],
+        approved_by=gates.approved_by if gates else None,
+        deployed_at=stamp(snapshot.now),
+    )
+    return (_told(event, model.revision),)
+
+
+def _rolled_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+    pin = state.blocked
+    if pin is None or parse(pin.at) is None or seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
+        return ()
+    event = ModelDeployed(
+        event="rolled_back",
+        model_deployment=snapshot.name,
+        revision=pin.revision,
+        uri=pin.uri,
+        sha256=pin.sha256 or None,
+        previous_revision=state.stable.revision if state.stable else None,
+        routing_mode=snapshot.spec.routing.mode,
+        canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
+        schedule=_schedule(snapshot),
+        reason=pin.reason,
+        verdict=pin.message[:1024],
+        deployed_at=pin.at,
+    )
+    return (_told(event, _identity(pin)),)
+
+
+def _identity(pin: BlockedRevision) -> str:
+    return f"{pin.revision} at {pin.at}"
+
+
+def _told(event: ModelDeployed, identity: str) -> Announcement:
+    path = f"/api/v1/models/{event.model_deployment}/{event.event.replace('_', '-')}"
+    return Announcement(Call("PUT", path, event.model_dump(mode="json")), identity)
+
+
+def _schedule(snapshot: Snapshot) -> list[ScheduledStep]:
+    return [
+        ScheduledStep(
+            weight=step.weight,
+            min_seconds=step.min_seconds,
+            min_episodes=step.min_episodes,
+            waits_for_approval=step.pause,
+        )
+        for step in snapshot.spec.rollout.steps[:32]
+    ]
+
+
+def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call, ...]:
+    """The call that puts the end of a candidate's gates into the audit chain; none while they are being judged."""
+    found, known = after.gates, before.gates
+    if found is None or found.phase not in ("Passed", "Failed"):
+        return ()
+    if known and (known.revision, known.started_at, known.phase) == (found.revision, found.started_at, found.phase):
+        return ()
+    body = JudgedGates(
+        model_deployment=snapshot.name,
+        revision=found.revision,
+        started_at=found.started_at,
+        passed=found.phase == "Passed",
+        verdicts=_verdicts(found),
+        approved_by=found.approved_by,
+        message=found.message or "",
+    )
+    path = f"/api/v1/models/{snapshot.name}/gates/{found.revision}/verdict"
+    return (Call("PUT", path, body.model_dump(mode="json")),)
+
+
+def _verdicts(gates: GatesStatus) -> list[SuiteVerdict]:
+    return [_verdict(item) for item in gates.suites if item.verdict != "pending"]
+
+
+def _verdict(item: GateSuiteStatus) -> SuiteVerdict:
+    return SuiteVerdict(
+        suite=item.name,
+        verdict="passed" if item.verdict == "passed" else "failed",
+        samples=item.samples,
+        failures=item.failures,
+        bound=item.bound,
+        limit=item.limit,
+        report_sha256=item.report,
+        message=item.message or "",
+    )

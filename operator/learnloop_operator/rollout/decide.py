@@ -1,0 +1,228 @@
+"""The whole decision about one ModelDeployment: a snapshot in, a plan out."""
+
+from dataclasses import replace
+
+from learnloop_api.names import LABEL_REVISION
+from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.allowed_pods import forbidden
+from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout.checks.dry_run_metrics import notices
+from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children.gate_jobs import gate_objects, stray_jobs
+from learnloop_operator.rollout.children.http_route import http_route
+from learnloop_operator.rollout.children.manifests import (
+    access,
+    arm_deployment,
+    arm_service,
+    entry_service,
+    episode_key,
+    pod_options,
+    routing,
+)
+from learnloop_operator.rollout.children.network_policy import network_policy
+from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
+from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
+from learnloop_operator.rollout.experiment.finish import outcome
+from learnloop_operator.rollout.experiment.recover_withdrawals import adopt_guests, guests_out
+from learnloop_operator.rollout.flow.transitions import move
+from learnloop_operator.rollout.judging.arm_capacity import DRAIN_SECONDS, replicas
+from learnloop_operator.rollout.model import decision_log
+from learnloop_operator.rollout.model.arm_language_model import spoken_by, stray_image
+from learnloop_operator.rollout.model.blocked_models import of_revision
+from learnloop_operator.rollout.model.experiment_state import asked_for
+from learnloop_operator.rollout.model.next_state import NextState
+from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
+from learnloop_operator.rollout.model.rollout_state import ArmState, State, load
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.status.deferrable_changes import can_wait
+from learnloop_operator.rollout.status.fields import status
+from learnloop_operator.rollout.steps.experiment_step import within_step
+
+
+def current(snapshot: Snapshot) -> State:
+    """The persisted state with the arms' readiness as it is now."""
+    state = load(snapshot.before, snapshot.spec.rollout.steps)
+    if state.stable is None:
+        state = replace(state, stable=_serving(snapshot))
+    trial = state.experiment
+    if trial and not trial.running and asked_for(snapshot.spec, trial) is None:
+        drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
+        state = replace(state, experiment=None) if drained else state
+    elif trial:
+        state = replace(state, experiment=adopt_guests(snapshot, trial))
+    return state.as_seen(snapshot.arms, snapshot.now)
+
+
+def _serving(snapshot: Snapshot) -> ArmState | None:
+    """The arm that serves although the status does not say so: the status was lost, the users were not."""
+    table = snapshot.routing.table
+    for arm in table.arms if table else ():
+        live = snapshot.arms.get(arm.revision)
+        if arm.role == "stable" and live and live.model:
+            return ArmState(live.model, stamp(snapshot.now), live.ready > 0)
+    return None
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """What to do now. The routing table comes first among the children, always: whatever takes an arm's pods away
+    follows a table that no longer names the arm, one pass later. Only a raise is on record before the table has it."""
+    if snapshot.deleting:
+        return Plan(status=snapshot.status)
+    before = current(snapshot)
+    snapshot = replace(snapshot, desired=outcome(snapshot))
+    heard = hear(snapshot, before)
+    result = within_step(snapshot, move(snapshot, heard))
+    decided = decision_log.fresh(before, result.state)
+    shown = before if result.keep_table else result.state
+    table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
+    wanted = _arms(snapshot, result.state)
+    deletes, again = _orphans(snapshot, result, wanted)
+    deletes = (*deletes, *stray_jobs(snapshot, result.state))
+    if _leaves_gateway(snapshot):
+        # The table says gateway until the route is gone, so that no later pass forgets to look for it.
+        route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
+        deletes, again = (*deletes, route), 0.0
+    arms = drawn_arms(snapshot, shown)
+    outside = outer_routers.told(snapshot, arms)
+    deletes = (*deletes, *outer_routers.strays(snapshot, outside, arms))
+    said = status(snapshot, result, table.generation)
+    return Plan(
+        status=said,
+        apply=(
+            *_routes(snapshot, result.state, table, shown),
+            *_children(snapshot, result.state, wanted),
+            *gate_objects(snapshot, result.state),
+        ),
+        delete=deletes,
+        outside=outside,
+        calls=verdict_calls(snapshot, before, result.state),
+        announcements=announcements(snapshot, result),
+        events=(
+            *result.events,
+            *notices(before.reports, result.state.reports),
+            *decision_log.notices(decided),
+            *outer_routers.refused(snapshot),
+        ),
+        audit=tuple(decision_log.audit(snapshot, item) for item in decided),
+        requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
+        status_first=result.state.weight > before.weight,
+        status_can_wait=not result.events
+        and not decided
+        and can_wait(snapshot.status, said, snapshot.unwritten_since, snapshot.now),
+    )
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _table(snapshot: Snapshot, shown: State, result: NextState) -> RoutingTable:
+    if (result.keep_table or _leaves_gateway(snapshot)) and snapshot.routing.table is not None:
+        return snapshot.routing.table
+    return table_for(snapshot, shown)
+
+
+def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
+    """The arms whose pods must exist; before anything serves, that of the wanted model."""
+    model = snapshot.desired.model
+    if state.stable is None and model is not None and not snapshot.spec.suspend:
+        if state.in_the_way(model):
+            return ()
+        return (ArmState(model, stamp(snapshot.now)),)
+    return state.arms()
+
+
+def _leaves_gateway(snapshot: Snapshot) -> bool:
+    return snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
+
+
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[Manifest, ...]:
+    arms, by_gateway = drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
+    drawn, out = table.model_copy(update={"arms": arms}), guests_out(shown.experiment)
+    route = http_route(snapshot, drawn, state.blocked, out) if by_gateway else None
+    config_map = routing(snapshot, state, table)
+    if route is None:
+        return (config_map,)
+    # Servers that the table does not list refuse, and its `expires_at` ends a raise that nobody looks after: so it
+    # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
+    return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
+
+
+def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
+    """An arm that stands goes on with what it was made with. One that is gone would be made with what the spec says."""
+    live = snapshot.arms.get(arm.revision)
+    made = live is not None and live.pod is not None
+    spoken = spoken_by(snapshot.spec)
+    rules = snapshot.defaults.pods
+    return made or not (
+        forbidden(snapshot.spec.serving.pod, "spec.serving.pod", rules) or (spoken and stray_image(spoken, rules))
+    )
+
+
+def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:
+    wanted = tuple(arm for arm in wanted if _allowed(snapshot, arm))
+    accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
+    return (
+        *access(snapshot, accounts),
+        *network_policy(snapshot),
+        entry_service(snapshot, state),
+        *((episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
+        *(arm_service(snapshot, arm.revision) for arm in wanted),
+        *(arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
+    )
+
+
+def _may_lack_key(snapshot: Snapshot, wanted: tuple[ArmState, ...]) -> bool:
+    """Is the key to be looked for? No cache holds Secrets, so only where pods are to be made that need it, or where
+    some complain: what is not there keeps them from starting."""
+    for arm in wanted:
+        live = snapshot.arms.get(arm.revision)
+        if live is None or (live.message and live.ready < max(live.replicas, 1)):
+            return True
+    return False
+
+
+def _orphans(
+    snapshot: Snapshot, result: NextState, wanted: tuple[ArmState, ...]
+) -> tuple[tuple[ObjectRef, ...], float | None]:
+    """Arms nobody wants and nothing leads to; and when to look again for those that are still draining."""
+    kept = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
+    again = result.again_after
+    doomed: list[ObjectRef] = []
+    for revision in sorted(_standing(snapshot) - {arm.revision for arm in wanted}):
+        rest = _draining(snapshot, result.state, revision)
+        if revision in kept or rest > 0:
+            again = max(rest, 0.5) if again is None else min(again, max(rest, 0.5))
+            continue
+        name = arm_name(snapshot.name, revision)
+        doomed += [
+            ObjectRef("apps/v1", "Deployment", snapshot.namespace, name),
+            ObjectRef("v1", "Service", snapshot.namespace, name),
+        ]
+    return tuple(doomed), again
+
+
+def _led_to(snapshot: Snapshot, state: State) -> set[str]:
+    """Revisions that the live table or the live route names."""
+    table, route = snapshot.routing.table, snapshot.routing.route
+    listed = {arm.revision for arm in table.arms} if table else set()
+    return listed - {retired(snapshot, state)} | (set(route.weights) if route else set())
+
+
+def _standing(snapshot: Snapshot) -> set[str]:
+    """Revisions of which anything is left. An operator that dies between the two deletes leaves a Service alone."""
+    services = (
+        str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
+        for item in snapshot.children
+        if item["kind"] == "Service" and controller_uid(item) == snapshot.object["metadata"]["uid"]
+    )
+    return {*snapshot.arms, *filter(None, services)}
+
+
+def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
+    pin, trial = of_revision(state.pins, revision), state.experiment
+    went = [pin.at] if pin else []
+    went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
+    return max((DRAIN_SECONDS - seconds_since(at, snapshot.now) for at in went), default=0.0)

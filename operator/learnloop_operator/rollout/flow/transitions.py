@@ -1,0 +1,274 @@
+"""Which situation a rollout is in: the rules in the order in which they are asked. The first that applies decides."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.experiment.decide import advance as advance_experiment
+from learnloop_operator.rollout.experiment.start import begin as begin_experiment
+from learnloop_operator.rollout.experiment.start import due
+from learnloop_operator.rollout.flow.answer_orders import listen
+from learnloop_operator.rollout.flow.suspended import suspended
+from learnloop_operator.rollout.judging.arm_capacity import hopeless, look_at_pods, ready, world
+from learnloop_operator.rollout.judging.gate_suites import closed
+from learnloop_operator.rollout.model import blocked_models as blocked
+from learnloop_operator.rollout.model.next_state import NextState, happened
+from learnloop_operator.rollout.model.rollout_state import ArmState, State, past
+from learnloop_operator.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.rollout.steps.canary_steps import advance
+from learnloop_operator.rollout.steps.guard_after_promotion import revert, watch
+from learnloop_operator.rollout.steps.pass_gates import pass_gates
+from learnloop_operator.rollout.steps.rollback import adopt, drop_canary, pinned
+from learnloop_operator.rollout.steps.rollback import blocked as rolled_back
+
+RolloutRule = Callable[[Snapshot, State], NextState | None]
+
+
+def move(snapshot: Snapshot, state: State) -> NextState:
+    """The one next thing for this ModelDeployment."""
+    early = _first_of(BEFORE_ORDERS, snapshot, state)
+    if early:
+        return early
+    state, order = listen(snapshot, state)
+    found = order or _first_of(RULES, snapshot, state)
+    assert found is not None, "the last rule always applies"
+    return found
+
+
+def _first_of(rules: tuple[RolloutRule, ...], snapshot: Snapshot, state: State) -> NextState | None:
+    for rule in rules:
+        found = rule(snapshot, state)
+        if found is not None:
+            return found
+    return None
+
+
+def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.suspend: no step goes up, and whatever rolls an arm back still does."""
+    return suspended(snapshot, state) if snapshot.spec.suspend else None
+
+
+def need_gateway(snapshot: Snapshot, state: State) -> NextState | None:
+    """Mode gateway takes the name of one."""
+    if snapshot.spec.routing.mode != "gateway" or snapshot.spec.routing.gateway is not None:
+        return None
+    sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
+    return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
+
+
+def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
+    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can, and as its
+    gates have let it."""
+    if state.stable is not None:
+        return None
+    model = snapshot.desired.model
+    if model is None:
+        return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
+    pin = state.in_the_way(model)
+    if pin:
+        sentence = f"{blocked.sentence(pin, model)}; nothing serves"
+        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
+    arm = world(snapshot, model.revision)
+    if arm.ready > 0 and closed(snapshot, state, model.revision):
+        return _first_at_gates(snapshot, state, model)
+    if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
+        sentence = f"{model.revision} is the first model and serves every episode"
+        first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
+        return NextState(
+            replace(state, stable=first),
+            "Healthy",
+            reasons.FIRST_MODEL,
+            sentence,
+            happened(reasons.FIRST_MODEL, sentence),
+            again_after=0.0,
+        )
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the pods of the first model {model.revision}{said}"
+    return NextState(
+        state,
+        "Degraded" if hopeless(arm) else "Pending",
+        reasons.WAITING_FOR_PODS,
+        sentence,
+        again_after=look_at_pods(snapshot, model.revision),
+        degraded=bool(arm.message),
+    )
+
+
+def _first_at_gates(snapshot: Snapshot, state: State, model: Model) -> NextState:
+    """Nobody is served while the first model stands at its gates, and nobody is by one that has not passed them."""
+    candidate = ArmState(model, stamp(snapshot.now), was_ready=True)
+    if state.gates is None or state.gates.revision != model.revision:
+        state = replace(state, rollout_started_at=stamp(snapshot.now))
+    gated = pass_gates(snapshot, state, candidate)
+    assert gated is not None, "closed gates are there"
+    if gated.phase != "RolledBack":
+        return gated
+    pin = pinned(snapshot, candidate, reasons.GATE_FAILED, f"RolledBack before its first episode: {gated.sentence}")
+    back = rolled_back(gated.state, pin, reasons.ROLLED_BACK)
+    return replace(back, events=(*gated.events, *back.events))
+
+
+def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """Another model than the canary's is wanted; one that a person has undone is on its way whatever is wanted."""
+    model, canary, stable = snapshot.desired.model, state.canary, state.stable
+    if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
+        return None
+    if model.revision == stable.revision:
+        return drop_canary(
+            state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
+        )
+    return drop_canary(
+        state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
+    )
+
+
+def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """A canary is judged and moves by its steps. Nobody says any more that it is wanted: it may only fall."""
+    if state.canary is None:
+        return None
+    onward = advance(snapshot, state, state.canary)
+    if state.stable and snapshot.spec.serving.replicas and not world(snapshot, state.stable.revision).ready:
+        onward = _without_stable(snapshot, state, state.stable, state.canary, onward)
+    if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
+        return onward
+    problem = snapshot.desired.problem
+    sentence = f"holding at {state.weight} %: {problem}"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+
+
+def _without_stable(
+    snapshot: Snapshot, state: State, stable: ArmState, canary: ArmState, onward: NextState
+) -> NextState:
+    """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
+    (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
+    arm, rollout = world(snapshot, stable.revision), snapshot.spec.rollout
+    said = f": {arm.message}" if arm.message else ""
+    given_up = hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
+    wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
+    able = wanted and state.hand is None and ready(snapshot, canary.revision) > 0
+    if onward.phase == "RolledBack" or closed(snapshot, state, canary.revision) or not (given_up and able):
+        text = f"{onward.sentence}; the stable arm {stable.revision} has no ready pod{said}"
+        return replace(onward, sentence=text, degraded=True)
+    sentence = f"{canary.revision} serves every episode: the stable arm {stable.revision} has lost its pods{said}"
+    after = replace(state.without_canary(), stable=canary, last_stable=past(stable))
+    told = happened(reasons.STABLE_LOST, sentence, warning=True)
+    return NextState(after, "Healthy", reasons.STABLE_LOST, sentence, told, again_after=0.0, keep_table=True, data="")
+
+
+def _is_undone(state: State) -> bool:
+    """Whether the canary is the earlier model that a person has asked to serve again."""
+    return state.hand is not None and state.hand.verb == "undo"
+
+
+def _falls(state: State, onward: NextState) -> bool:
+    """Whether the canary, or a guest of its experiment, gets less than before."""
+    canary = onward.state.canary
+    if onward.phase == "RolledBack" or state.canary is None or canary is None:
+        return onward.phase == "RolledBack"
+    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
+    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
+
+
+def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """An experiment of its own (not a step of a rollout) counts and decides."""
+    trial = state.experiment
+    return advance_experiment(snapshot, state, trial) if trial and trial.running and trial.step is None else None
+
+
+def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
+    """The model before the promotion is wanted again, and its pods still stand."""
+    model, previous = snapshot.desired.model, state.previous
+    if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
+        return None
+    return revert(state, previous)
+
+
+def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
+    """After a promotion the checks go on while the previous arm is kept."""
+    if state.previous is None or state.stable is None:
+        return None
+    return watch(snapshot, state, state.stable, state.previous)
+
+
+def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """A new model that nothing blocks starts as a canary without episodes."""
+    model, stable = snapshot.desired.model, state.stable
+    if model is None or stable is None or model.revision == stable.revision or state.in_the_way(model) is not None:
+        return None
+    sentence = f"{model.revision} is new ({model.uri}); it starts as a canary without episodes"
+    now = stamp(snapshot.now)
+    after = replace(
+        state.without_canary(),
+        canary=ArmState(model, now, was_ready=False),
+        gates=None,
+        promoted_at=None,
+        rollout_started_at=now,
+    )
+    return NextState(
+        after,
+        "Progressing",
+        reasons.CANARY_CREATED,
+        sentence,
+        happened(reasons.CANARY_CREATED, sentence),
+        again_after=5.0,
+    )
+
+
+def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.experiment asks for one, and the stable arm is the wanted model and can serve."""
+    model, stable, asked = snapshot.desired.model, state.stable, due(snapshot, state)
+    if not asked or model is None or stable is None or model.revision != stable.revision:
+        return None
+    return begin_experiment(snapshot, state, stable, asked) if ready(snapshot, stable.revision) else None
+
+
+def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
+    """The wanted model was rolled back: the stable arm serves until somebody says retry."""
+    model, stable = snapshot.desired.model, state.stable
+    pin = state.in_the_way(model)
+    if pin is None or model is None or stable is None:
+        return None
+    sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
+    return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
+
+
+def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
+    """The stable arm has no pod that can serve."""
+    if state.stable is None or snapshot.spec.serving.replicas == 0:
+        return None
+    arm = world(snapshot, state.stable.revision)
+    if arm.ready > 0:
+        return None
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"the stable arm {state.stable.revision} has no ready pod{said}"
+    soon = look_at_pods(snapshot, state.stable.revision)
+    return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
+
+
+def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
+    """Nothing is to be done."""
+    assert state.stable is not None, "serve_first_model has answered before"
+    revision = state.stable.revision
+    if snapshot.desired.model is None:
+        sentence = f"{revision} keeps serving; {snapshot.desired.problem}"
+        return NextState(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
+    return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
+
+
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (adopt, stay_suspended)
+RULES: tuple[RolloutRule, ...] = (
+    need_gateway,
+    serve_first_model,
+    leave_canary,
+    advance_canary,
+    advance_running_experiment,
+    return_to_previous,
+    guard_promoted,
+    begin_canary,
+    start_due_experiment,
+    stay_blocked,
+    await_stable_pods,
+    keep_serving,
+)

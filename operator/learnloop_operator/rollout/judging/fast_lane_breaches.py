@@ -1,0 +1,123 @@
+"""What the fast lane adds to a decision: whom it watches, the breaches it has found, the condition that tells of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_api.names import PORT_PROBES
+from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
+from learnloop_operator.rollout.fast_lane.hard_bounds import of_copies, of_episodes
+from learnloop_operator.rollout.fast_lane.pod_evidence import FRESH, UNREACHABLE, UNUSABLE
+from learnloop_operator.rollout.judging.arm_capacity import ready
+from learnloop_operator.rollout.judging.shadow_step import shadow_of
+from learnloop_operator.rollout.model.experiment_state import ExperimentState
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
+_ALONE = "Prometheus alone rolls a bad canary back"
+_SENTENCES = {
+    UNREACHABLE: (
+        f"pods of the arm on trial do not answer the operator on port {PORT_PROBES}: let it through, if a "
+        f"NetworkPolicy keeps it out; {_ALONE}"
+    ),
+    UNUSABLE: f"pods of the arm on trial answer without the counters of their revision: is their image older? {_ALONE}",
+}
+_SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the counters of their revision"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and what is asked of it."""
+
+    revision: str
+    rollout: str
+    weight: int
+    asked: Questions
+
+
+def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
+    """Arms to watch: the canary once it has pods, in shadow too, the promoted arm under guard, or the challengers of
+    an experiment that runs."""
+    if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
+        return ()
+    trial = state.experiment
+    if trial and trial.running and not state.canary:
+        return _guests(snapshot, trial, len(trial.players) - 1)
+    if state.rollout_started_at is None:
+        return ()
+    if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
+        began, asked = state.rollout_started_at, _of_canary(snapshot, state)
+        canary = Subject(state.canary.revision, began, state.weight, asked)
+        return (canary, *(_guests(snapshot, trial, _arms(snapshot)) if trial and trial.running else ()))
+    if state.previous and not state.canary:
+        return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
+    return ()
+
+
+def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
+    """Which hard bounds the arm's own counters break beyond doubt, in one sentence; "" for none, and for old news."""
+    direct = snapshot.direct.get(revision)
+    if direct is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
+        return ""
+    asked = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
+    if asked is None or direct.revision != revision or direct.rollout != asked.rollout:
+        return ""
+    return breach(asked.asked, direct.alarms, subject_is)
+
+
+def breached(snapshot: Snapshot, state: State) -> bool:
+    """Whether `decide` will roll an arm back for what its own counters say: nothing else need be asked."""
+    return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
+
+
+def _guests(snapshot: Snapshot, trial: ExperimentState, arms: int) -> tuple[Subject, ...]:
+    """The arms that an experiment has brought along, of so many on trial."""
+    if not trial.started_at:
+        return ()
+    began, spec = trial.started_at, snapshot.spec
+    return tuple(
+        Subject(revision, began, share, of_episodes(spec, share, arms)) for revision, share in trial.shares().items()
+    )
+
+
+def _arms(snapshot: Snapshot) -> int:
+    """How many arms a whole rollout may have on trial: the canary, and the guests of each step."""
+    steps = snapshot.spec.rollout.steps
+    return 1 + sum(len(step.experiment.arms) for step in steps if step.experiment)
+
+
+def _of_canary(snapshot: Snapshot, state: State) -> Questions:
+    bars = shadow_of(snapshot, state)
+    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight, _arms(snapshot))
+
+
+def condition_of(snapshot: Snapshot) -> dict[str, Any]:
+    """FastLane: True while pods are read, if only some (ReadingSome); False where Prometheus has to do alone; Unknown
+    with nothing on trial."""
+    name, generation, direct = reasons.FAST_LANE, snapshot.generation, snapshot.direct
+    if not snapshot.spec.analysis.fast_lane.enabled:
+        said = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
+        return condition(name, FALSE, DISABLED, said, generation)
+    if not direct:
+        return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
+    worst = max((known.health for known in direct.values()), key=lambda health: health.level)
+    if worst.problem and not worst.of:
+        return condition(name, FALSE, worst.problem, _SENTENCES[worst.problem], generation)
+    period = _period(max(known.every for known in direct.values()))
+    if worst.problem:
+        said = (
+            f"{worst.silent} of {worst.of} pods of an arm on trial {_SILENT[worst.problem]}: only Prometheus tells of "
+        )
+        return condition(
+            name, TRUE, READING_SOME, f"{said}{'it' if worst.silent == 1 else 'them'}; {period}", generation
+        )
+    return condition(name, TRUE, READING, period, generation)
+
+
+def _period(seconds: int) -> str:
+    if seconds <= 1:
+        return "the pods of the arm on trial are read each second"
+    more = "more are on trial, or hang, than are read in one second"
+    return f"the pods of the arm on trial are read every {seconds} s: {more}"

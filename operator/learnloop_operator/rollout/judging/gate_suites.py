@@ -1,0 +1,135 @@
+"""The gates of a candidate: all suites at one look, and what they say together."""
+
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
+from learnloop_operator.core.allowed_pods import forbidden
+from learnloop_operator.core.content_digests import revision as digest_of
+from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout.gates.verdict import SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.model.rollout_state import ArmState, State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+
+def gates_of(snapshot: Snapshot, state: State) -> ReleaseGates | None:
+    """The gates that a candidate has to pass; None where there are none, and for a model that has served before."""
+    back = state.hand is not None and state.hand.verb == "undo"
+    return None if back else snapshot.spec.gates
+
+
+def closed(snapshot: Snapshot, state: State, revision: str) -> bool:
+    """Whether gates stand between this candidate and its first episode."""
+    passed = state.gates is not None and state.gates.revision == revision and state.gates.phase == "Passed"
+    return gates_of(snapshot, state) is not None and not passed
+
+
+def canary_waits(snapshot: Snapshot, state: State) -> bool:
+    """Whether the canary is ready, has no episodes, and is judged by its gates."""
+    if state.canary is None or state.weight or state.step != 0:
+        return False
+    return closed(snapshot, state, state.canary.revision)
+
+
+def first_at_gates(snapshot: Snapshot, state: State) -> bool:
+    """Whether the first model of all is judged by its gates, and nothing serves."""
+    found, model = state.gates, snapshot.desired.model
+    if state.stable is not None or model is None or found is None or found.revision != model.revision:
+        return False
+    return found.phase in ("Running", "AwaitingApproval") and closed(snapshot, state, model.revision)
+
+
+def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: ReleaseGates) -> GatesStatus:
+    """What the suites have shown so far. A verdict stands; a suite that is changed in the spec runs anew."""
+    before = state.gates if state.gates and state.gates.revision == candidate.revision else None
+    started = before.started_at if before else stamp(snapshot.now)
+    known = {item.id: item for item in before.suites} if before else {}
+    baseline = state.stable is not None
+    suites = [_judged(snapshot, candidate, suite, known, started, baseline) for suite in gates.suites]
+    pending = [item for item in suites if item.verdict == "pending"]
+    failed = [item for item in suites if item.verdict == "failed"]
+    ended = None if pending else (before.judged_at if before and before.judged_at else stamp(snapshot.now))
+    found = GatesStatus(
+        revision=candidate.revision,
+        phase="Running",
+        started_at=started,
+        judged_at=ended,
+        approved_by=before.approved_by if before else None,
+        suites=suites,
+        message=told(suites)[:1024],
+    )
+    if pending:
+        return found
+    if failed:
+        return found.model_copy(update={"phase": "Failed"})
+    if gates.approval is None or found.approved_by:
+        return found.model_copy(update={"phase": "Passed"})
+    approval, waited = gates.approval, seconds_since(ended, snapshot.now)
+    if waited > seconds_of(approval.within):
+        why = f"nobody of {', '.join(approval.by)} has approved within {approval.within}"
+        return found.model_copy(update={"phase": "Failed", "message": f"{why}; {found.message}"[:1024]})
+    left = duration(seconds_of(approval.within) - waited)
+    said = f"{found.message}; waiting {left} more for the approval of {' or '.join(approval.by)}"
+    return found.model_copy(update={"phase": "AwaitingApproval", "message": said[:1024]})
+
+
+def told(suites: list[GateSuiteStatus]) -> str:
+    """All suites in one sentence: what fails first, then what runs."""
+    order = {"failed": 0, "pending": 1, "passed": 2}
+    words = {"failed": "", "pending": "runs: ", "passed": "passed: "}
+    told = [
+        f"{item.name} {words[item.verdict]}{item.message}" for item in sorted(suites, key=lambda x: order[x.verdict])
+    ]
+    return "; ".join(told) or "no suites"
+
+
+def _judged(
+    snapshot: Snapshot,
+    candidate: ArmState,
+    suite: GateSuite,
+    known: dict[str, GateSuiteStatus],
+    started: str,
+    baseline: bool,
+) -> GateSuiteStatus:
+    identity = digest_of(suite.to_kube())
+    old = known.get(identity)
+    if old and old.verdict != "pending":
+        return old
+    since = old.at if old and old.at else stamp(snapshot.now)
+    job = old.job if old else job_name(snapshot.name, candidate.revision, suite.name, identity, started)
+    stray = suite_stray(snapshot, suite)
+    run = SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, SuiteRun())
+    found = judge_suite(
+        suite,
+        run,
+        candidate.revision,
+        waited=seconds_since(since, snapshot.now),
+        baseline=baseline,
+        seconds=seconds_of(suite.timeout),
+        now=snapshot.now,
+    )
+    if snapshot.reports_problem:
+        found = SuiteFinding("pending", snapshot.reports_problem)
+    return GateSuiteStatus(
+        name=suite.name,
+        id=identity,
+        verdict=found.verdict,
+        job=job,
+        samples=found.samples,
+        failures=found.failures,
+        bound=found.bound,
+        limit=found.limit,
+        report=found.report,
+        at=since if found.verdict == "pending" else stamp(snapshot.now),
+        message=found.message[:1024],
+    )
+
+
+def suite_stray(snapshot: Snapshot, suite: GateSuite) -> str:
+    """What of the suite's container the platform does not allow; "" when it allows all. Its Job is not made."""
+    options = PodOptions(image=suite.image, env=suite.env)
+    return forbidden(options, f"spec.gates.suites[{suite.name}]", snapshot.defaults.pods)
+
+
+def job_name(deployment: str, revision: str, suite: str, identity: str, started: str) -> str:
+    """Name of a suite's Job: another one for each candidate, suite and beginning, so that no old report counts."""
+    return f"{deployment[:40]}-gate-{digest_of([deployment, revision, suite, identity, started], 12)}"

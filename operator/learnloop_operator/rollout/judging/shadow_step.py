@@ -1,0 +1,107 @@
+"""A shadow step: the canary sees copies of live requests, and nobody sees its answers."""
+
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.wire.routing import Mirror
+from learnloop_operator.core.times import seconds_since
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.shadow_checks import checks, summary
+from learnloop_operator.rollout.evidence.arm_evidence import Verdict, lost
+from learnloop_operator.rollout.evidence.sample_age import untimely
+from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.judging.analysis import Judgement
+from learnloop_operator.rollout.judging.gate_suites import canary_waits
+from learnloop_operator.rollout.judging.query_windows import SHORTEST
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+GROWTH = 1.5
+"""Figures are rewritten when half as many requests again were compared: they tell little that is new before."""
+
+
+def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
+    """The bars of the shadow step the rollout is at."""
+    if state.canary is None or state.step is None or state.weight or canary_waits(snapshot, state):
+        return None
+    return snapshot.spec.rollout.steps[state.step].shadow
+
+
+def mirror_for(snapshot: Snapshot, state: State) -> Mirror | None:
+    """What the routing table says about copies."""
+    bars = shadow_of(snapshot, state)
+    if bars is None or state.canary is None:
+        return None
+    return Mirror(
+        revision=state.canary.revision,
+        percent=bars.percent,
+        max_distance=bars.max_distance,
+        by_gateway=snapshot.spec.routing.mode == "gateway" and not gateway_problem(snapshot, bars.percent),
+    )
+
+
+def gateway_problem(snapshot: Snapshot, percent: int) -> str:
+    """Why the gateway must not copy `percent` of the requests; "" when it may, and in service mode.
+
+    A share is asked to spare the canary. A gateway that has not said that it keeps to one copies only where the user
+    has said that it shall.
+    """
+    gateway = snapshot.spec.routing.gateway
+    if snapshot.mirror_problem or percent == 100 or (gateway and gateway.request_mirror == "supported"):
+        return snapshot.mirror_problem
+    problem = snapshot.percent_problem
+    return f"it might copy every request where {percent} % are asked: {problem}" if problem else ""
+
+
+def only_stable_answers(snapshot: Snapshot, state: State) -> bool:
+    """Whether the canary's pods must stay out of the address that users know: before and in its shadow steps."""
+    if state.canary is None or state.weight:
+        return False
+    steps = snapshot.spec.rollout.steps
+    return steps[state.step if state.step is not None else 0].shadow is not None
+
+
+def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgement:
+    """Weigh what the copies have shown. Missing data holds."""
+    if snapshot.evidence.unavailable:
+        return Judgement(hold=f"no evidence: {snapshot.evidence.unavailable}", hold_reason=snapshot.evidence.reason)
+    if seconds_since(state.step_started_at, snapshot.now) < SHORTEST:
+        return Judgement(hold=f"evidence counts from {SHORTEST:.0f} s after the step's start on")
+    seen = snapshot.evidence.shadow or ShadowEvidence()
+    if seen.broken:
+        return Judgement(hold=seen.broken, hold_reason=reasons.NOT_A_NUMBER)
+    found = checks(bars, seen, snapshot.spec.analysis.alpha)
+    breach = "; ".join(item.sentence for item in found if item.verdict is Verdict.BREACH)
+    if late := untimely(snapshot.evidence.clock, seen.seen_at, snapshot.now, "the canary"):
+        return Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
+    if torn := lost(seen.gap, "the canary"):
+        return Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
+    missing = [item.sentence for item in found if item.verdict is Verdict.HOLD]
+    if seen.compared < bars.min_requests:
+        missing.insert(0, f"{bars.min_requests} compared requests")
+    told = figures(snapshot, state)
+    said = told.message if told else ""
+    hold = f"{said}; waiting for {', '.join(missing)}" if missing else ""
+    reason = reasons.NOT_ENOUGH_DATA if snapshot.evidence.shadow else reasons.EMPTY_RESULT
+    return Judgement(breach=breach, hold=hold, passed=said, hold_reason=reason)
+
+
+def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
+    """The figures to show: those on record until half as much again is known; none once another rollout has begun."""
+    before, seen = snapshot.before, snapshot.evidence.shadow
+    old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
+    bars = _looked_at(snapshot)
+    if bars is None or seen is None or seen.broken or snapshot.evidence.unavailable:
+        return old
+    if seconds_since(before.step_started_at, snapshot.now) < SHORTEST:
+        return old
+    new = summary(bars, seen)
+    if old is None or not old.requests <= new.requests < GROWTH * old.requests:
+        return new
+    return new if old.requests < bars.min_requests <= new.requests else old
+
+
+def _looked_at(snapshot: Snapshot) -> ShadowCheck | None:
+    """The bars of the shadow step that this pass has evidence of."""
+    before, steps = snapshot.before, snapshot.spec.rollout.steps
+    if before.canary is None or before.step is None or before.weight:
+        return None
+    return steps[min(before.step, len(steps) - 1)].shadow

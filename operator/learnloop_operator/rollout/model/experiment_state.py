@@ -1,0 +1,247 @@
+"""An experiment's memory: exactly what the status persists, in the form decisions work with."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentMetric
+from learnloop_api.kinds.rollouts.experiment_status import (
+    ExperimentArmStatus,
+    ExperimentGuardrailStatus,
+    ExperimentStatus,
+)
+from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout.checks.best_arm_elimination import ArmRecord, fresh
+from learnloop_operator.rollout.checks.guardrails import GuardrailEvidence, bars, share_of_alpha, standing
+from learnloop_operator.rollout.metrics.metric_type import Measure
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.comparison import chance
+from learnloop_operator.statistics.interval import mean_interval
+
+Standing = Literal["playing", "beaten", "withdrawn"]
+Phase = Literal["Starting", "Running", "Won", "Finished"]
+STABLE, CANARY = "stable", "canary"
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """One arm of the experiment; the first one is stable."""
+
+    name: str
+    model: Model
+    weight: int
+    standing: Standing = "playing"
+    ready: bool = False
+    since: str = ""
+    message: str = ""
+    tally: ArmRecord = field(default_factory=ArmRecord)
+    guards: tuple[GuardrailEvidence, ...] = ()
+    """One for each guardrail, in their order."""
+
+    def out(self, standing: Standing, why: str, now: datetime) -> "Player":
+        """The same arm, out of the race."""
+        return replace(self, standing=standing, message=why, since=stamp(now))
+
+    def observed(self, world: ArmWorld | None, now: datetime) -> "Player":
+        """The arm with its readiness as it is now."""
+        ready = world is not None and world.ready > 0
+        return self if ready == self.ready else replace(self, ready=ready, since=stamp(now))
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentState:
+    """The experiment that runs or ran last."""
+
+    id: str
+    phase: Phase
+    players: tuple[Player, ...]
+    started_at: str | None = None
+    finished_at: str | None = None
+    winner: str | None = None
+    promoted_over: str | None = None
+    approved_by: str | None = None
+    message: str = ""
+    step: int | None = None
+    """Index of the rollout step it belongs to; its second player is the canary then. None: spec.experiment."""
+
+    @property
+    def running(self) -> bool:
+        """Arms of it have pods."""
+        return self.phase != "Finished"
+
+    @property
+    def hosts(self) -> int:
+        """How many of the players, from the first on, are arms of the rollout, which looks after their pods."""
+        return 1 if self.step is None else 2
+
+    def challengers(self) -> tuple[Player, ...]:
+        """The arms beside stable that are still in it."""
+        return tuple(player for player in self.players[1:] if player.standing == "playing") if self.running else ()
+
+    def guests(self) -> tuple[Player, ...]:
+        """Those of them that have pods because of the experiment alone."""
+        return tuple(player for player in self.challengers() if player not in self.players[: self.hosts])
+
+    def shares(self) -> dict[str, int]:
+        """Percent of new episodes by revision of each guest that is listed; an arm without pods has 0."""
+        if self.phase not in ("Running", "Won"):
+            return {}
+        return {player.model.revision: player.weight if player.ready else 0 for player in self.guests()}
+
+    def begun_anew(self) -> "ExperimentState":
+        """The same experiment, whose next look begins a batch."""
+        players = tuple(
+            replace(
+                player,
+                tally=replace(player.tally, seen=None),
+                guards=tuple(replace(guard, seen=None) for guard in player.guards),
+            )
+            for player in self.players
+        )
+        return self if players == self.players else replace(self, players=players)
+
+    def with_player(self, index: int, player: Player) -> "ExperimentState":
+        """The same experiment with one arm changed."""
+        return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
+
+
+def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> AnyExperiment | None:
+    """The experiment of the spec that this one carries out; None where it is not asked for any more."""
+    if trial.step is None:
+        asked: AnyExperiment | None = spec.experiment
+    else:
+        steps = spec.rollout.steps
+        asked = steps[trial.step].experiment if trial.step < len(steps) else None
+    return asked if asked and id_of(asked) == trial.id else None
+
+
+def id_of(experiment: AnyExperiment) -> str:
+    """First 8 hex digits of the SHA-256 over the canonical JSON of the experiment."""
+    said = {name: value for name, value in experiment.to_kube().items() if value != []}
+    body = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()[:8]
+
+
+def load(status: ExperimentStatus | None) -> ExperimentState | None:
+    """The persisted experiment; one whose numbers were damaged knows nothing of its arms any more."""
+    if status is None:
+        return None
+    size = len(status.arms)
+    return ExperimentState(
+        status.id,
+        status.phase,
+        tuple(_player(arm, size) for arm in status.arms),
+        status.started_at,
+        status.finished_at,
+        status.winner,
+        status.promoted_over,
+        status.approved_by,
+        status.message or "",
+        status.step,
+    )
+
+
+def save(trial: ExperimentState | None, experiment: AnyExperiment | None) -> ExperimentStatus | None:
+    """The experiment as the status keeps it; one whose spec is gone is forgotten."""
+    if trial is None:
+        return None
+    metric, alpha = (experiment.metric, share_of_alpha(experiment)) if experiment else (ExperimentMetric(), 0.05)
+    return ExperimentStatus(
+        id=trial.id,
+        step=trial.step,
+        phase=trial.phase,
+        started_at=trial.started_at,
+        finished_at=trial.finished_at,
+        arms=[
+            _arm(player, metric, alpha / max(1, len(trial.players))).model_copy(
+                update={"guardrails": _guards(player, experiment)}
+            )
+            for player in trial.players
+        ],
+        winner=trial.winner,
+        promoted_over=trial.promoted_over,
+        approved_by=trial.approved_by,
+        message=trial.message[:1024] or None,
+    )
+
+
+def in_unit(metric: AnyMetric, value: float) -> float:
+    """A mean of outcomes in 0..1 in the metric's own unit."""
+    return type_of(metric).in_unit(metric, value)
+
+
+def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:
+    judged, played = player.tally.judged, player.tally.judged.n > 0.0
+    ends = sorted(in_unit(metric, end) for end in mean_interval(judged, alpha))
+    return ExperimentArmStatus(
+        name=player.name,
+        revision=player.model.revision,
+        uri=player.model.uri,
+        sha256=player.model.sha256,
+        weight=player.weight,
+        standing=player.standing,
+        ready=player.ready,
+        since=player.since or None,
+        message=player.message[:1024] or None,
+        episodes=int(judged.n),
+        mean=round(in_unit(metric, judged.total / judged.n), 4) if played else None,
+        low=round(ends[0], 4) if played else None,
+        high=round(ends[1], 4) if played else None,
+        chance_better=round(chance(player.tally.better[0]), 6) if player.name != STABLE and played else None,
+        log_better=list(player.tally.better),
+        judged=[judged.n, judged.total],
+        seen=[player.tally.seen.n, player.tally.seen.total] if player.tally.seen else None,
+    )
+
+
+def _guards(player: Player, experiment: AnyExperiment | None) -> list[ExperimentGuardrailStatus] | None:
+    if experiment is None or not experiment.guardrails:
+        return None
+    bar = bars(experiment)
+    return [
+        ExperimentGuardrailStatus(
+            name=asked.name,
+            standing=standing(guard, bar) if player.name != STABLE else "holds",
+            mean=round(in_unit(asked, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
+            bound_seconds=guard.measure.bound if guard.measure else None,
+            block=guard.measure.block if guard.measure and type_of(asked).counts_events else None,
+            log_fine=guard.fine,
+            log_worse=guard.worse,
+            judged=[guard.judged.n, guard.judged.total],
+            seen=[guard.seen.n, guard.seen.total] if guard.seen else None,
+        )
+        for asked, guard in zip(experiment.guardrails, player.guards, strict=False)
+    ]
+
+
+def _guard(status: ExperimentGuardrailStatus) -> GuardrailEvidence:
+    judged = _counts(status.judged)
+    if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
+        return GuardrailEvidence()
+    # A plain measure is fixed anew: it says nothing.
+    measure = Measure(status.bound_seconds, status.block) if status.block else None
+    return GuardrailEvidence(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
+
+
+def _player(arm: ExperimentArmStatus, size: int) -> Player:
+    model = Model(arm.revision, arm.uri, arm.sha256)
+    judged, seen = _counts(arm.judged), _counts(arm.seen)
+    tally = fresh(size)[0]
+    if judged and arm.log_better is not None and len(arm.log_better) == size:
+        tally = ArmRecord(judged, seen, tuple(arm.log_better))
+    guards = tuple(_guard(item) for item in arm.guardrails or ())
+    since, message = arm.since or "", arm.message or ""
+    return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally, guards)
+
+
+def _counts(numbers: list[float] | None) -> Counts | None:
+    if not numbers or len(numbers) != 2:
+        return None
+    counts = Counts(*numbers)
+    return counts if counts.possible else None

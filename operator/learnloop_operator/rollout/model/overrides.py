@@ -1,0 +1,196 @@
+"""A person decides in the policy's place: the annotation learnloop.dev/override, read, answered and remembered.
+
+The annotation's WHAT is a query string, e.g. `instead=stop&agent=cart&until=2026-01-31T13:00:00Z&reason=it+hurts`:
+
+    instead   fixed, fallback, stop, or none, which ends what was ordered for the same agent
+    agent     whom it is about; left out: all
+    for       the seconds until it ends by itself, from when it is obeyed, a week at most; or
+    until     when it ends, RFC 3339, within a week
+    reason    why
+    choice, numbers, answer   of fixed, one of the three: an action, numbers parted by commas, or words
+
+It is answered whatever the rollout does, suspended or not. All its times are by the API server's clock, which servers
+and every leader read alike: so no node's own clock makes it void, or longer.
+"""
+
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.rollouts.override import MOST_OVERRIDES, OverrideStatus
+from learnloop_api.names import ANNOTATION_OVERRIDE
+from learnloop_api.wire.routing import Override, RoutingTable
+from learnloop_operator.core.snapshot import LONGEST_NOTE
+from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.rollout.model.arm_language_model import spoken_by
+from learnloop_operator.rollout.model.decision_log import noted
+from learnloop_operator.rollout.model.order_annotations import OrderAnnotation
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+VERB: Final = "override"
+MOST_IN_FORCE = 16
+LONGEST = timedelta(days=7)
+KEPT_SECONDS = 86_400.0
+"""So long an override stays in the table after its end: no episode that it has touched counts after a longer time."""
+FIELDS = frozenset({"instead", "agent", "for", "until", "reason", "choice", "numbers", "answer"})
+NONE = "none"
+_SECONDS = re.compile(r"[0-9]{1,7}", re.ASCII)
+
+
+class UnusableOverride(ValueError):
+    """The order cannot be obeyed; the message says why."""
+
+
+def hear(snapshot: Snapshot, state: State) -> State:
+    """The state with its overrides as they are now, and with the answer to a new order."""
+    kept = _aged(state.overrides, snapshot.cluster_now)
+    state = state if kept == state.overrides else replace(state, overrides=kept)
+    value = snapshot.annotations.get(ANNOTATION_OVERRIDE)
+    answered = next((item.value for item in reversed(state.decisions) if item.verb == VERB), None)
+    if value is None or value == answered:
+        return state
+    head, _, by = value.partition(" by ")
+    word = OrderAnnotation(VERB, value, by=by[:256] or None)
+    try:
+        fields = _fields(head.partition(" at ")[0].strip(), value)
+        overrides, told = _ordered(snapshot, state, word, fields)
+    except UnusableOverride as problem:
+        return noted(snapshot, state, word, "ignored", str(problem))
+    return noted(snapshot, replace(state, overrides=overrides), word, "obeyed", told)
+
+
+def with_overrides(table: RoutingTable, live: RoutingTable | None, state: State) -> RoutingTable:
+    """The table with what people have ordered: the live one where it says the same."""
+    wanted = [_wire(item) for item in state.overrides] or None
+    if wanted == table.overrides:
+        return table
+    generation = table.generation + (live is not None and table.generation == live.generation)
+    return table.model_copy(update={"overrides": wanted, "generation": generation})
+
+
+def in_force(state: State) -> list[OverrideStatus]:
+    """What holds now."""
+    return [item for item in state.overrides if not item.over]
+
+
+def next_end(state: State, now: datetime) -> float | None:
+    """Seconds until the next one ends by itself."""
+    ends = [moment for item in in_force(state) if (moment := parse(item.until)) is not None]
+    return max(0.5, (min(ends) - now).total_seconds()) if ends else None
+
+
+def sentence(item: OverrideStatus) -> str:
+    """One override in words."""
+    what = {"fixed": "one fixed answer", "fallback": "the fallback", "stop": "no answer"}[item.instead]
+    who = item.by or "somebody who gave no name"
+    return f"{item.agent or 'every agent'} gets {what} until {item.until}, as {who} ordered: {item.reason}"
+
+
+def _fields(text: str, value: str) -> dict[str, str]:
+    if len(value) >= LONGEST_NOTE:  # the rest of it was not read
+        raise UnusableOverride(f"the annotation has {LONGEST_NOTE} characters or more: give a shorter reason or answer")
+    try:
+        read = parse_qs(text, strict_parsing=True, max_num_fields=len(FIELDS))
+    except ValueError:
+        raise UnusableOverride(f"{text[:64]!r} is no order: use kubectl learnloop override") from None
+    if unknown := sorted(set(read) - FIELDS):
+        raise UnusableOverride(f"{unknown[0][:64]!r} is no field of an order: it has {', '.join(sorted(FIELDS))}")
+    if twice := [name for name, values in read.items() if len(values) > 1]:
+        raise UnusableOverride(f"{twice[0]} is given twice")
+    return {name: values[0] for name, values in read.items()}
+
+
+def _ordered(
+    snapshot: Snapshot, state: State, word: OrderAnnotation, fields: dict[str, str]
+) -> tuple[tuple[OverrideStatus, ...], str]:
+    """The overrides with the order obeyed, and what is said of it. Raises UnusableOverride."""
+    agent, now = fields.get("agent"), stamp(snapshot.cluster_now)
+    same = [item for item in state.overrides if item.agent == agent and not item.over]
+    ended = tuple([_over(item, now) if item in same else item for item in state.overrides])
+    whom = agent or "all agents"
+    if fields.get("instead") == NONE:
+        if not same:
+            raise UnusableOverride(f"nothing is ordered for {whom}")
+        return ended, f"the policy decides again for {whom}"
+    item = _read(snapshot, word, fields, now)
+    if len(in_force(state)) - len(same) >= MOST_IN_FORCE:
+        raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
+    after = (*ended, item)
+    spare = [old for old in after if old.over][: max(0, len(after) - MOST_OVERRIDES)]
+    return tuple([old for old in after if old not in spare]), sentence(item)
+
+
+def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
+    until = _end(fields, snapshot.cluster_now)
+    if not fields.get("reason", "").strip():
+        raise UnusableOverride("reason: missing, and whoever reads the record wants to know")
+    instead = fields.get("instead")
+    told = {name: fields[name] for name in ("choice", "answer") if name in fields}
+    try:
+        numbers = [float(item) for item in fields["numbers"].split(",")] if "numbers" in fields else None
+    except ValueError:
+        raise UnusableOverride(f"numbers: {fields['numbers'][:40]!r}: give numbers with commas between") from None
+    given = len(told) + (numbers is not None)
+    if given != (instead == "fixed"):
+        raise UnusableOverride("instead: fixed takes one of choice, numbers and answer, and nothing else takes any")
+    if instead == "fixed" and ("answer" in told) != (spoken_by(snapshot.spec) is not None):
+        raise UnusableOverride(
+            "a language model's fixed answer is `answer`, any other policy's is `choice` or `numbers`"
+        )
+    verified = True if word.by and snapshot.defaults.names_are_verified else None
+    said = {"agent": fields.get("agent"), "instead": instead, "numbers": numbers, "reason": fields["reason"].strip()}
+    try:
+        choice = {"choice": int(told.pop("choice"))} if "choice" in told else {}
+        item = OverrideStatus.model_validate(
+            said | told | choice | {"since": now, "until": stamp(until), "by": word.by, "verified": verified}
+        )
+        _wire(item)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UnusableOverride(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]) from None
+    except ValueError:
+        raise UnusableOverride(f"choice: {fields['choice'][:40]!r} is no whole number") from None
+    return item
+
+
+def _end(fields: dict[str, str], now: datetime) -> datetime:
+    """When the order ends by itself, a whole second. Raises UnusableOverride."""
+    if "for" in fields:
+        span = fields["for"]
+        if "until" in fields:
+            raise UnusableOverride("until: for says it too: give one of the two")
+        if not _SECONDS.fullmatch(span) or not timedelta() < timedelta(seconds=int(span)) <= LONGEST:
+            raise UnusableOverride(f"for: {span[:40]!r} is not a number of seconds from 1 to seven days")
+        return (now + timedelta(seconds=int(span) + 1)).replace(microsecond=0)
+    until = parse(fields.get("until"))
+    if until is None:
+        raise UnusableOverride(
+            f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
+        )
+    if not now < until <= now + LONGEST:
+        raise UnusableOverride(f"until: {fields['until']} is not within the next seven days")
+    return until
+
+
+def _wire(item: OverrideStatus) -> Override:
+    return Override.model_validate(item.model_dump(exclude={"verified"}))
+
+
+def _aged(overrides: tuple[OverrideStatus, ...], now: datetime) -> tuple[OverrideStatus, ...]:
+    """Without those that ended a day ago; the ones whose time has come are over."""
+    kept = []
+    for item in overrides:
+        until = parse(item.until)
+        if until is None or (item.over and seconds_since(item.until, now) > KEPT_SECONDS):
+            continue
+        kept.append(item.model_copy(update={"over": True, "answer": None}) if until <= now and not item.over else item)
+    return tuple(kept)
+
+
+def _over(item: OverrideStatus, now: str) -> OverrideStatus:
+    return item.model_copy(update={"over": True, "until": now, "answer": None})

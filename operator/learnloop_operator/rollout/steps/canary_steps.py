@@ -1,0 +1,247 @@
+"""The way up: from a canary without pods to the last step.
+
+A raise is persisted before it is carried out: the status is written first, then the routing table (Plan.status_first).
+So the table never runs ahead of the status, whenever the operator dies, and the next pass finishes what was begun.
+"""
+
+from dataclasses import replace
+
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed, young
+from learnloop_operator.rollout.judging.arm_capacity import canary_replicas, hopeless, look_at_pods, world
+from learnloop_operator.rollout.judging.episodes_of_step import SOON, begun
+from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.rollout.judging.gate_suites import canary_waits, closed
+from learnloop_operator.rollout.judging.shadow_step import judge_shadow
+from learnloop_operator.rollout.model.decision_log import noted, who
+from learnloop_operator.rollout.model.next_state import NextState, happened
+from learnloop_operator.rollout.model.rollout_state import ArmState, State, past
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.steps.experiment_step import comes_from, in_experiment, lost_experiment, watch_arms
+from learnloop_operator.rollout.steps.manual_hold_and_promotion import under_order
+from learnloop_operator.rollout.steps.pass_gates import pass_gates
+from learnloop_operator.rollout.steps.rollback import roll_back
+from learnloop_operator.rollout.steps.wait_for_evidence import (
+    compared_again,
+    evidence_for,
+    overdue,
+    seen_from_afar,
+    stalled,
+)
+from learnloop_operator.rollout.steps.wait_for_time_and_approval import approval, wait, wait_for_time_and_people
+
+
+def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
+    """One look at a rollout under way."""
+    if why := gross_breach(snapshot, state, canary.revision, "the canary"):
+        return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
+    state, told = watch_arms(snapshot, state)
+    moved = seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
+    return replace(moved, events=(*told, *moved.events)) if told else moved
+
+
+def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
+    step = state.step
+    if step is None:
+        return _starting(snapshot, state, canary)
+    state = observed(snapshot, state, canary)
+    if world(snapshot, canary.revision).ready == 0 and not lost_experiment(state):
+        return _lost_pods(snapshot, state, canary)
+    return _at_step(snapshot, state, canary, step)
+
+
+def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
+    arm = world(snapshot, canary.revision)
+    needed = canary_replicas(snapshot.spec, None)
+    if arm.ready >= needed:
+        state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
+        first = snapshot.spec.rollout.steps[0]
+        held = state.hand is not None and state.hand.verb == "pause"
+        gated = closed(snapshot, state, canary.revision)
+        if first.weight and not first.experiment and not held and not gated:
+            return _to_weight(snapshot, state, canary, 0, first)
+        sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
+        ready = happened(reasons.CANARY_READY, sentence)
+        return NextState(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
+    waited = seconds_since(state.rollout_started_at, snapshot.now)
+    given_up = _given_up(snapshot, state, canary, waited)
+    if given_up:
+        return given_up
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{said}"
+    soon = _next_look(snapshot, canary, waited)
+    return NextState(
+        state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, degraded=bool(arm.message)
+    )
+
+
+def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
+    """A canary without a ready pod gets no episodes, and its step starts over when it is back."""
+    waited = seconds_since(canary.since, snapshot.now)
+    given_up = _given_up(snapshot, state, canary, waited)
+    if given_up:
+        return given_up
+    said = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
+    sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{said}"
+    events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
+    return NextState(
+        replace(state, weight=0, step_base=None),
+        "Progressing",
+        reasons.PODS_NOT_READY,
+        sentence,
+        events,
+        again_after=_next_look(snapshot, canary, waited),
+        degraded=True,
+    )
+
+
+def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
+    """Not later than the progress deadline."""
+    rest = snapshot.spec.rollout.progress_deadline_seconds - waited
+    return min(look_at_pods(snapshot, canary.revision), max(SOON, rest))
+
+
+def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
+    arm = world(snapshot, canary.revision)
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    if hopeless(arm):
+        why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
+        return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
+    if seconds >= deadline:
+        said = arm.message or "the pods gave no reason"
+        why = f"the canary's pods were not ready within {deadline} s: {said}"
+        return roll_back(snapshot, state, canary, reasons.PROGRESS_DEADLINE, why)
+    return None
+
+
+def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
+    assert state.stable is not None, "a canary needs a stable arm"
+    verdict = judge_canary(snapshot, state, canary, state.stable)
+    if state.weight and verdict.breach and not young(snapshot, state):
+        return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
+    wanted = snapshot.spec.rollout.steps[step]
+    if state.hand:
+        failed = judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
+        if failed:
+            return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
+        return under_order(snapshot, state, canary, state.hand)
+    if canary_waits(snapshot, state):
+        gated = pass_gates(snapshot, state, canary)
+        if gated is not None:
+            return _at_gates(snapshot, gated, canary)
+    if wanted.experiment is not None and not comes_from(state, step):
+        found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
+        if isinstance(found, NextState):
+            return found
+        state = found
+    if state.weight != wanted.weight:
+        return _to_weight(snapshot, state, canary, step, wanted)
+    if wanted.shadow is not None:
+        return _in_shadow(snapshot, state, canary, step, wanted, wanted.shadow)
+    return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
+
+
+def _at_gates(snapshot: Snapshot, gated: NextState, canary: ArmState) -> NextState:
+    """What has not passed goes, and is not tried again until somebody says so."""
+    if gated.phase != "RolledBack":
+        return gated
+    back = roll_back(snapshot, gated.state, canary, reasons.GATE_FAILED, gated.sentence)
+    return replace(back, events=(*gated.events, *back.events))
+
+
+def _in_shadow(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, bars: ShadowCheck
+) -> NextState:
+    """No episode is at stake, so nothing but the copies is judged."""
+    verdict = judge_shadow(snapshot, state, bars)
+    if verdict.breach:
+        return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
+    if verdict.hold:
+        interval = float(snapshot.spec.analysis.interval_seconds)
+        missing = snapshot.evidence.unavailable or verdict.hold
+        return wait(state, verdict.hold_reason, f"in shadow: {verdict.hold}", interval, missing)
+    patience = wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, f"in shadow: {verdict.passed}")
+    return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
+
+
+def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    if snapshot.evidence.unavailable and wanted.weight > state.weight:
+        sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
+        return wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
+    arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
+    if arm.ready < needed and wanted.weight > state.weight:
+        sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
+        return wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
+    up = wanted.weight > state.weight
+    sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
+    after = state.at_weight(wanted.weight, begun(state), snapshot.now)
+    name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
+    return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
+
+
+def _hold(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
+) -> NextState | None:
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    at = f"holding at {state.weight} %"
+    waits = evidence_for(snapshot, state, canary, wanted, verdict)
+    state, missing = waits.state, waits.missing
+    if missing is not None:
+        holding = wait(
+            state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
+        )
+        if not overdue(snapshot, state, canary, missing):
+            return holding
+        lost = missing.reason == reasons.COMPARISON_LOST and step > 0
+        return compared_again(snapshot, state, step) if lost else stalled(snapshot, holding)
+    return wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, at)
+
+
+def _pass(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
+    if snapshot.spec.rollout.steps[step].pause:
+        word = approval(snapshot, state, canary.revision, step)
+        assert word is not None, "a pause ends with an approval"
+        said = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
+        state = noted(snapshot, state, word, "obeyed", said)
+    if step + 1 < len(snapshot.spec.rollout.steps):
+        state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
+        if wanted.experiment is not None:
+            found = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
+            assert isinstance(found, NextState), "an experiment begins with its pods"
+            return found
+        return _to_weight(snapshot, state, canary, step + 1, wanted)
+    return _promote(snapshot, state, canary)
+
+
+def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
+    seen = snapshot.evidence.arms.get(canary.revision)
+    mean = f", mean return {seen.mean_return:.1f}" if seen and seen.mean_return is not None else ""
+    count = seen.episodes if seen else 0
+    sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
+    after = replace(
+        state.without_canary(),
+        stable=canary,
+        previous=state.stable,
+        last_stable=past(state.stable),
+        promoted_at=stamp(snapshot.now),
+    )
+    return NextState(
+        after,
+        "Guarding",
+        reasons.PROMOTED,
+        sentence,
+        happened(reasons.PROMOTED, sentence),
+        again_after=0.0,
+        keep_table=True,
+        data="",
+    )
+
+
+def _kept(snapshot: Snapshot, state: State) -> str:
+    old = state.stable.revision if state.stable else "none"
+    seconds = snapshot.spec.rollout.keep_for_seconds
+    return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} goes"

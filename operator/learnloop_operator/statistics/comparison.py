@@ -1,0 +1,194 @@
+"""Evidence that grows over a rollout: is the canary worse, and is it certainly not worse than tolerated?
+
+Two e-processes run side by side on the same batches, higher outcomes being better:
+- `worse` against "the canary is at least as good as stable": only a canary that really is worse is rolled back, but for
+  a share of at most alpha of the rollouts, however often one looks.
+- `fine` against "the canary is worse by max_drop or more": only then may a step be passed.
+The two nulls exclude each other, so each may use the whole budget.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+
+from learnloop_operator.statistics.betting import NONE, Counts, divergence, log_e, nearest
+
+SHRINK = 20.0
+"""Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""
+SOUGHT = 2.0
+"""The drop to look for first, as a multiple of the one that is tolerated. A bet on it is right from the first batch on
+where one on what was seen has to learn it, and pays for that."""
+INSISTS = 100.0
+"""Weight of that drop in a bet, in episodes of each arm: the more, the sooner such a drop is proven, and the later one
+that is much smaller. A wrong guess costs power only."""
+BATCH = 4.0
+GROWTH = 0.04
+"""A look that bets needs so many new canary episodes, and this share of those before: the evidence changes, and is
+written, some dozens of times a rollout and not at every look."""
+CREDIT = 2.0
+"""How far (log) `fine` may rise above its bar. Giving wealth away keeps an e-process valid; what it has no more of
+cannot hide a canary that turns bad late."""
+MOST = 1e7
+"""More episodes than this are not worth announcing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Counts of both arms."""
+
+    canary: Counts = NONE
+    stable: Counts = NONE
+
+    def minus(self, other: "Pair") -> "Pair":
+        """What came after `other`."""
+        return Pair(self.canary.minus(other.canary), self.stable.minus(other.stable))
+
+    def plus(self, other: "Pair") -> "Pair":
+        """Both together."""
+        return Pair(self.canary.plus(other.canary), self.stable.plus(other.stable))
+
+
+NOTHING = Pair()
+
+
+@dataclass(frozen=True, slots=True)
+class TestMemory:
+    """All that has to survive a restart: ten numbers."""
+
+    seen: Pair | None = None
+    """What the source had counted at the last look that took anything over; None: the next look begins anew."""
+    judged: Pair = NOTHING
+    """The outcomes the evidence is made of."""
+    worse: float = 0.0
+    """Log e-value of "worse"."""
+    fine: float = 0.0
+    """Log e-value of "not worse than tolerated"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Log e-values at which each of the two claims counts as proven."""
+
+    worse: float
+    fine: float
+
+
+@lru_cache(maxsize=1024)
+def bars(alpha: float, tests: int = 1) -> Bars:
+    """Bars that keep the chance of a wrong action in one rollout below `alpha`.
+
+    A rollback takes one claim out of `tests`, so each gets alpha/tests (union bound). A pass takes all of them, so
+    each may use the whole alpha (intersection-union): a canary that must not pass errs on the very test it fails.
+    """
+    return Bars(math.log(tests / alpha), math.log(1.0 / alpha))
+
+
+def look(memory: TestMemory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: bool = True) -> TestMemory:
+    """The memory after a look at counters that now read `seen` (since some fixed moment), `max_drop` in 0..1.
+
+    The first look takes the counters for the beginning: what stable did alone is not concurrent. Anything impossible
+    leaves everything unchanged: NaN, negative counts, more successes than outcomes, and a fall. Counters fall when the
+    other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once. A look
+    while not both arms get episodes (`concurrent`) begins anew: the last outcomes of a retired arm are its longest
+    episodes, not a sample.
+    """
+    if not concurrent:
+        return replace(memory, seen=None)
+    if not (seen.canary.possible and seen.stable.possible):
+        return memory
+    if memory.seen is None:
+        return replace(memory, seen=seen)
+    batch = seen.minus(memory.seen)
+    enough = max(BATCH, GROWTH * memory.judged.canary.n)
+    if not (batch.canary.possible and batch.stable.possible) or batch.canary.n < enough or batch.stable.n < 1.0:
+        return memory
+    return replace(bet(memory, batch, max_drop, bar), seen=seen)
+
+
+def bet(memory: TestMemory, batch: Pair, max_drop: float, bar: Bars) -> TestMemory:
+    """The memory after both tests have bet on `batch` with what they knew before it."""
+    canary, stable = feared(memory.judged, max_drop)
+    worse = log_e(batch.stable, batch.canary, stable, canary, 0.0)
+    canary, stable = expected(memory.judged)
+    fine = log_e(batch.canary, batch.stable, canary, stable, -max_drop)
+    return replace(
+        memory,
+        judged=memory.judged.plus(batch),
+        worse=memory.worse + worse,
+        fine=min(memory.fine + fine, bar.fine + CREDIT),
+    )
+
+
+class Claim(Enum):
+    """What the evidence has proven so far."""
+
+    FINE = "fine"
+    WORSE = "worse"
+    UNDECIDED = "undecided"
+
+
+def claim(memory: TestMemory, bar: Bars) -> Claim:
+    """Worse by less than tolerated is fine: where both claims are proven, what was said to matter decides."""
+    if memory.fine >= bar.fine:
+        return Claim.FINE
+    return Claim.WORSE if memory.worse >= bar.worse else Claim.UNDECIDED
+
+
+def expected(judged: Pair) -> tuple[float, float]:
+    """The rates (canary, stable) to bet on: what was seen, drawn towards one common rate. Strictly within 0..1."""
+    pool = _pooled(judged)
+    return _drawn(judged.canary, pool, SHRINK), _drawn(judged.stable, pool, SHRINK)
+
+
+def feared(judged: Pair, max_drop: float) -> tuple[float, float]:
+    """The rates (canary, stable) to bet on against "as good as stable": what was seen, drawn towards the sought drop.
+
+    The two rates drawn to lie that drop apart and are the pooled one on average, so that only the drop is assumed and
+    none of the rates. Strictly within 0..1; equal where nothing was seen.
+    """
+    pool, drop, n = _pooled(judged), SOUGHT * max_drop, judged.canary.n + judged.stable.n
+    edge = 0.5 / (n + 1.0)
+    share = judged.canary.n / n if n > 0.0 else 0.5
+    low, high = max(edge, pool - (1.0 - share) * drop), min(1.0 - edge, pool + share * drop)
+    return _drawn(judged.canary, low, INSISTS), _drawn(judged.stable, high, INSISTS)
+
+
+def _pooled(judged: Pair) -> float:
+    both = judged.canary.plus(judged.stable)
+    return (both.total + 1.0) / (both.n + 2.0)
+
+
+def _drawn(seen: Counts, rate: float, weight: float) -> float:
+    return (seen.total + weight * rate) / (seen.n + weight)
+
+
+def needed(memory: TestMemory, max_drop: float, bar: Bars, share: float) -> float | None:
+    """Canary episodes until the first of the two claims is proven, if the rates stay as they look now.
+
+    `share` is the canary's share of new episodes, 0 < share < 1. None: not in sight. 0: proven already.
+    """
+    canary, stable = expected(memory.judged)
+    ratio = (1.0 - share) / share
+    ways = [
+        _more(bar.fine - memory.fine, canary, stable, ratio, -max_drop),
+        _more(bar.worse - memory.worse, stable, canary, 1.0 / ratio, 0.0, ratio),
+    ]
+    found = min(ways)
+    return math.ceil(found) if found <= MOST else None
+
+
+def chance(log_evidence: float) -> float:
+    """1 minus the always-valid p-value: 0 while the evidence speaks against the claim, 0.99 at e-value 100."""
+    return 1.0 - math.exp(-log_evidence) if log_evidence > 0.0 else 0.0
+
+
+def _more(missing: float, p_a: float, p_b: float, b_per_a: float, margin: float, scale: float = 1.0) -> float:
+    """Canary episodes until `missing` is gained; `scale` is outcomes of `a` for each canary episode."""
+    if missing <= 0.0:
+        return 0.0
+    if p_a <= p_b + margin:
+        return math.inf
+    q_a, q_b = nearest(1.0, b_per_a, p_a, p_b, margin)
+    growth = scale * (divergence(p_a, q_a) + b_per_a * divergence(p_b, q_b))
+    return missing / growth if growth > 0.0 else math.inf

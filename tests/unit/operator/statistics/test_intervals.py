@@ -1,0 +1,107 @@
+"""Confidence sequences and latencies turned into rates."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learnloop_operator.statistics.betting import Counts, nearest
+from learnloop_operator.statistics.difference import difference_evidence
+from learnloop_operator.statistics.interval import (
+    EVERYTHING,
+    log_likelihood,
+    mean_interval,
+    mixture,
+)
+from learnloop_operator.statistics.latency import bound_of, prompt
+
+INF = math.inf
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1)), max_size=12))
+def test_a_confidence_sequence_never_widens_and_never_empties(batches: list[tuple[int, float]]) -> None:
+    seen, interval = Counts(), EVERYTHING
+    for n, share in batches:
+        seen = seen.plus(Counts(n, n * share))
+        after = mean_interval(seen, 0.05, interval)
+        assert interval[0] <= after[0] <= after[1] <= interval[1]
+        interval = after
+
+
+def test_it_covers_the_truth_at_all_times_at_once() -> None:
+    missed = 0
+    for seed in range(60):
+        source, successes, low_high = np.random.default_rng(seed), 0, EVERYTHING
+        for n in range(20, 301, 20):
+            successes += int(source.binomial(20, 0.8))
+            low_high = mean_interval(Counts(n, successes), 0.05, low_high)
+        missed += not low_high[0] <= 0.8 <= low_high[1]
+    assert missed <= 6  # 3 expected at the very most; 7 or more of 60 have a chance of 3 %
+
+
+def test_numbers() -> None:
+    low, high = mean_interval(Counts(1000, 900), 0.05)
+    assert (low, high) == pytest.approx((0.862, 0.931), abs=0.001)
+
+
+def test_two_arms_together_prove_a_difference_sooner_than_two_intervals_apart() -> None:
+    one, other = Counts(300, 135), Counts(300, 60)
+    assert difference_evidence(one, other, 0.05) > math.log(100)
+    apart = mean_interval(one, 0.005)[0] - mean_interval(other, 0.005)[1]
+    assert apart < 0.05
+    assert difference_evidence(one, other, 0.25) == 0.0
+    assert difference_evidence(one, Counts(), 0.05) == 0.0
+    assert difference_evidence(one, other, 1.0) == 0.0
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 300), st.floats(0, 1), st.floats(-0.3, 0.3))
+def test_the_evidence_of_a_difference_is_what_the_likeliest_pair_without_it_leaves(
+    n: int, p: float, m: int, q: float, margin: float
+) -> None:
+    one, other = Counts(n, n * p), Counts(m, m * q)
+    found = difference_evidence(one, other, margin)
+    if one.total / n <= other.total / m + margin:
+        assert found == 0.0
+        return
+    likeliest = nearest(n, m, one.total / n, other.total / m, margin)  # by divergences, not by the likelihood's slope
+    left = mixture(one) + mixture(other) - log_likelihood(one, likeliest[0]) - log_likelihood(other, likeliest[1])
+    assert found == pytest.approx(max(0.0, left), abs=1e-5)
+
+
+def test_equal_arms_seem_different_in_no_more_than_alpha_of_the_looks_at_all_times() -> None:
+    source, wrong = np.random.default_rng(5), 0
+    for _ in range(150):
+        before, now = Counts(200, int(source.binomial(200, 0.3))), Counts()
+        for _ in range(20):
+            now = now.plus(Counts(20, int(source.binomial(20, 0.3))))
+            if difference_evidence(now, before, 0.0) >= math.log(20):
+                wrong += 1
+                break
+    assert wrong <= 13  # 7.5 expected at the very most; 14 or more of 150 have a chance of 2 %
+
+
+@pytest.mark.parametrize("bad", [Counts(math.nan, 1), Counts(5, 6), Counts(-1, 0), Counts()])
+def test_impossible_counts_leave_the_interval_as_it_was(bad: Counts) -> None:
+    assert mean_interval(bad, 0.05, (0.2, 0.4)) == (0.2, 0.4)
+
+
+def test_no_outcome_of_a_kind_leaves_its_edge_open() -> None:
+    assert mean_interval(Counts(50, 50), 0.05)[1] == 1.0
+    assert mean_interval(Counts(50, 0), 0.05)[0] == 0.0
+
+
+def test_the_quantile_of_stable_becomes_a_bound_and_both_arms_are_counted_at_it() -> None:
+    stable = {0.001: 500.0, 0.01: 990.0, 0.1: 999.0, INF: 1000.0}
+    assert bound_of(stable, 0.99) == 0.01
+    assert prompt({0.01: 40.0, INF: 50.0}, 0.01) == Counts(50.0, 40.0)
+
+
+def test_a_histogram_without_requests_or_bounds_tells_nothing() -> None:
+    assert bound_of({}, 0.99) is None
+    assert bound_of({0.1: 0.0, INF: 0.0}, 0.99) is None
+    assert bound_of({0.1: math.nan, INF: math.nan}, 0.99) is None
+    assert prompt({0.1: 3.0}, 0.1) is None
+    assert bound_of({0.1: 5.0, INF: 10.0}, 0.99) == 0.1
