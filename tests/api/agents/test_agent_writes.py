@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from learnloop_operator.adapters.kube.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     JOB,
     LEARNING_AGENT,
@@ -15,6 +17,7 @@ from learnloop_operator.adapters.kube.kinds import (
     TRAINING_JOB,
 )
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
+from learnloop_operator.core.snapshot import rfc3339
 from testing.operators.controller_passes import Operator, model
 
 NOW = "2026-03-01T11:00:00Z"
@@ -100,3 +103,44 @@ async def test_the_run_after_a_rollback_begins_from_what_serves(
     env = {item["name"]: item.get("value") for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     order = json.loads(env["LEARNLOOP_TRAINING_SPEC"])
     assert (order["baselineUri"], order["baselineSha256"]) == (model(1)["uri"], model(1)["sha256"])
+
+
+async def test_an_edited_environment_config_map_wakes_a_saturated_agent_and_replaces_its_actors(
+    operator: Operator,
+) -> None:
+    reward = {"components": [{"name": "solved", "type": "success", "weight": 1}]}
+    await operator.create("RewardPolicy", "solving", reward)
+    await operator.status(REWARD_POLICY, "solving", {"revision": "r1"})
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "worlds", "namespace": operator.namespace}}
+    await operator.kube.create({**code, "data": {"worlds.py": "STEPS = 10"}})
+    environment = {"name": "worlds:Own", "successReturn": 5, "environmentConfigMap": {"name": "worlds"}}
+    spec = {
+        "rewardPolicyRef": {"name": "solving"},
+        "task": {"observations": 4, "actions": 2, "environment": environment},
+        "training": {
+            "triggers": {"episodes": 1, "minIntervalSeconds": 0},
+            "template": {"algorithm": "ppo", "totalSteps": 9},
+        },
+    }
+    await operator.create("LearningAgent", "la", spec)
+    await operator.settle(operator.agent, "la")
+    await operator.settle(operator.rollout, "la")
+    await operator.pods_ready()
+    await operator.settle(operator.rollout, "la")
+    for number in (1, 2, 3):
+        operator.data.rewarded += 10
+        status = await operator.settle(operator.agent, "la")
+        assert status["trainings"] == number
+        await operator.status(
+            TRAINING_JOB, f"la-{number}", {"phase": "Failed", "finishedAt": rfc3339(datetime.now(UTC))}
+        )
+    operator.data.rewarded += 10
+    status = await operator.settle(operator.agent, "la")
+    assert status["trainings"] == 3, "three runs without gain: it rests"
+    before = await operator.kube.get(DEPLOYMENT, operator.namespace, "la-actor")
+
+    await operator.kube.patch(CONFIG_MAP, operator.namespace, "worlds", {"data": {"worlds.py": "STEPS = 20"}})
+    status = await operator.settle(operator.agent, "la")
+    assert status["trainings"] == 4
+    after = await operator.kube.get(DEPLOYMENT, operator.namespace, "la-actor")
+    assert after["spec"]["template"] != before["spec"]["template"]

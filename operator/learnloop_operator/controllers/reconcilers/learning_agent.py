@@ -17,6 +17,7 @@ from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.event_reader import with_events
 from learnloop_operator.adapters.kube.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     LEARNING_AGENT,
     MEMORY_SERVICE,
@@ -33,6 +34,7 @@ from learnloop_operator.core.agent.manifests import ACTOR
 from learnloop_operator.core.agent.memory_budget import asks
 from learnloop_operator.core.agent.model_to_serve import number_of
 from learnloop_operator.core.agent.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
+from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.memory_service.budget_delivery import TYPE as AGENT_BUDGETS
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Call, Plan
@@ -66,8 +68,9 @@ class LearningAgentController:
         if body is None:
             return None
         spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
-        policy, memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
+        policy, code, memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
             self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
+            self._environment_code(namespace, spec),
             self._memory(namespace, spec),
             asyncio.gather(self._stats(namespace, name), self._use(namespace, name, spec, before)),
             self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
@@ -84,6 +87,7 @@ class LearningAgentController:
             spec=spec,
             before=before,
             policy=_policy(policy),
+            environment_code=code,
             memory=memory,
             stats=stats,
             stats_problem=problem,
@@ -95,6 +99,15 @@ class LearningAgentController:
             actors_trouble=await self._trouble(namespace, name, playing) if playing else "",
             defaults=self._defaults,
         )
+
+    async def _environment_code(self, namespace: str, spec: LearningAgentSpec) -> str:
+        """Reads the API server: the cache holds only ConfigMaps that the operator made."""
+        played = spec.task.environment or spec.task.external
+        if played is None or played.environment_config_map is None:
+            return ""
+        field = f"metadata.name={played.environment_config_map.name}"
+        found = await self._kube.list(CONFIG_MAP, namespace, fields=field)
+        return revision([found[0].get("data"), found[0].get("binaryData")]) if found else ""
 
     async def _memory(self, namespace: str, spec: LearningAgentSpec) -> MemoryHome | None:
         if spec.memory.service_ref is None:

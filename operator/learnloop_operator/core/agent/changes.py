@@ -122,7 +122,8 @@ def _environment(world: AgentSnapshot) -> str:
     played = task.environment or task.external
     conditions = {key: said for key, said in (played.to_kube() if played else {}).items() if key not in _NOT_THE_WORLD}
     said = spaces(task)
-    return revision({"world": world_of(task), "conditions": conditions, "spaces": said.uri() if said else None})
+    parts = {"world": world_of(task), "conditions": conditions, "spaces": said.uri() if said else None}
+    return revision({**parts, "code": world.environment_code} if world.environment_code else parts)
 
 
 _NOT_THE_WORLD = ("actors", "successReturn", "name")

@@ -26,6 +26,8 @@ NOTE_REQUEST = f"{names.GROUP}/obeys-request"
 NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
 """On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
 
+NOTE_CODE = f"{names.GROUP}/environment-digest"
+"""On the actors' pods: new code replaces them, as a running process does not import its modules again."""
 ACTOR = "actor"
 CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 """What actors and ranks must agree on beside the environment's name."""
@@ -124,6 +126,7 @@ def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) ->
         _actor(world, environment),
         environment.actors.pod,
         labels=marks,
+        annotations={NOTE_CODE: world.environment_code} if world.environment_code else None,
         volumes=volumes,
         memory_audience=world.memory_audience,
     )

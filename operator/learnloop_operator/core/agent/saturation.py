@@ -28,7 +28,7 @@ def noted(world: AgentSnapshot) -> str:
 
 
 def without_gain(world: AgentSnapshot) -> int:
-    """How many of the newest runs of this spec and reward policy ended in a row without a validated model."""
+    """Number of newest runs in a row that ended without a validated model, under this spec, policy and environment."""
     newest = next((job for job in reversed(world.jobs) if job.finished), None)
     if newest is None or newest.phase == "Validated":
         return 0
@@ -48,11 +48,11 @@ def rest(world: AgentSnapshot, last: LastTraining | None) -> Rest | None:
         return None
     sentence = (
         f"{count} runs in a row brought no better model: the next one begins in {left:.0f} s, after a change of the "
-        "spec or reward policy, or when asked"
+        "spec, environment code or reward policy, or when asked"
     )
     return Rest(left, sentence)
 
 
 def _digest(world: AgentSnapshot) -> str:
     spec = {key: part for key, part in world.spec.to_kube().items() if key != "suspend"}
-    return revision({"spec": spec, "policy": world.policy.revision})
+    return revision({"spec": spec, "policy": world.policy.revision, "code": world.environment_code})

@@ -77,6 +77,8 @@ class AgentSnapshot(BaseSnapshot):
     spec: LearningAgentSpec
     before: LearningAgentStatus
     policy: Policy
+    environment_code: str = ""
+    """Digest of the ConfigMap with the environment's modules; "" where the task names none, or it does not exist."""
     memory: MemoryHome | None = None
     stats: AgentStats | None = None
     stats_problem: str = ""

@@ -92,6 +92,13 @@ def test_an_operator_that_dies_after_it_made_the_run_makes_no_second_one() -> No
     assert created(look(first, **more)) == []
 
 
+def test_new_code_in_the_environments_config_map_is_another_environment() -> None:
+    first = look(None, environment_code="1")
+    assert created(look(first, environment_code="1")) == []
+    second = look(first, environment_code="2")
+    assert second.status["lastTraining"]["trigger"] == "environment"
+
+
 def test_who_plays_the_world_and_what_is_good_change_nothing_about_it() -> None:
     first = look(None)
     told = watched(*KINDS)

@@ -98,10 +98,11 @@ def _other_world() -> dict[str, Any]:
     [
         {"spec": _longer()},
         {"spec": _other_world()},
+        {"environment_code": "0badc0de"},
         {"policy": Policy(True, "r2")},
         {"annotations": {names.ANNOTATION_TRAIN: "1 by admin"}},
     ],
-    ids=["spec", "world", "reward policy", "asked"],
+    ids=["spec", "world", "environment code", "reward policy", "asked"],
 )
 def test_a_change_or_an_order_ends_the_rest(change: dict[str, Any]) -> None:
     loop = after(*["Failed"] * 8)
