@@ -68,9 +68,11 @@ class LearningAgentController:
         if body is None:
             return None
         spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
-        policy, code, memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
-            self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
-            self._environment_code(namespace, spec),
+        (policy, code), memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
+            asyncio.gather(
+                self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
+                self._environment_code(namespace, spec),
+            ),
             self._memory(namespace, spec),
             asyncio.gather(self._stats(namespace, name), self._use(namespace, name, spec, before)),
             self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
