@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-algorithms bench-resume bench-watch bench-gateway bench-gates nightly-language audit check-manifests
+.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests
 
 help: ## this list
 	@hack/help Makefile
@@ -129,12 +129,6 @@ cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that neve
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
-bench-actors: $(VENV)/.ready ## steps a second by the number of samplers, and returns; RLLIB=1: beside RLlib; eight minutes
-	@$(PYTHON) -m bench.actors $(SEEDS) $(if $(RLLIB),--peer "$$(bench/actors/peer_venv $(PYTHON))")
-
-bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat; ten CPU minutes
-	@$(PYTHON) -m bench.algorithms
-
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate; TLS=1: by TLS, too
 	@PYTHONPATH=hack $(PYTHON) -m bench.memory $(if $(TLS),--tls)
 
@@ -156,20 +150,14 @@ bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks 
 bench-gpu: $(VENV)/.ready ## PPO, SAC and GRPO on this machine's GPU and without it, beside Stable-Baselines3 and TRL, 6 minutes
 	$(PYTHON) -m bench.gpu $(ARGS)
 
-bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and rlox, 12 minutes
+bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, 9 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
-
-nightly-language: $(VENV)/.ready ## a model of 135 million parameters learns a tool, and llama.cpp serves it; MODEL=, MINUTES=: others
-	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.nightly_language $(MODEL) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to use tools, beside TRL; SEEDS=1: fewer
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)
 
 bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
 	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
-
-bench-watch: $(VENV)/.ready ## anomalies, queues and notifications of 200 agents, and what metrics and traces cost
-	@$(PYTHON) -m bench.watch --quiet $${QUIET:-1000} --agents $${AGENTS:-200} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,14 +1,13 @@
-"""learnloop's trainer beside Stable-Baselines3, TorchRL and rlox; the last line printed is one JSON object.
+"""Compares the trainer with Stable-Baselines3; the last line printed is one JSON object.
 
-usage: python -m bench.trainer.compare PYTHON_OF_THE_PRODUCT PYTHON_OF_THE_PEERS
+usage: python -m bench.trainer.compare PYTHON_OF_THE_PRODUCT PYTHON_OF_THE_PEER
 
 The sides take turns (see lanes.py). Ratios are formed pair by pair; reported are their medians, the smallest and the
 largest. `steps_ratio` compares wall time, `steps_ratio_cpu_time` the CPU time of the processes.
 
 LEARNLOOP_BENCH_SEEDS (5), LEARNLOOP_BENCH_STEPS (1.0, factor on the steps of work), LEARNLOOP_BENCH_ONLY (ppo,dqn,sac),
-LEARNLOOP_BENCH_PARTS (work,solve,rollout), LEARNLOOP_BENCH_SOLVE (ppo; "ppo,dqn" takes some seven minutes more),
-LEARNLOOP_BENCH_LANES (2, or the number of cores where that is less), LEARNLOOP_BENCH_PEERS (sb3,rlox: whom to train
-beside). For the quality alone, with more seeds: SEEDS=20 ONLY=ppo,dqn PARTS=work PEERS=sb3.
+LEARNLOOP_BENCH_PARTS (work,solve), LEARNLOOP_BENCH_SOLVE (ppo; "ppo,dqn" takes some seven minutes more),
+LEARNLOOP_BENCH_LANES (2, or the number of cores where that is less).
 """
 
 import json
@@ -21,12 +20,12 @@ from typing import Any
 
 from bench.trainer.lanes import Lanes, Outcome, Round
 from bench.trainer.statistics_of import quality, ratios
-from bench.trainer.tasks import ROLLOUT, SOLVE, WORK, Task
+from bench.trainer.tasks import SOLVE, WORK, Task
 
-PROGRAMS = {"ours": "ours.py", "sb3": "sb3.py", "rlox": "rlox_ppo.py"}
+PROGRAMS = {"ours": "ours.py", "sb3": "sb3.py"}
 # Its time is spent in matrix products, the peer's in Python: beside another lane the two would not suffer alike.
 ALONE = {("work", "sac")}
-PEERS = ("stable-baselines3", "torchrl", "rlox", "torch", "numpy", "gymnasium")
+PEERS = ("stable-baselines3", "torch", "numpy", "gymnasium")
 Pairs = list[dict[str, Outcome]]
 
 
@@ -36,25 +35,18 @@ def option(name: str, default: str) -> str:
 
 
 def of_learning(part: str, name: str, task: Task, seed: int, pythons: dict[str, str]) -> Round:
-    """All sides that this task has hyperparameters for."""
+    """Both sides of a task."""
     job = task | {"seed": seed, "until_solved": part == "solve"}
-    sides, wanted = {}, ("ours", *option("PEERS", "sb3,rlox").split(","))
-    for side in (side for side in PROGRAMS if side in task and side in wanted):
+    sides = {}
+    for side in PROGRAMS:
         steps = task["steps"][side] if isinstance(task["steps"], dict) else task["steps"]
         sides[side] = (pythons["ours" if side == "ours" else "peers"], PROGRAMS[side], job | {"steps": steps})
     return Round(part, name, seed, sides)
 
 
-def of_rollouts(name: str, task: Task, seed: int, pythons: dict[str, str]) -> Round:
-    """The same policy acting on both sides."""
-    job = task | {"seed": seed}
-    sides = {"ours": (pythons["ours"], "rollout.py", job), "torchrl": (pythons["peers"], "torchrl_rollout.py", job)}
-    return Round("rollout", name, seed, sides)
-
-
 def plan(pythons: dict[str, str], seeds: int) -> list[Round]:
     """Everything asked for, the longest first."""
-    only, parts, factor = option("ONLY", "ppo,dqn,sac"), option("PARTS", "work,solve,rollout"), option("STEPS", "1.0")
+    only, parts, factor = option("ONLY", "ppo,dqn,sac"), option("PARTS", "work,solve"), option("STEPS", "1.0")
     rounds = []
     for seed in range(seeds):
         for name in only.split(","):
@@ -63,8 +55,6 @@ def plan(pythons: dict[str, str], seeds: int) -> list[Round]:
             if "work" in parts:
                 task = WORK[name] | {"steps": int(WORK[name]["steps"] * float(factor))}
                 rounds.append(of_learning("work", name, task, seed, pythons))
-            if "rollout" in parts and name == "ppo":
-                rounds += [of_rollouts(size, task, seed, pythons) for size, task in ROLLOUT.items()]
     return rounds
 
 
@@ -102,21 +92,13 @@ def solve_report(pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def rollout_report(size: str, pairs: Pairs) -> dict[str, Any]:
-    """Steps collected per second beside TorchRL, for so many environments and steps of each."""
-    report = ratios(speeds(pairs, "ours"), speeds(pairs, "torchrl"), f"rollout_ratio_torchrl_{size}")
-    for side in ("ours", "torchrl"):
-        report[f"rollout_per_s_{size}_{side}"] = round(statistics.median(speeds(pairs, side)))
-    return report
-
-
 def versions(python: str) -> dict[str, str]:
     """Of the peers and what they stand on."""
     script = (
         f"import json; from importlib.metadata import version; print(json.dumps({{n: version(n) for n in {PEERS}}}))"
     )
-    found: dict[str, str] = json.loads(subprocess.run([python, "-c", script], capture_output=True, check=True).stdout)
-    return found
+    output = subprocess.run([python, "-c", script], capture_output=True, check=True).stdout
+    return dict(json.loads(output))
 
 
 def main() -> None:
@@ -129,13 +111,7 @@ def main() -> None:
     outcomes = Lanes(cores).run([one for one in rounds if one not in alone]) | Lanes(cores[:1]).run(alone)
     report: dict[str, Any] = {}
     for (part, name), pairs in outcomes.items():
-        section = report.setdefault("ppo" if part == "rollout" else name, {})
-        if part == "rollout":
-            section |= rollout_report(name, pairs)
-        else:
-            section |= work_report(pairs) if part == "work" else solve_report(pairs)
-    if "rollout_ratio_torchrl_4x128" in report.get("ppo", {}):  # the size at which all of "work" is compared
-        report["ppo"]["rollout_ratio_torchrl"] = report["ppo"]["rollout_ratio_torchrl_4x128"]
+        report.setdefault(name, {}).update(work_report(pairs) if part == "work" else solve_report(pairs))
     report["machine"] = {
         "cores": os.cpu_count(),
         "lanes": len(cores),

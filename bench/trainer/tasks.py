@@ -1,6 +1,5 @@
 """What is compared. "work": the same environments, network, batches, updates and steps on all sides; "solve": each
-side with hyperparameters tuned for it (the peer's from RL Baselines3 Zoo, ours the product's defaults); "rollout":
-the same policy acting in the same environments, nothing learned.
+side with hyperparameters tuned for it (the peer's from RL Baselines3 Zoo, ours the product's defaults).
 """
 
 from typing import Any
@@ -32,14 +31,6 @@ WORK: dict[str, Task] = {
             "linear_rate": True,
             "ent_coef": 0.01,
             "hidden": [64, 64],
-        },
-        "rlox": {  # its network is 2 x 64 tanh, its learning rate falls linearly
-            "n_envs": 4,
-            "n_steps": 128,
-            "n_epochs": 4,
-            "batch_size": 128,
-            "learning_rate": 2.5e-4,
-            "clip_vloss": False,
         },
     },
     # CleanRL's network, batch and one update per 10 steps; 10 environments, so that both sides act in batches.
@@ -124,10 +115,3 @@ SOLVE: dict[str, Task] = {
         },
     },
 }
-
-ROLLOUT: dict[str, Task] = {
-    "4x128": {"environments": 4, "horizon": 128, "steps": 8_192},  # as in WORK
-    "64x32": {"environments": 64, "horizon": 32, "steps": 32_768},  # as in SOLVE
-}
-for _size in ROLLOUT.values():
-    _size |= {"environment": "CartPole-v1", "hidden": [64, 64]}

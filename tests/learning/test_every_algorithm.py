@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bench.algorithms.tasks import Side, held_out_return
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
+from testing.training.learned_tasks import Side, held_out_return
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.
 SMALL: dict[str, tuple[str, dict[str, Any], int, float]] = {

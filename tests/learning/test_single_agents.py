@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.algorithms.tasks import TASKS, Side, held_out_return
+from testing.training.learned_tasks import TASKS, Side, held_out_return
 
 NUMBERS = {"environments": 16, "horizon": 128, "epochs": 10, "minibatches": 16}
 NUMBERS |= {"learningRate": 3e-3, "discount": 0.95, "entropyCoefficient": 0}

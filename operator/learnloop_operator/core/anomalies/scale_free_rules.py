@@ -1,7 +1,6 @@
 """Rules for returns of any sign and scale: what they say depends on the order of the returns alone.
 
-The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are looked at after every ten;
-`make bench-watch` measures how many there are.
+The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are looked at after every ten.
 """
 
 from collections.abc import Sequence

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.watch.curves import WRONG, planted, quiet
-from bench.watch.watching import look
 from learnloop_operator.core.anomalies.literal_rules import DROP, INSTABILITY, literal_anomalies
 from learnloop_operator.core.anomalies.rank_tests import rank_sum, trend
 from learnloop_operator.core.anomalies.scale_free_rules import LEAST, TAIL, watch
+from testing.simulation.agent_returns import WRONG, look, planted, quiet
 
 
 def noise(count: int, seed: int = 1) -> list[float]:
@@ -30,7 +29,6 @@ def test_what_goes_wrong_is_found(kind: str) -> None:
 
 
 def test_quiet_agents_of_any_sign_and_scale_raise_no_alarm() -> None:
-    """Two in a hundred at most, of thirty; `make bench-watch` counts them in a thousand."""
     draw = random.Random(3)
     assert sum(look(quiet(draw)).false_alarm for _ in range(30)) <= 1
 

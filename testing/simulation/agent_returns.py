@@ -1,13 +1,18 @@
-"""Returns of simulated agents: quiet ones of any sign and scale, and ones in which something goes wrong."""
+"""Simulated returns of agents, healthy or with a planted anomaly, and the operator's rules applied to them."""
 
 import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from learnloop_operator.core.anomalies.scale_free_rules import TAIL, watch
+
 EPISODES = 1000
 PLANTED = 600
 """Episode at which something goes wrong."""
+EVERY = 10
+LATEST = 200
+"""Episodes after which an anomaly counts as missed."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,11 @@ def _heavy(draw: random.Random) -> list[float]:
 def _learning(draw: random.Random) -> list[float]:
     """An S-curve whose spread grows with its height, as CartPole's does."""
     middle, slope = draw.uniform(200, 700), draw.uniform(20, 150)
-    found = []
+    returns = []
     for episode in range(EPISODES):
         height = 1.0 / (1.0 + math.exp(-(episode - middle) / slope))
-        found.append(height * 10.0 + draw.gauss(0.0, 0.3 + 2.0 * height))
-    return found
+        returns.append(height * 10.0 + draw.gauss(0.0, 0.3 + 2.0 * height))
+    return returns
 
 
 def _capped(draw: random.Random) -> list[float]:
@@ -63,11 +68,11 @@ def _capped(draw: random.Random) -> list[float]:
 
 def _correlated(draw: random.Random) -> list[float]:
     """Neighbouring episodes are alike: the policy changes slowly."""
-    found, value = [], 0.0
+    returns, value = [], 0.0
     for _ in range(EPISODES):
         value = 0.3 * value + draw.gauss(0.0, 1.0)
-        found.append(value)
-    return found
+        returns.append(value)
+    return returns
 
 
 def _dropped(draw: random.Random, base: list[float]) -> list[float]:
@@ -98,3 +103,28 @@ WRONG: Mapping[str, Callable[[random.Random, list[float]], list[float]]] = {
     "instability": _unstable,
     "decline": _declining,
 }
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Alarms of one agent.
+
+    Attributes:
+        false_alarm: an alarm before anything went wrong, or where nothing does.
+        after: episodes from the anomaly to the first alarm; None: never, or there is no anomaly.
+    """
+
+    false_alarm: bool
+    after: int | None
+
+
+def look(curve: Curve) -> Seen:
+    """Apply the rules every EVERY episodes, as the operator does."""
+    begins = len(curve.returns) if curve.begins is None else curve.begins
+    false_alarm = False
+    for end in range(EVERY, min(len(curve.returns), begins + LATEST) + 1, EVERY):
+        alarm = bool(watch(curve.returns[max(0, end - TAIL) : end]).findings)
+        if end > begins and alarm:
+            return Seen(false_alarm, end - begins)
+        false_alarm = false_alarm or alarm
+    return Seen(false_alarm, None)

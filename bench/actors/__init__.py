@@ -1,1 +1,0 @@
-"""Samplers beside synchronous collection: `make bench-actors`."""

@@ -1,1 +1,0 @@
-"""Learners that take no step, beside a library's, on the same logs."""

@@ -1,1 +1,0 @@
-"""Routers of others that are told of the arms, as they were shipped."""

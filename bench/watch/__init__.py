@@ -1,1 +1,0 @@
-"""`make bench-watch`: anomalies of simulated agents, found and missed."""
