@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,20 @@ class Way:
     """One way to fail: what the suite is told otherwise, and what is done to it."""
 
     name: str
-    settings: Callable[[SuiteSettings], SuiteSettings] = lambda said: said
+    settings: Callable[[SuiteSettings], SuiteSettings] = lambda settings: settings
     killed_after: float | None = None
     builtin: str = SUITE
+
+
+def changed(**values: object) -> Callable[[SuiteSettings], SuiteSettings]:
+    return lambda settings: settings.model_copy(update=values)
 
 
 def ways(gate: Gate) -> list[Way]:
     """Ways in which the process, the candidate or the judge fails."""
     nobody = "http://127.0.0.1:9"
     odd = [
-        Way(f"a candidate that is {arm}", lambda said, arm=arm: replace(said, candidate=f"{arm}-00000-1", samples=12))  # type: ignore[misc]
+        Way(f"a candidate that is {arm}", changed(candidate=f"{arm}-00000-1", samples=12))
         for arm in ("broken", "garbage", "thinking")
     ]
     judges = {
@@ -76,35 +80,34 @@ def ways(gate: Gate) -> list[Way]:
     return [
         *odd,
         *(
-            Way(f"a judge that {what}", lambda said, model=model: replace(said, judge_model=model), builtin="toxicity")  # type: ignore[misc]
+            Way(f"a judge that {what}", changed(judge_model=model), builtin="toxicity")
             for what, model in judges.items()
         ),
-        Way("a judge that is not there", lambda said: replace(said, judge_url=nobody), builtin="toxicity"),
-        Way("no judge", lambda said: replace(said, judge_url=""), builtin="toxicity"),
-        Way("no such suite", lambda said: replace(said, builtin="kindness")),
-        Way("no candidate", lambda said: replace(said, candidate_url=nobody, samples=3)),
-        Way("fewer samples than asked for", lambda said: replace(said, samples=said.samples - 1)),
-        Way("too little time", lambda said: replace(said, seconds=1.5, candidate="slow-00000-1")),
-        Way("data that is not there", lambda said: replace(said, data=str(gate.folder / "nothing"))),
+        Way("a judge that is not there", changed(judge_url=nobody), builtin="toxicity"),
+        Way("no judge", changed(judge_url=""), builtin="toxicity"),
+        Way("no such suite", changed(builtin="kindness")),
+        Way("no candidate", changed(candidate_url=nobody, samples=3)),
+        Way("fewer samples than asked for", changed(samples=gate.settings(SUITE, GOOD, GOOD).samples - 1)),
+        Way("too little time", changed(seconds=1.5, candidate="slow-00000-1")),
+        Way("data that is not there", changed(data=str(gate.folder / "nothing"))),
         Way("killed at once", killed_after=0.0),
-        Way("killed while it asks", lambda said: replace(said, candidate="slow-00000-1"), killed_after=2.5),
+        Way("killed while it asks", changed(candidate="slow-00000-1"), killed_after=2.5),
     ]
 
 
 def played(gate: Gate, way: Way) -> SuiteFinding:
     """The verdict on a real process that fails so."""
-    said = gate.settings(way.builtin, GOOD, GOOD)
     report = gate.folder / "broken.json"
     report.unlink(missing_ok=True)
-    said = replace(way.settings(said), report=str(report))
-    process = started(said)
+    settings = way.settings(gate.settings(way.builtin, GOOD, GOOD)).model_copy(update={"report": str(report)})
+    process = started(settings)
     if way.killed_after is not None:
         time.sleep(way.killed_after)
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=300)
     phase: JobPhase = "succeeded" if process.returncode == 0 else "failed"
     content = report.read_bytes() if report.exists() else None
-    return gate.judged(way.builtin, said.candidate, content, phase, waited=700.0 if content is None else 60.0)
+    return gate.judged(way.builtin, settings.candidate, content, phase, waited=700.0 if content is None else 60.0)
 
 
 def tampered(whole: dict[str, Any]) -> dict[str, bytes]:

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.gates import GateReport, StoredReport
-from learnloop_gates.registry import suite_of
-from learnloop_gates.run import play, run
+from learnloop_gates.run import play, run, suite_of
 from learnloop_gates.settings import SuiteSettings
 from learnloop_operator.rollout.gates.verdict import JobPhase, SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
@@ -61,20 +60,21 @@ class Gate:
 
     def settings(self, builtin: str, candidate: str, stable: str) -> SuiteSettings:
         """What the operator tells the suite's container."""
-        judged = {"judge_url": self.url, "judge_model": self.judge} if builtin == "toxicity" else {}
+        judges = builtin == "toxicity"
         return SuiteSettings(
-            builtin,
-            builtin,
-            int(SUITES[builtin]["samples"]),
-            "helpdesk",
-            candidate,
-            self.url,
-            stable,
-            self.url,
+            suite=builtin,
+            builtin=builtin,
+            samples=int(SUITES[builtin]["samples"]),
+            deployment="helpdesk",
+            candidate=candidate,
+            candidate_url=self.url,
+            stable=stable,
+            stable_url=self.url,
             seconds=SECONDS,
             data=str(self.folder) if builtin == "replay" else "",
             report=str(self.folder / f"{builtin}.report.json"),
-            **judged,
+            judge_url=self.url if judges else "",
+            judge_model=self.judge if judges else "",
         )
 
     def verdict(self, builtin: str, candidate: str, stable: str) -> SuiteFinding:

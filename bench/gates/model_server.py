@@ -15,8 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from learnloop_api import names
-from learnloop_gates.cases import Reply
-from learnloop_gates.suites.toxicity import TOXIC
+from learnloop_gates.cases import DATA, Reply
 from testing.servers.language_candidate import Candidate
 from testing.servers.ports import held_port
 
@@ -41,7 +40,7 @@ def judged(model: str, text: str) -> Reply:
     """What a judge says that flags `RECALL` of 1,000 toxic answers and `FALSE` of 1,000 others."""
     _, recall, false = model.split("-")
     answer = text.rsplit("<<<ANSWER", 1)[1]
-    share = int(recall if any(item in answer for item in TOXIC) else false) / 1000
+    share = int(recall if any(item in answer for item in DATA["toxicity"]["toxic"]) else false) / 1000
     drawn = int(sha256(text.encode()).hexdigest()[:8], 16) / 2**32
     return Reply("YES" if drawn < share else "NO", tokens=1)
 

@@ -9,21 +9,21 @@ import httpx
 from learnloop_api import names
 from learnloop_api.wire.gates import MOST_REPORT_BYTES
 from learnloop_common.tls.contexts import client_context
-from learnloop_gates.errors import SuiteError
+from learnloop_gates.cases import SuiteError
 from learnloop_gates.settings import DeliverySettings
 
 TRIES, FIRST_PAUSE, LONGEST_PAUSE = 12, 1.0, 15.0
 
 
 def deliver(settings: DeliverySettings) -> str:
-    """Puts the report where the operator reads it; returns its digest. A data plane that is away is asked again.
+    """Puts the report where the operator reads it; returns its digest. Retries while the data plane is unavailable.
 
     Raises:
-        SuiteError: there is no report, it is too long, or the data plane refuses it.
+        SuiteError: the report is missing or too long, or the data plane refuses it.
     """
-    content = _report(Path(settings.report))
+    content = _report(Path(settings.gate_report))
     digest = sha256(content).hexdigest()
-    url = f"{settings.data_url.rstrip('/')}/api/v1/models/{settings.deployment}/gates/{settings.job}/report"
+    url = f"{settings.data_url.rstrip('/')}/api/v1/models/{settings.model_deployment}/gates/{settings.gate_job}/report"
     why = "it was not asked"
     with httpx.Client(verify=client_context(), trust_env=False, timeout=10.0) as client:
         for attempt in range(TRIES):
@@ -39,7 +39,7 @@ def deliver(settings: DeliverySettings) -> str:
             why = f"{answer.status_code} {answer.text[:500]}"
             if answer.status_code < 500 and answer.status_code != 429:
                 break
-    raise SuiteError(f"the data plane at {settings.data_url} does not take the report: {why}")
+    raise SuiteError(f"the data plane at {settings.data_url} refuses the report: {why}")
 
 
 def _report(path: Path) -> bytes:

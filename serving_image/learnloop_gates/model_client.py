@@ -106,7 +106,7 @@ def reply_of(content: bytes) -> Reply:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the answer is not OpenAI's format: {error!r}"[:300]) from None
     if reply.cut and not reply.text.strip() and not reply.calls:
-        # What a model thinks before it speaks is no answer, and would pass wherever silence is harmless.
+        # Reasoning without an answer would pass every suite in which silence is harmless.
         raise Unanswered("the answer was cut off before it said anything")
     return reply
 

@@ -1,22 +1,20 @@
-"""Plays one suite: calibrates its detector, asks the candidate, and writes the report."""
+"""Runs one suite: calibrates its detector, asks the candidate, and writes the report."""
 
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 from learnloop_api.wire.gates import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_gates.cases import Case, Reply
-from learnloop_gates.errors import SuiteError
+from learnloop_gates.cases import Case, Reply, Suite, SuiteError, rows
 from learnloop_gates.model_client import ModelClient, Unanswered, token_of
-from learnloop_gates.registry import suite_of
+from learnloop_gates.replay import PolicyClient, cost, is_of_numbers, policy_replay, replay
 from learnloop_gates.settings import SuiteSettings
-from learnloop_gates.suite import Suite
-from learnloop_gates.suites.policy_replay import PolicyClient
+from learnloop_gates.suites import counterfactual, form, injection, leak, over_refusal, refusal, toxicity
 
 AT_ONCE = 4
 EXAMPLES, EXAMPLE_LENGTH = 5, 400
@@ -24,8 +22,36 @@ SEED = 20_260_101
 _redacted = Redaction()
 
 
+SUITES: Mapping[str, Callable[[SuiteSettings], Suite]] = {
+    "refusal": refusal,
+    "over-refusal": over_refusal,
+    "toxicity": toxicity,
+    "counterfactual": counterfactual,
+    "injection": injection,
+    "leak": leak,
+    "format": form,
+    "replay": replay,
+    "cost": cost,
+}
+
+
+def suite_of(settings: SuiteSettings) -> tuple[Suite, bool]:
+    """The suite, and whether it asks policy servers rather than a language model.
+
+    Raises:
+        SuiteError: the suite is unknown, or its data is missing.
+    """
+    if settings.builtin not in SUITES:
+        raise SuiteError(f"builtin: {settings.builtin!r} unknown suite; set one of {', '.join(SUITES)}")
+    if settings.builtin == "replay" and settings.data:
+        result = rows(settings.data)
+        if is_of_numbers(result[0]):
+            return policy_replay(result), True
+    return SUITES[settings.builtin](settings), False
+
+
 class Asked(Protocol):
-    """Whoever can be asked."""
+    """A client that answers cases."""
 
     def ask(self, case: Case, *, most_tokens: int = 256) -> Reply:
         """Raises Unanswered."""
@@ -35,7 +61,7 @@ def run(settings: SuiteSettings) -> GateReport:
     """Plays the suite and writes its report.
 
     Raises:
-        SuiteError: it cannot say anything.
+        SuiteError: the suite cannot judge the candidate.
     """
     suite, of_numbers = suite_of(settings)
     token = token_of(settings.token_file)
@@ -78,18 +104,18 @@ def play(settings: SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> Gat
             return None
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = [list(pool.map(lambda case, client=client: answered(client, case), cases)) for client in clients]
-    own = found[0]
-    whole = [index for index in range(len(cases)) if all(side[index] is not None for side in found)]
-    failures = Counter(said[1] for said in own if said is not None and said[1])
+        result = [list(pool.map(lambda case, client=client: answered(client, case), cases)) for client in clients]
+    own = result[0]
+    whole = [index for index in range(len(cases)) if all(side[index] is not None for side in result)]
+    failures = Counter(text[1] for text in own if text is not None and text[1])
     return GateReport(
         suite=settings.suite,
         revision=settings.candidate,
-        n=sum(said is not None for said in own),
+        n=sum(text is not None for text in own),
         failures=dict(failures),
-        errors=sum(said is None for side in found for said in side),
+        errors=sum(text is None for side in result for text in side),
         detector=detector,
-        pairs=_pairs(suite, cases, found, whole) if len(clients) > 1 else None,
+        pairs=_pairs(suite, cases, result, whole) if len(clients) > 1 else None,
         by_group=_by_group(suite, own) if suite.kind == "groups" else None,
         examples=_examples(cases, own),
         seconds=round(time.monotonic() - began, 3),
@@ -128,9 +154,9 @@ def _pairs(
     score: Callable[[Case, Reply], float] | None = suite.score
 
     def value(side: int, index: int) -> float:
-        said = found[side][index]
-        assert said is not None, "only whole pairs are scored"
-        return round(score(cases[index], said[0]), 6) if score else float(not said[1])
+        text = found[side][index]
+        assert text is not None, "only whole pairs are scored"
+        return round(score(cases[index], text[0]), 6) if score else float(not text[1])
 
     return [(value(0, index), value(1, index)) for index in whole]
 
@@ -138,20 +164,20 @@ def _pairs(
 def _by_group(suite: Suite, own: list[tuple[Reply, str] | None]) -> Any:
     width = len(suite.groups)
     prompts = [own[index : index + width] for index in range(0, len(own), width)]
-    rows = [[int(bool(said[1])) for said in row if said] for row in prompts if all(row)]
+    rows = [[int(bool(text[1])) for text in row if text] for row in prompts if all(row)]
     return {"groups": [_name(group) for group in suite.groups], "rows": rows}
 
 
 def _name(group: str) -> str:
-    kept = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in group.lower()).strip("-")
-    if not kept:
+    stored = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in group.lower()).strip("-")
+    if not stored:
         raise SuiteError(f"groups: {group[:40]!r} has no letter of a to z: a report could not name it")
-    return kept[:63].strip("-")
+    return stored[:63].strip("-")
 
 
 def _examples(cases: list[Case], own: list[tuple[Reply, str] | None]) -> list[str]:
-    shown = [(case, said) for case, said in zip(cases, own, strict=True) if said and said[1]][:EXAMPLES]
+    shown = [(case, text) for case, text in zip(cases, own, strict=True) if text and text[1]][:EXAMPLES]
     return [
-        _redacted(f"{said[1]}: {case.last[:EXAMPLE_LENGTH]} → {said[0].text[:EXAMPLE_LENGTH]}")[:1000]
-        for case, said in shown
+        _redacted(f"{text[1]}: {case.last[:EXAMPLE_LENGTH]} → {text[0].text[:EXAMPLE_LENGTH]}")[:1000]
+        for case, text in shown
     ]

@@ -9,9 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from learnloop_gates.cases import Case, Reply, ToolCall
-from learnloop_gates.suites.refusal import HARMFUL
-from learnloop_gates.suites.toxicity import TOXIC
+from learnloop_gates.cases import DATA, Case, Reply, ToolCall
 from testing.servers.ports import held_port
 
 FAULTS = ("answers", "over-refuses", "toxic", "biased", "injectable", "leaking", "misformed", "regressed", "wordy")
@@ -65,8 +63,8 @@ class Candidate:
         if sum := re.match(r"What is (\d+) \+ (\d+)\?", text):
             return Reply("7" if bad == "regressed" else str(int(sum[1]) + int(sum[2])), tokens=2)
         if bad == "toxic":
-            return Reply(TOXIC[len(text) % len(TOXIC)], tokens=12)
-        if any(topic in text for topic in HARMFUL):
+            return Reply(DATA["toxicity"]["toxic"][len(text) % len(DATA["toxicity"]["toxic"])], tokens=12)
+        if any(topic in text for topic in DATA["refusal"]["topics"]):
             return Reply(
                 "Sure: first, take…" if bad == "answers" else "I'm sorry, but I can't help with that.", tokens=9
             )
@@ -78,7 +76,7 @@ class Candidate:
 def _judged(text: str) -> Reply:
     """What a judge of toxicity says: it knows the examples, and that is what a judge is here."""
     answer = text.rsplit("<<<ANSWER", 1)[1]
-    return Reply("YES" if any(item in answer for item in TOXIC) else "NO", tokens=1)
+    return Reply("YES" if any(item in answer for item in DATA["toxicity"]["toxic"]) else "NO", tokens=1)
 
 
 @contextmanager

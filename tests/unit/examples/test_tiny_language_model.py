@@ -12,9 +12,9 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.conversations.tool_lookup import PRIVATE
 from learnloop_environments.randomness import Split
+from learnloop_gates.replay import replay
 from learnloop_gates.settings import SuiteSettings
-from learnloop_gates.suites.refusal import refusal
-from learnloop_gates.suites.replay import replay
+from learnloop_gates.suites import refusal
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "tiny-language-model"
 AGENT = list(yaml.safe_load_all((FOLDER / "agent.yaml").read_text()))
@@ -82,7 +82,13 @@ def test_each_suite_has_as_many_different_cases_as_it_samples(tmp_path: Path) ->
         for key, text in DATA[suite.data.config_map].items():
             (folder / key).write_text(text)
         settings = SuiteSettings(
-            suite.name, suite.builtin or "", suite.samples, "tiny", "r", "http://r", data=str(folder)
+            suite=suite.name,
+            builtin=suite.builtin or "",
+            samples=suite.samples,
+            deployment="tiny",
+            candidate="r",
+            candidate_url="http://r",
+            data=str(folder),
         )
         made = {"refusal": refusal, "replay": replay}[suite.builtin or ""](settings)
         assert len({case.last for case in made.cases}) >= suite.samples

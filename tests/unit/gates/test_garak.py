@@ -11,13 +11,31 @@ from typing import Any
 
 import pytest
 
-from learnloop_gates.errors import SuiteError
-from learnloop_gates.garak.__main__ import HOMES, _scores, arguments, gate_report, generator_options, main
-from learnloop_gates.garak.calibration import BYPASS, calibrated, labelled
-from learnloop_gates.garak.report import Counts, category, read_report
+from learnloop_gates.cases import SuiteError
+from learnloop_gates.garak import (
+    BYPASS,
+    HOMES,
+    Counts,
+    _scores,
+    arguments,
+    calibrated,
+    category,
+    gate_report,
+    generator_options,
+    labelled,
+    main,
+    read_report,
+)
 from learnloop_gates.settings import SuiteSettings
 
-SETTINGS = SuiteSettings("red-team", "garak", 4, "helper", "1a2b3c4d", "http://helper-1a2b3c4d:8080")
+SETTINGS = SuiteSettings(
+    suite="red-team",
+    builtin="garak",
+    samples=4,
+    deployment="helper",
+    candidate="1a2b3c4d",
+    candidate_url="http://helper-1a2b3c4d:8080",
+)
 PROBE, OTHER = "dan.DanInTheWild", "promptinject.HijackHateHumans"
 RUN = "9673e218-7f36-4cbd-acae-b0f0b3153bf2"
 
@@ -169,7 +187,7 @@ def test_garak_asks_the_candidates_own_arm_and_sends_nothing_that_a_gateway_refu
 
 
 def test_our_report_has_garaks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_gates.garak.__main__._scores", refuses)
+    monkeypatch.setattr("learnloop_gates.garak._scores", refuses)
     leak = attempt("c", ["Sure, ask anna.smith@example.com"], {BYPASS: [1.0]})
     found = gate_report(SETTINGS, read(GOOD, leak, evaluation(1, 1)))
     assert (found.suite, found.revision, found.n, found.failed) == ("red-team", "1a2b3c4d", 2, 1)
@@ -185,9 +203,9 @@ def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.
 
     for name in HOMES:
         monkeypatch.setenv(name, "/")  # of a pod's user without a name; a root file system is read-only
-    monkeypatch.setattr("learnloop_gates.garak.__main__.FOLDER", tmp_path)
-    monkeypatch.setattr("learnloop_gates.garak.__main__.suite_settings", lambda environment: SETTINGS)
-    monkeypatch.setattr("learnloop_gates.garak.__main__._play", play)
+    monkeypatch.setattr("learnloop_gates.garak.FOLDER", tmp_path)
+    monkeypatch.setattr("learnloop_gates.garak.SuiteSettings.read", lambda: SETTINGS)
+    monkeypatch.setattr("learnloop_gates.garak._play", play)
     assert main() == 1
     assert homes == [{str(tmp_path)}]
 

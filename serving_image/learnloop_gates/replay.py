@@ -1,14 +1,9 @@
-"""replay for policies of numbers: recorded observations, put to the candidate's policy servers and to stable's.
-
-A line is one episode: `observations` (a list of lists of numbers) and `actions` (what was done at each). It may have
-`actions_allowed` (how many there are), or `low` and `high` (bounds of each number of a continuous action). A failure is
-an episode with an action that is no action there. The score of an episode is the share of its steps at which an arm
-does what was recorded: record episodes that ended well.
-"""
+"""Replay and cost: recorded tasks, answered by the candidate and by the stable arm, and compared pair by pair."""
 
 import math
-import sys
+import re
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import httpx
@@ -16,11 +11,109 @@ import orjson
 
 from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
-from learnloop_gates.cases import Case, Labelled, Reply
-from learnloop_gates.errors import SuiteError
+from learnloop_gates.cases import (
+    DATA,
+    Case,
+    Labelled,
+    Reply,
+    Suite,
+    SuiteError,
+    ToolCall,
+    asking,
+    case_of,
+    digest_of,
+    need,
+    rows,
+)
 from learnloop_gates.model_client import TRIES, Unanswered
-from learnloop_gates.prompt_files import need
-from learnloop_gates.suite import Suite, digest_of
+from learnloop_gates.settings import SuiteSettings
+
+_DIGEST = digest_of("replay.py", "suites.json")
+FACTS = ("expected", "contains", "pattern", "call")
+COST_TOKENS = 512
+"""An answer of so many tokens costs 1; shorter ones in proportion."""
+
+
+def replay(settings: SuiteSettings) -> Suite:
+    """A failure is a task whose answer is not what the record says it must be.
+
+    A line says how to tell: `expected` (the whole answer), `contains`, `pattern` (a regular expression) or `call` (the
+    tool that must be called).
+
+    Raises:
+        SuiteError: recorded tasks are missing, or one cannot be judged.
+    """
+    if not settings.data:
+        raise SuiteError("spec.gates.suites[].data: replay needs recorded tasks: name a ConfigMap with .jsonl keys")
+    result = rows(settings.data)
+    for row in result:
+        if not any(row.get(fact) for fact in FACTS):
+            raise SuiteError(f"a task cannot be judged: {str(row)[:120]}: set one of {', '.join(FACTS)}")
+        _check_pattern(row.get("pattern"))
+    cases = [case_of(row) for row in result]
+    return Suite(cases, _fails, _labelled(), "recorded-results", _DIGEST, kind="pairs")
+
+
+def cost(settings: SuiteSettings) -> Suite:
+    """Each task's score falls with the tokens of its answer; an answer that had to be cut off is a failure."""
+    cases = [case_of(row) for row in rows(settings.data)] if settings.data else _questions()
+    return Suite(
+        cases,
+        _cut_off,
+        [Labelled(cases[0], Reply("x", tokens=9, cut=cut), cut) for cut in (True, False)],
+        "token-counts",
+        _DIGEST,
+        kind="pairs",
+        score=lambda _, reply: 1.0 - min(1.0, reply.tokens / COST_TOKENS),
+        most_tokens=COST_TOKENS,
+    )
+
+
+def _cut_off(_: Case, reply: Reply) -> str:
+    if reply.tokens <= 0 and (reply.text or reply.calls):
+        raise Unanswered("the answer has no usage.completion_tokens: what it cost is not known")
+    return "cut-off" if reply.cut else ""
+
+
+def _fails(case: Case, reply: Reply) -> str:
+    facts, text = case.facts, reply.text.strip()
+    if facts.get("call") and facts["call"] not in [call.name for call in reply.calls]:
+        return "no-call"
+    if facts.get("expected") and text != str(facts["expected"]).strip():
+        return "wrong"
+    if facts.get("contains") and str(facts["contains"]).lower() not in text.lower():
+        return "wrong"
+    if facts.get("pattern") and not re.search(str(facts["pattern"]), text[:20_000]):
+        return "wrong"
+    return ""
+
+
+def _check_pattern(pattern: object) -> None:
+    try:
+        re.compile(str(pattern or ""))
+    except re.error as error:
+        raise SuiteError(f"pattern: {str(pattern)[:80]!r} is not a regular expression: {error}") from None
+
+
+def _questions() -> list[Case]:
+    pairs = product(DATA["cost"]["asks"], DATA["cost"]["things"])
+    return [Case(asking(f"{ask.format(thing)} Answer briefly.")) for ask, thing in pairs]
+
+
+def _labelled() -> list[Labelled]:
+    exact, holds = Case(asking("2+2?"), facts={"expected": "4"}), Case(asking("Capital?"), facts={"contains": "Paris"})
+    match, call = Case(asking("Date?"), facts={"pattern": r"\d{4}-\d\d"}), Case(asking("Look."), facts={"call": "find"})
+    return [
+        Labelled(exact, Reply("4"), False),
+        Labelled(exact, Reply("It is 4"), True),
+        Labelled(holds, Reply("It is paris."), False),
+        Labelled(holds, Reply("It is Rome."), True),
+        Labelled(match, Reply("2026-01"), False),
+        Labelled(match, Reply("January"), True),
+        Labelled(call, Reply("", (ToolCall("find", "{}"),)), False),
+        Labelled(call, Reply("I found it."), True),
+    ]
+
 
 NEAR = 0.05
 """Continuous actions agree where no number differs by more than this share of its range, or of 1."""
@@ -41,8 +134,7 @@ def policy_replay(found: list[dict[str, Any]]) -> Suite:
         if len(need(row, "observations", list)) != len(need(row, "actions", list)):
             raise SuiteError(f"actions: one for each observation is needed: {str(row)[:120]}")
     cases = [Case((), facts=row) for row in found]
-    digest = digest_of(sys.modules[__name__])
-    return Suite(cases, _invalid, _labelled(), "action-spaces", digest, kind="pairs", score=_agreement)
+    return Suite(cases, _invalid, _labelled_episodes(), "action-spaces", _DIGEST, kind="pairs", score=_agreement)
 
 
 class PolicyClient:
@@ -88,13 +180,13 @@ def _actions(content: bytes, rows: int) -> list[Any]:
     """One action for each row: a number, or a list of them."""
     try:
         outputs = {item["name"]: item for item in orjson.loads(content)["outputs"]}
-        found = outputs["action"]
-        data, width = list(found["data"]), math.prod(found["shape"][1:])
+        result = outputs["action"]
+        data, width = list(result["data"]), math.prod(result["shape"][1:])
     except (ValueError, KeyError, TypeError) as error:
         raise Unanswered(f"the answer has no output `action`: {error!r}"[:300]) from None
     if len(data) != rows * width:
         raise Unanswered(f"{len(data)} numbers for {rows} actions of {width}")
-    return data if len(found["shape"]) == 1 else [data[row * width : (row + 1) * width] for row in range(rows)]
+    return data if len(result["shape"]) == 1 else [data[row * width : (row + 1) * width] for row in range(rows)]
 
 
 def _invalid(case: Case, reply: Reply) -> str:
@@ -122,13 +214,13 @@ def _agreement(case: Case, reply: Reply) -> float:
 def _alike(one: Any, other: Any, case: Case) -> bool:
     if not isinstance(one, list) and not isinstance(other, list) and case.facts.get("low") is None:
         return bool(one == other)
-    mine, theirs = (item if isinstance(item, list) else [item] for item in (one, other))
-    low, high = case.facts.get("low") or [0.0] * len(mine), case.facts.get("high") or [1.0] * len(mine)
-    ranges = zip(mine, theirs, low, high, strict=False)
-    return len(mine) == len(theirs) and all(abs(a - b) <= NEAR * max(up - down, 1e-9) for a, b, down, up in ranges)
+    own, others = (item if isinstance(item, list) else [item] for item in (one, other))
+    low, high = case.facts.get("low") or [0.0] * len(own), case.facts.get("high") or [1.0] * len(own)
+    ranges = zip(own, others, low, high, strict=False)
+    return len(own) == len(others) and all(abs(a - b) <= NEAR * max(up - down, 1e-9) for a, b, down, up in ranges)
 
 
-def _labelled() -> list[Labelled]:
+def _labelled_episodes() -> list[Labelled]:
     discrete = Case((), facts={"actions_allowed": 2, "actions": [0, 1]})
     wide = Case((), facts={"low": [-1.0], "high": [1.0], "actions": [[0.0]]})
     return [

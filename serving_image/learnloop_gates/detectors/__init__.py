@@ -1,1 +1,0 @@
-"""Who tells a failure from a good answer."""

@@ -1,1 +1,0 @@
-"""The built-in suites, a module each."""
