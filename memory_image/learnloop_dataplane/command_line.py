@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from learnloop_common.http.draining_server import DrainingServer, closing
 from learnloop_common.http.probes_port import CONNECTIONS, serve_both
@@ -24,13 +23,12 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_common.telemetry.json_logs import set_up
 from learnloop_common.tls.pod_certificate import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
-from learnloop_dataplane.api.http.peer_connections import limited
 from learnloop_dataplane.api.probes_app import probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
 
-MOST_CONNECTIONS = 4096  # of all peers; `connections_per_peer` says how many of them one may hold
+MOST_CONNECTIONS = 4096  # of all callers; a namespace has `requests_per_namespace` requests under way at most
 STARTUP_FAILED = 3
 """As uvicorn has it: the port is taken, or the application did not begin."""
 
@@ -86,7 +84,7 @@ def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | No
         app,
         host=config.host,
         port=port,
-        http=limited(HttpToolsProtocol, config.connections_per_peer),
+        http="httptools",
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),

@@ -161,8 +161,8 @@ class Config(BaseModel):
         le=15,
         description="that callers are still served after SIGTERM, while nodes learn of the end",
     )
-    connections_per_peer: int = Field(
-        default=0, ge=0, le=1000, description="that one address may have open; 0: as many as there are"
+    requests_per_namespace: int = Field(
+        default=256, ge=0, le=4096, description="under way at a time in one process; 0: no limit"
     )
     quotas: Quotas = Field(
         default=Quotas(), description='JSON: {"default": {"memories": 100000}, "namespaces": {"team-a": {…}}}'

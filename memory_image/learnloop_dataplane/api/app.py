@@ -96,6 +96,7 @@ def create_app(config: Config) -> FastAPI:
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,
         metrics=plane.shared.metrics,
+        requests=plane.requests,
     )
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

@@ -47,6 +47,9 @@ class CallerChecks:
         if self._suites is not None:
             await self._suites.require(caller, deployment, job)
 
+    def is_operator(self, caller: Identity) -> bool:
+        return not self.anonymous and caller.subject == self._operator
+
     def require_operator(self, caller: Identity, message: str) -> None:
         """Raises a 403 with this message where the caller is not the operator's service account."""
         if not self.anonymous and caller.subject != self._operator:

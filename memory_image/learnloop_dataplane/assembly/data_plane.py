@@ -2,6 +2,7 @@
 
 from learnloop_common.http.draining_server import Drain
 from learnloop_dataplane.access.certificates import Certificates
+from learnloop_dataplane.access.request_share import RequestShare
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts
@@ -27,6 +28,7 @@ class DataPlane:
     def __init__(self, config: Config) -> None:
         self.shared = SharedParts(config)
         self.callers = CallerChecks(self.shared)
+        self.requests = RequestShare(config.requests_per_namespace)
         self.certificates = Certificates(config)
         self.audit = AuditParts(self.shared)
         self.experience = ExperienceParts(self.shared)

@@ -7,6 +7,7 @@ from pydantic_core import to_json
 
 from learnloop_api.wire.language import MAX_TEXT, Preference
 from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.experience.trajectory_intake import Accepted
 from learnloop_dataplane.postgres.database import Database
@@ -49,7 +50,7 @@ class Preferences:
         Raises:
             Unavailable: nothing was written.
         """
-        body = redacted(preference)
+        body = await in_thread_if_large(namespace, redacted, preference)
         sessions = sorted({turn.session for one in (preference.chosen, preference.rejected) for turn in one.turns})
         async with self._db.tenant(namespace) as connection:
             user: str | None = None

@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_dataplane.concurrency.large_work import body_bytes, in_thread_if_large
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.experience.trajectory_intake import safe_version
-from learnloop_dataplane.experience.trajectory_store import StoredTrajectories, prepare, store
+from learnloop_dataplane.experience.trajectory_store import Row, StoredTrajectories, prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.delivery_heartbeat import keep, kept
@@ -68,7 +69,8 @@ class TrajectoryConsumer:
         for message in messages:
             try:
                 self._dead_letters.check(message)
-                namespace, trajectory = read(message.subject, message.data)
+                body_bytes.set(len(message.data))
+                namespace, trajectory = await in_thread_if_large("", read, message.subject, message.data)
             except RefusedMessage as refusal:
                 refused.append((message, refusal))
             else:
@@ -125,7 +127,8 @@ class TrajectoryConsumer:
             try:
                 async with kept(messages, self._patience):
                     shielded = await self._users.shield(namespace, dict(enumerate(item for _, item in group)))
-                    rows = [prepare(item) for item in shielded.values() if item is not None]
+                    body_bytes.set(sum(len(message.data) for message in messages))
+                    rows = await in_thread_if_large(namespace, _prepared, [*shielded.values()])
                     stored = (
                         await store(self._db, namespace, rows, self._cipher)
                         if rows
@@ -146,6 +149,10 @@ class TrajectoryConsumer:
         self._metrics.opted_out(namespace)
         with suppress(NatsError, Unavailable):
             await self._bus.js.delete_msg(message.metadata.stream, message.metadata.sequence.stream)
+
+
+def _prepared(trajectories: Iterable[Trajectory | None]) -> list[Row]:
+    return [prepare(item) for item in trajectories if item is not None]
 
 
 def read(subject: str, data: bytes) -> tuple[str, Trajectory]:

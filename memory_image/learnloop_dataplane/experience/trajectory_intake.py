@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_common.redaction.fields import safe_measurements
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.trajectory_store import prepare, store
@@ -75,7 +76,7 @@ class TrajectoryIntake:
         # What came by NATS already is known again: the SDK sends this id there.
         message_id = tenants_id(namespace, subject, f"{namespace}/{shielded.trajectory_id}")
         try:
-            ack = await bus.publish(subject, redacted(shielded), message_id)
+            ack = await bus.publish(subject, await in_thread_if_large(namespace, redacted, shielded), message_id)
         except NoRoom:  # it is an Unavailable, too
             # Full of others' episodes, of which there is no end: this one need not wait behind them.
             try:
@@ -90,8 +91,9 @@ class TrajectoryIntake:
         return Accepted(duplicate=bool(ack.duplicate), stored=True)
 
     async def _store(self, namespace: str, trajectory: Trajectory) -> Accepted:
+        row = await in_thread_if_large(namespace, prepare, trajectory)
         try:
-            stored = await store(self._db, namespace, [prepare(trajectory)], self._cipher)
+            stored = await store(self._db, namespace, [row], self._cipher)
         except Unavailable:
             self._metrics.not_collected(namespace, "unavailable")
             raise

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.journal import actor, note_stored
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
@@ -159,7 +160,7 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory])
     if not memories:
         return set()
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
-    _, arrays = _given([(memory, actor.get()) for memory in memories])
+    _, arrays = await in_thread_if_large(namespace, _given, [(memory, actor.get()) for memory in memories])
     if all(memory.source == "api" and memory.idempotency_key is None for memory in memories):
         await connection.execute(_NEW, namespace, *arrays)
         new = {memory.id for memory in memories}
@@ -184,7 +185,7 @@ async def insert_now(
     Raises:
         Unavailable: nothing was written.
     """
-    texts, arrays = _given(written)
+    texts, arrays = await in_thread_if_large(namespace, _given, written)
     if not embedder.instant:
         return {row["memory_id"] for row in await db.fetch_as(namespace, _LATER, *arrays)}
     found = await db.fetch_as(

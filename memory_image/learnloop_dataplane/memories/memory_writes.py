@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from learnloop_dataplane.concurrency.large_work import is_large
 from learnloop_dataplane.memories.grouped_writes import Writer
 from learnloop_dataplane.memories.indexing_schedule import IndexPace
 from learnloop_dataplane.memories.memories_about_people import about, name_people, name_sources, store_many
@@ -102,7 +103,7 @@ class MemoryWrites:
         await name_people(self._db, self._users, namespace, [(memory, user)])
         if source := (await self._echoes(namespace, [memory])).get(memory.id):
             return StoredMemory(source, duplicate=True, echo=True, stored=True)
-        if user is None:
+        if user is None and not is_large():
             done: tuple[UUID, bool] | None = await self._writer.store(namespace, memory)
         else:
             [done] = await store_many(self._db, self._users, namespace, [memory])

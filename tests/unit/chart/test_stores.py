@@ -360,11 +360,11 @@ def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: 
 
 def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:
     quotas = {"artifactBytes": 10737418240, "namespaces": {"big": {"memories": 5}}}
-    env = render({"dataPlane": {"quotas": quotas, "connectionsPerPeer": 7}}).environment("learnloop-data")
+    env = render({"dataPlane": {"quotas": quotas, "requestsPerNamespace": 7}}).environment("learnloop-data")
     read = Quotas.model_validate_json(env["LEARNLOOP_QUOTAS"])
     assert read.of("any").artifact_bytes == 10 * 2**30
     assert (read.of("big").memories, read.of("big").artifact_bytes) == (5, 10 * 2**30)
-    assert env["LEARNLOOP_CONNECTIONS_PER_PEER"] == "7"
+    assert env["LEARNLOOP_REQUESTS_PER_NAMESPACE"] == "7"
     assert Quotas.model_validate_json(render().environment("learnloop-data")["LEARNLOOP_QUOTAS"]) == Quotas()
 
 

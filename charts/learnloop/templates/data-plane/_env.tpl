@@ -34,7 +34,7 @@
 - {name: LEARNLOOP_ADMINS, value: {{ join " " . | quote }}}
 {{- end }}
 - {name: LEARNLOOP_PROBES_PORT, value: "8081"}
-- {name: LEARNLOOP_CONNECTIONS_PER_PEER, value: {{ $options.connectionsPerPeer | quote }}}
+- {name: LEARNLOOP_REQUESTS_PER_NAMESPACE, value: {{ $options.requestsPerNamespace | quote }}}
 {{- with $options.quotas }}
 - name: LEARNLOOP_QUOTAS
   value: {{ dict "default" (omit . "namespaces") "namespaces" .namespaces | toJson | quote }}

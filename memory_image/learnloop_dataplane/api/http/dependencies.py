@@ -52,7 +52,8 @@ async def identify(request: Request) -> Identity:
     every process, 60 ms of its start and 0.2 ms of a request.
 
     Raises:
-        Invalid: a header or the namespace is too long, or no namespace's name.
+        Invalid: a header or the namespace is too long, or is not a namespace's name.
+        ApiError: 429, the namespace has too many requests under way.
     """
     headers = request.headers
     authorization, token = headers.get("authorization"), headers.get(names.HEADER_TOKEN)
@@ -66,7 +67,8 @@ async def identify(request: Request) -> Identity:
     ):
         if value is not None and len(value) > most:
             raise Invalid(f"longer than {most} characters; send a valid one", field=field)
-    callers = data_plane(request).callers
+    plane = data_plane(request)
+    callers = plane.callers
     if asked is not None and not NAMESPACE.fullmatch(asked):
         raise ApiError(400, "not the name of a namespace", field="namespace", value=asked)
     if authorization is None and token is not None:
@@ -74,6 +76,8 @@ async def identify(request: Request) -> Identity:
     caller = await callers.identify(authorization, asked if named is None and callers.anonymous else named)
     if caller.bearer is not None:
         require_open(caller.bearer, request.method, request.scope["path"])
+    if not callers.is_operator(caller):  # it acts for all namespaces
+        plane.requests.enter(request.scope, caller.namespace)
     actor.set(caller.subject)
     return caller
 

@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from learnloop_dataplane.api.http.dependencies import Caller
+from learnloop_dataplane.concurrency.large_work import body_bytes, in_thread_if_large
 from learnloop_dataplane.strict_json import StrictReader
 
 
@@ -25,15 +26,19 @@ class JsonBody:
         self.model = model
         self._reader = StrictReader(model, mends=mends)
 
-    async def __call__(self, request: Request, _: Caller) -> Any:
+    async def __call__(self, request: Request, caller: Caller) -> Any:
         """Raises RequestValidationError, which becomes a 422 that names the field.
 
         The caller comes first: who proves nothing has no body read, let alone parsed.
         """
-        return self.read(await request.body())
+        return await self.read(caller.namespace, await request.body())
 
-    def read(self, body: bytes) -> Any:
-        """The same of bytes."""
+    async def read(self, namespace: str, body: bytes) -> Any:
+        """The same for bytes; a large body is read in a thread."""
+        body_bytes.set(len(body))
+        return await in_thread_if_large(namespace, self._read, body)
+
+    def _read(self, body: bytes) -> Any:
         try:
             return self._reader.read(body)
         except ValidationError as error:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_common.http.content_encoding import ADVICE, encoding_of
 from learnloop_common.telemetry.json_logs import about, trace_of
+from learnloop_dataplane.access.request_share import RequestShare
 from learnloop_dataplane.api.http.error_responses import refusal
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
@@ -22,10 +23,14 @@ class RequestLimits:
     Args:
         max_body: bytes of an ordinary request body.
         max_upload: bytes of an artifact or checkpoint.
+        requests: the requests under way, by namespace.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics, requests: RequestShare
+    ) -> None:
         self._app = app
+        self._requests = requests
         self._max_body = max_body
         self._max_upload = max_upload
         self._metrics = metrics
@@ -72,6 +77,7 @@ class RequestLimits:
             # Raised while the body was read outside of a route.
             await refusal(error)(scope, receive, noting)
         finally:
+            self._requests.leave(scope)
             route = getattr(scope.get("route"), "path", "-")
             key = route, scope["method"], status
             timer = self._timers.get(key)

@@ -6,8 +6,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_dataplane.access.authentication import Identity
 from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Input, by_hand, data_plane, identify, quick
 from learnloop_dataplane.api.http.json_bodies import JsonBody
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.privacy.redaction import redact
 from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
@@ -135,8 +137,8 @@ READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, Retr
 _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
-async def _read(request: Request, model: type[Input]) -> Any:
-    return _BODIES[model].read(await request.body())
+async def _read(request: Request, caller: Identity, model: type[Input]) -> Any:
+    return await _BODIES[model].read(caller.namespace, await request.body())
 
 
 @router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))
@@ -145,7 +147,7 @@ async def store_memory(request: Request) -> Response:
     stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
     opted out (stored: false)."""
     caller = await identify(request)
-    body: StoreMemory = await _read(request, StoreMemory)
+    body: StoreMemory = await _read(request, caller, StoreMemory)
     await data_plane(request).quotas.room_for_memories(caller.namespace, 1)
     done = await data_plane(request).memory.writes.store(caller.namespace, body.memory(), body.user_id)
     return quick(done, 201 if done.stored and not done.duplicate else 200)
@@ -157,7 +159,7 @@ async def store_batch(request: Request) -> Response:
     caller = await identify(request)
     writes = data_plane(request).memory.writes
     writes.expect_batch()
-    body: StoreBatch = await _read(request, StoreBatch)
+    body: StoreBatch = await _read(request, caller, StoreBatch)
     await data_plane(request).quotas.room_for_memories(caller.namespace, len(body.memories))
     memories = [memory.memory() for memory in body.memories]
     users = [memory.user_id for memory in body.memories]
@@ -171,9 +173,9 @@ async def retrieve(request: Request) -> Response:
     memory = data_plane(request).memory
     memory.turns.expect()
     caller = await identify(request)
-    body: Retrieve = await _read(request, Retrieve)
+    body: Retrieve = await _read(request, caller, Retrieve)
     async with memory.turns:
-        return quick(await memory.recall(caller.namespace, body.ask()))
+        return quick(await memory.recall(caller.namespace, await in_thread_if_large(caller.namespace, body.ask)))
 
 
 @router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
@@ -182,6 +184,10 @@ async def retrieve_batch(request: Request) -> Response:
     memory = data_plane(request).memory
     memory.turns.expect()
     caller = await identify(request)
-    body: RetrieveBatch = await _read(request, RetrieveBatch)
+    body: RetrieveBatch = await _read(request, caller, RetrieveBatch)
     async with memory.turns:
-        return quick({"answers": [await memory.recall(caller.namespace, query.ask()) for query in body.queries]})
+        answers = []
+        for query in body.queries:
+            ask = await in_thread_if_large(caller.namespace, query.ask)
+            answers.append(await memory.recall(caller.namespace, ask))
+        return quick({"answers": answers})
