@@ -13,15 +13,15 @@ from bench.adversary.found import Found
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.memory_service.agent_budgets import tell
-from learnloop_operator.core.memory_service.decide import decide as decide_memory
-from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Manifest, Plan
+from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.memory_services.decide import decide as decide_memory
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.revision import resolve
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.settings import Settings
 from testing.training.training_builders import plan as training_plan
 from testing.training.training_builders import spec as training_spec
 from testing.training.training_builders import world as training_world

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
+from learnloop_operator.kube.kinds import ResourceKind, kind_of
 from testing.operators.api_access import authorization, from_kubeconfig, tls_of
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from bench.operator.observer import Name, Observer
 from bench.operator.process import Running, control_plane_cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.operator.waits import Span, Trace, longest
-from learnloop_operator.adapters.kube.kinds import OWN_KINDS, REWARD_POLICY
+from learnloop_operator.kube.kinds import OWN_KINDS, REWARD_POLICY
 
 PARALLEL = 32
 PACE = 10_000 / 115.0

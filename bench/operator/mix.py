@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.operator import world
 from bench.operator.api import Api
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.kube.kinds import (
     LEARNING_AGENT,
     MEMORY_SERVICE,
     MODEL_DEPLOYMENT,

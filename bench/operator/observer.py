@@ -10,7 +10,7 @@ from typing import Any, Self
 import aiohttp
 
 from bench.operator.api import Api, Expired
-from learnloop_operator.adapters.kube.kinds import ResourceKind
+from learnloop_operator.kube.kinds import ResourceKind
 
 Name = tuple[str, str, str]
 """Kind, namespace, name."""

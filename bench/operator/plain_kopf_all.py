@@ -16,18 +16,18 @@ from typing import Any
 import kopf
 import uvloop
 
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kinds import kind_of
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.adapters.pods.counter_reader import CounterReader
-from learnloop_operator.adapters.prometheus.client import Prometheus
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.adapters.settings import from_environment
-from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
-from learnloop_operator.controllers.passes.runtime import Controller
-from learnloop_operator.controllers.reconcilers.registry import controllers
-from learnloop_operator.controllers.services import Services, utc_now
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.kinds import kind_of
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.client import Prometheus
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.pod_counters import CounterReader
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile.registry import controllers
+from learnloop_operator.reconcile.runtime import Controller
+from learnloop_operator.reconcile.services import Services, utc_now
+from learnloop_operator.settings import from_environment
 from testing.operators.api_access import find
 
 RETRY_SECONDS = 5.0

@@ -18,8 +18,8 @@ from bench.operator.data_plane import data_plane
 from bench.operator.observer import Name, Observer
 from bench.operator.process import Running, control_plane_cpu_seconds, running
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
-from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.settings import Settings
 
 PER_NAMESPACE = 50
 EMPTY_SECONDS = 5.0

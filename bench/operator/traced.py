@@ -15,12 +15,11 @@ from typing import Any, TextIO
 import orjson
 
 from learnloop_operator import __main__ as operator
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kinds import ResourceKind
-from learnloop_operator.controllers import operator_process
-from learnloop_operator.controllers.passes import runtime
-from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.kinds import ResourceKind
+from learnloop_operator.reconcile import operator_process, runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
 
 _marked: dict[ObjectKey, float] = {}
 """Since when an object has waited for a pass."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import ResourceKind
+from learnloop_operator.kube.kinds import ResourceKind
 
 SHA = "ab" * 32
 

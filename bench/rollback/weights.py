@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, HTTP_ROUTE, ResourceKind
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, ResourceKind
 
 
 @dataclass

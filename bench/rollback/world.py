@@ -12,8 +12,8 @@ import aiohttp
 
 from demo.settings import SYSTEM_NAMESPACE
 from learnloop_api import names
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kinds import SERVICE
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.kinds import SERVICE
 
 NAMESPACE = "bench-rollback"
 

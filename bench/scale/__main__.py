@@ -40,8 +40,8 @@ from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left, unr
 from bench.scale.goals import judged
 from bench.scale.rollbacks import side_by_side, site
 from bench.scale.simulated_nodes import simulated_nodes
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT
-from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT
+from learnloop_operator.settings import Settings
 
 SMALL = Fleet(nodes=5, agents=10, pods=50)
 PODS_AN_AGENT = 5

@@ -9,7 +9,7 @@ from typing import Any
 from bench.operator import world
 from bench.operator.api import Api, many
 from bench.operator.thousand import say
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY
+from learnloop_operator.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY
 
 PODS_A_NODE = 110
 """The kubelet's default."""

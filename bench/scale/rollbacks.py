@@ -21,7 +21,7 @@ from bench.operator.observer import Observer
 from bench.operator.process import Running, running
 from bench.operator.thousand import say
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
 from testing.operators.crash_world import NAME, model, revision
 from testing.operators.served_traffic import Provider, Traffic
 

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics as OperatorMetrics
+from learnloop_operator.metrics import OperatorMetrics as OperatorMetrics
 from learnloop_serving.metrics import Metrics as ServingMetrics
 from reference.markdown import code, page, table
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from reference.markdown import code, page, table
 
 OPERATOR = Path(__file__).resolve().parents[2] / "operator" / "learnloop_operator"
-CORE = OPERATOR / "core"
 _KINDS = {
-    "agent": "LearningAgent",
+    "agents": "LearningAgent",
     "training": "TrainingJob",
-    "study": "TrainingJob with a study",
-    "memory_service": "MemoryService",
-    "reward_policy": "RewardPolicy",
+    "memory_services": "MemoryService",
+    "rewards.py": "RewardPolicy",
 }
 
 
@@ -43,8 +41,8 @@ def _documented() -> Iterator[tuple[str, str]]:
 
 def _notices() -> Iterator[tuple[str, str, str, str]]:
     """Kind, reason, type and sentence of each Notice whose reason is a literal or a constant of its module."""
-    for path in sorted(CORE.rglob("*.py")):
-        kind = _KINDS.get(path.relative_to(CORE).parts[0].removesuffix(".py"))
+    for path in sorted(OPERATOR.rglob("*.py")):
+        kind = _KINDS.get(path.relative_to(OPERATOR).parts[0])
         tree = ast.parse(path.read_text())
         constants = {
             target.id: node.value.value

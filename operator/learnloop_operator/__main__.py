@@ -7,10 +7,10 @@ import sys
 import uvloop
 
 from learnloop_common.telemetry.json_logs import set_up, style_of
-from learnloop_operator.adapters.audit_log import to_standard_output
-from learnloop_operator.adapters.kube.kubeconfig import NoCluster
-from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.controllers.operator_process import operate
+from learnloop_operator.kube.kubeconfig import NoCluster
+from learnloop_operator.reconcile.audit_log import to_standard_output
+from learnloop_operator.reconcile.operator_process import operate
+from learnloop_operator.settings import SettingsError, from_environment
 
 
 def main() -> int:

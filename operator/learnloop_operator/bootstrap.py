@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from learnloop_operator.adapters.kube import kubeconfig
-from learnloop_operator.adapters.kube.errors import Conflict, KubeError
-from learnloop_operator.adapters.kube.http_transport import KubeHttp
-from learnloop_operator.adapters.kube.kinds import SECRET
+from learnloop_operator.kube import kubeconfig
+from learnloop_operator.kube.errors import Conflict, KubeError
+from learnloop_operator.kube.http_transport import KubeHttp
+from learnloop_operator.kube.kinds import SECRET
 
 ATTEMPTS = 5
 # Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).

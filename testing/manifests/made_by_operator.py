@@ -15,20 +15,20 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.agent.decide import decide as decide_agent
-from learnloop_operator.core.agent.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy
-from learnloop_operator.core.memory_service.agent_budgets import tell
-from learnloop_operator.core.memory_service.decide import decide as decide_memory
-from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
+from learnloop_operator.agents.decide import decide as decide_agent
+from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import stamp
-from learnloop_operator.core.training.backends.backend import RankDefaults
-from learnloop_operator.core.training.backends.choice import BACKENDS, Backends
-from learnloop_operator.core.training.snapshot import RunRequest
 from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.memory_services.decide import decide as decide_memory
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.revision import resolve
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
+from learnloop_operator.training.backends.backend import RankDefaults
+from learnloop_operator.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.training.snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER

@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.kube import kubeconfig
 
 
 def from_kubeconfig(path: Path) -> Configuration:

@@ -10,25 +10,25 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.adapters.audit_log import AuditLog
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.event_recorder import EventRecorder
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.adapters.pods.counter_reader import CounterReader
-from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
-from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
-from learnloop_operator.controllers.reconcilers.learning_agent import LearningAgentController
-from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
-from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
-from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.client import Prometheus, Sample
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.pod_counters import CounterReader
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile.learning_agent import LearningAgentController
+from learnloop_operator.reconcile.made_secrets import MadeSecrets
+from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
+from learnloop_operator.reconcile.reward_policy import RewardPolicyController
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.settings import Settings
 from testing.operators.api_access import from_kubeconfig
 
 MERGE = "application/merge-patch+json"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from testing.operators.crash_world import NAME, STEPS, World, full_spec, model, revision
 
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}

@@ -14,13 +14,12 @@ from kubernetes_asyncio.client import Configuration
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.adapters.audit_log import AuditLog
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import NotFound
-from learnloop_operator.adapters.kube.event_recorder import EventRecorder
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.cached_reads import CACHED, CachedReads
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import NotFound
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -28,23 +27,24 @@ from learnloop_operator.adapters.kube.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.adapters.pods.counter_reader import CounterReader
-from learnloop_operator.adapters.prometheus.client import Prometheus
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
-from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
-from learnloop_operator.controllers.services import Services
-from learnloop_operator.controllers.work_queue import ObjectKey, WorkQueue
+from learnloop_operator.kube.leader_lease import Leadership
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.client import Prometheus
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.pod_counters import CounterReader
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.model.revision import revision_of
+from learnloop_operator.settings import Settings
 from testing.operators.gateway_api import ROUTING, accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
 from testing.operators.write_ledger import Killed, Ledger, TappedHttp

@@ -3,7 +3,7 @@
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from testing.operators.crash_world import NAME, World, model
 
 KEPT = ("labels", "annotations", "finalizers", "generation")

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.kube.client import KubeClient
 from testing.certificates import LIFE, Folder, make_authority
 
 _KIND = "admissionregistration.k8s.io/v1"

@@ -26,8 +26,8 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from testing.operators.api_access import from_kubeconfig

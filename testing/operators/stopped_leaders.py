@@ -15,9 +15,9 @@ from testing.operators.operator_processes import LiveWorld, Operator, live_world
 from testing.operators.process_kills import run
 
 SHORT = {
-    "leadership.leader_lease.LEASE_SECONDS": 6.0,
-    "leadership.leader_lease.DEADLINE_SECONDS": 3.5,
-    "leadership.leader_lease.RETRY_SECONDS": 0.5,
+    "kube.leader_lease.LEASE_SECONDS": 6.0,
+    "kube.leader_lease.DEADLINE_SECONDS": 3.5,
+    "kube.leader_lease.RETRY_SECONDS": 0.5,
 }
 """About half of the Lease's own times."""
 POINTS = ("write", "answer", "read", "moment")

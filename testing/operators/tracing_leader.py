@@ -10,7 +10,7 @@ import sys
 from datetime import datetime
 
 from learnloop_common.telemetry.otlp_exporter import OtlpExporter
-from learnloop_operator.adapters.tracer import Tracer
+from learnloop_operator.reconcile.tracer import Tracer
 
 
 def main() -> None:

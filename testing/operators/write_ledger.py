@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube.http_transport import KubeHttp
+from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.model.snapshot import RoutingWorld

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
-from learnloop_operator.adapters.prometheus.queries import short_bounds
+from learnloop_operator.prometheus.queries import short_bounds
 from learnloop_operator.rollout.evidence.arm_evidence import Openings
 
 BOUNDS = (*EPISODE_SECONDS_BUCKETS, inf)

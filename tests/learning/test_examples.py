@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.core.training import gates
+from learnloop_operator.training import gates
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run

@@ -13,9 +13,9 @@ from learnloop_api.wire.study import StudyOrder, TrialResult
 from learnloop_api.wire.training import Manifest
 from learnloop_dataplane.studies.optuna_storage import open_storage
 from learnloop_dataplane.studies.trials import Studies
-from learnloop_operator.core.study.search_space import trial_spec
-from learnloop_operator.core.study.snapshot import trial_name
-from learnloop_operator.core.training import gates
+from learnloop_operator.training import gates
+from learnloop_operator.training.study.search_space import trial_spec
+from learnloop_operator.training.study.snapshot import trial_name
 from learnloop_trainer.floating_point import settle
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place

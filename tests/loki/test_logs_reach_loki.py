@@ -15,15 +15,15 @@ import pytest
 from learnloop_common.telemetry import json_logs
 from learnloop_dataplane.audit import standard_output
 from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
-from learnloop_operator.adapters import audit_log
-from learnloop_operator.adapters.kube.errors import Unavailable
-from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.work_queue import ObjectKey
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.traces.ids import of_object
+from learnloop_operator.kube.errors import Unavailable
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.reconcile import audit_log
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey
 from testing.logs.collector import collecting
 from testing.logs.loki_server import Line, Loki, loki, until_true
 from testing.logs.node_logs import NodeLogs

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_common.telemetry.otlp_exporter import OtlpExporter
-from learnloop_operator.adapters.tracer import Tracer
+from learnloop_operator.reconcile.tracer import Tracer
 from testing.logs.collector import forwarding
 from testing.logs.loki_server import until_true
 from testing.servers.otlp_receiver import Receiver

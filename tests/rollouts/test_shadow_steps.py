@@ -11,9 +11,9 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck
-from learnloop_operator.adapters.prometheus.client import Sample
-from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
-from learnloop_operator.adapters.prometheus.queries import Arms
+from learnloop_operator.prometheus.client import Sample
+from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout.checks.shadow_checks import checks, summary
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide

@@ -13,7 +13,7 @@ ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Waiting reasons that pass by themselves."""
 LONGEST = 512
 TOLD_BY_EVENTS = "toldByEvents"
-"""Key that adapters.event_log adds to a pod's status: what only its events say."""
+"""Key that kube.event_reader adds to a pod's status: what only its events say."""
 TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r"^ +(?:\| ?|\+.*)")
 """The frame that Python draws round the exceptions of a group."""

@@ -11,10 +11,10 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.wire.memory import BUDGETS_KEY, ToldAgent
-from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
-from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
-from learnloop_operator.core.memory_service.agent_budgets import tell
+from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
+from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.controller_passes import MERGE, Operator
 from testing.operators.operator_processes import PATIENCE, LiveWorld, live_world
 

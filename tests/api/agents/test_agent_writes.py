@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     JOB,
@@ -16,8 +17,7 @@ from learnloop_operator.adapters.kube.kinds import (
     REWARD_POLICY,
     TRAINING_JOB,
 )
-from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
-from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.reconcile.training_job import TrainingJobController
 from testing.operators.controller_passes import Operator, model
 
 NOW = "2026-03-01T11:00:00Z"

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
 from learnloop_operator.bootstrap import seed
-from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
+from learnloop_operator.kube.kinds import DEPLOYMENT, SECRET
+from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.controller_passes import Operator
 from testing.servers import data_plane_server
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, REWARD_POLICY
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.kinds import LEARNING_AGENT, REWARD_POLICY
 from testing.operators.controller_passes import MERGE, Operator
 from testing.servers import data_plane_server
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
-from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.kinds import DEPLOYMENT, SECRET
+from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.controller_passes import Operator
 from testing.servers import data_plane_server
 from testing.servers.weaviate_server import KEY, own_weaviate

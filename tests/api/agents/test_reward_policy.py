@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.kinds import REWARD_POLICY
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
 from testing.operators.controller_passes import MERGE, Operator
 from testing.servers import data_plane_server

@@ -10,22 +10,22 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.audit_log import AuditLog
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import Invalid
-from learnloop_operator.adapters.kube.event_recorder import EventRecorder
-from learnloop_operator.adapters.kube.kinds import TRAINING_JOB
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.adapters.pods.counter_reader import CounterReader
-from learnloop_operator.adapters.prometheus.client import Prometheus
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
-from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
-from learnloop_operator.controllers.services import Services
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import Invalid
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.kinds import TRAINING_JOB
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.client import Prometheus
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.pod_counters import CounterReader
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.training_job import TrainingJobController
+from learnloop_operator.settings import Settings
 from testing.operators.api_access import from_kubeconfig
 from testing.servers.data_plane_server import listening, postgres
 from testing.training.training_builders import proof

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from learnloop_operator import bootstrap
-from learnloop_operator.adapters.kube.errors import Forbidden
-from learnloop_operator.adapters.kube.http_transport import KubeHttp
+from learnloop_operator.kube.errors import Forbidden
+from learnloop_operator.kube.http_transport import KubeHttp
 from testing.operators.api_access import from_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -84,7 +84,7 @@ async def test_a_watch_that_breaks_in_mid_canary_is_opened_again_by_the_same_pro
 
 async def test_a_process_whose_watch_is_silent_says_so_ends_and_is_replaced(api_server: Path, tmp_path: Path) -> None:
     async with live_world(api_server, tmp_path) as world:
-        operator = await world.operator(hasty={"leadership.watch_liveness.LIMIT_SECONDS": LIMIT_SECONDS})
+        operator = await world.operator(hasty={"kube.watch_liveness.LIMIT_SECONDS": LIMIT_SECONDS})
         await world.serves(0)
         assert await operator.ask("/healthz") == "ok"
         await world.wish(1)

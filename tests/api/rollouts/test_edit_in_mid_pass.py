@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.controllers.passes.apply_plan import field_manager
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.reconcile.apply_plan import field_manager
 from testing.operators.crash_world import NAME, model, revision
 from testing.operators.operator_processes import live_world
 

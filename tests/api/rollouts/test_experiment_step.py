@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
 from testing.operators.crash_world import NAME, model, revision
 from testing.operators.operator_processes import live_world
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
+from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.crash_scenarios import phase, scenario, serves
 from testing.operators.crash_sweep import MOST_TURNS, run

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.kinds import WORKLOAD, ResourceKind, kind_of
-from learnloop_operator.adapters.kube.manifest_diff import covers
-from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
-from learnloop_operator.core.training.backends.choice import BACKENDS, candidates
-from learnloop_operator.core.training.backends.trainjob import MANAGER
-from learnloop_operator.core.training.snapshot import RunRequest
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind, kind_of
+from learnloop_operator.kube.manifest_diff import covers
+from learnloop_operator.reconcile.training_job import TrainingJobController
+from learnloop_operator.training.backends.choice import BACKENDS, candidates
+from learnloop_operator.training.backends.trainjob import MANAGER
+from learnloop_operator.training.snapshot import RunRequest
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_kinds import install

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.kinds import JOB, POD, PYTORCH_JOB, RESOURCE_QUOTA
-from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.kinds import JOB, POD, PYTORCH_JOB, RESOURCE_QUOTA
+from learnloop_operator.reconcile.training_job import TrainingJobController
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Operator
 from testing.operators.injecting_webhook import injecting

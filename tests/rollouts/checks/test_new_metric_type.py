@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.client import Prometheus, Sample
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
 from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
 from learnloop_operator.rollout.metrics.metric_type import Measure, MetricType

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.prometheus.client import Sample
-from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence
+from learnloop_operator.prometheus.client import Sample
+from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks import best_arm_elimination
 from learnloop_operator.rollout.decide import decide

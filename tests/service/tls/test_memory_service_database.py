@@ -35,9 +35,9 @@ from learnloop_api.wire.certificates import CertificateRequest
 from learnloop_common.tls.certificate_files import main as certificate_files
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.config import Config
-from learnloop_operator.core.memory_service.agent_budgets import tell
-from learnloop_operator.core.memory_service.decide import decide
-from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.memory_services.decide import decide
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from testing.certificates import Folder, authority, folder, make_signer
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready

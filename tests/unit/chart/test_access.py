@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from learnloop_operator.adapters.kube import kinds
-from learnloop_operator.adapters.kube.kinds import ResourceKind
-from learnloop_operator.controllers.watching.kopf_handlers import CHILD_SELECTORS
+from learnloop_operator.kube import kinds
+from learnloop_operator.kube.kinds import ResourceKind
+from learnloop_operator.reconcile.kopf_handlers import CHILD_SELECTORS
 
 from .conftest import ROOT, Object, Release, Render
 

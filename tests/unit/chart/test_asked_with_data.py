@@ -11,9 +11,9 @@ from learnloop_api.wire.training import Heartbeat
 from learnloop_api.wire.training_figures import FIGURES, LEARNED, RESOURCES
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_dataplane.telemetry.agent_metrics import Recent
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.core.counted_transitions import Happening
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.metrics import OperatorMetrics
 from learnloop_serving.metrics import Metrics as ServingMetrics
 from testing.metrics.asked import chosen, dashboards, expressions, rules, selectors
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.settings import Settings, from_environment
-from learnloop_operator.core.training.attempts import launch
-from learnloop_operator.core.training.backends.choice import Backends
+from learnloop_operator.settings import Settings, from_environment
+from learnloop_operator.training.attempts import launch
+from learnloop_operator.training.backends.choice import Backends
 from testing.network_policies import Network, Party
 from testing.training.training_builders import DEFAULTS, resource, spec, world
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.adapters.settings import from_environment
+from learnloop_operator.settings import from_environment
 
 from .conftest import CHART, ROOT, Object, Release, Render
 

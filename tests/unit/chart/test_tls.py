@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from learnloop_common.tls.certificates import Pair, make_leaf, read
-from learnloop_operator.adapters.settings import from_environment
+from learnloop_operator.settings import from_environment
 
 from .conftest import Rejected, Release, Render
 

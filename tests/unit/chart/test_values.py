@@ -12,9 +12,9 @@ from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_operator.core.coordination.quotas import read as read_quotas
-from learnloop_operator.core.training.backends.job import DISRUPTED as JOB_DISRUPTED
-from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
-from learnloop_operator.core.training.backends.trainjob import NODE
+from learnloop_operator.training.backends.job import DISRUPTED as JOB_DISRUPTED
+from learnloop_operator.training.backends.rank_pods import ranks_of_jobs
+from learnloop_operator.training.backends.trainjob import NODE
 from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render

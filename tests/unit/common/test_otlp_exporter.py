@@ -106,7 +106,7 @@ def test_headers_are_pairs_and_a_wrong_part_is_told_by_its_number() -> None:
 
 def test_nothing_of_opentelemetry_is_imported_where_nothing_is_traced() -> None:
     code = (
-        "import sys, threading, learnloop_common.telemetry.otlp_exporter, learnloop_operator.adapters.tracer;"
+        "import sys, threading, learnloop_common.telemetry.otlp_exporter, learnloop_operator.reconcile.tracer;"
         "found = [m for m in sys.modules if m.startswith(('opentelemetry', 'google.protobuf'))];"
         "print(found, threading.active_count())"
     )

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from learnloop_operator.adapters.audit_log import AuditLog, log, to_standard_output
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.reconcile.audit_log import AuditLog, log, to_standard_output
 
 
 def test_a_decision_is_one_line_of_json_on_standard_output_and_counted(capsys: pytest.CaptureFixture[str]) -> None:

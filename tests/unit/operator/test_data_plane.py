@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.adapters.http.token_file import TokenFile
 from learnloop_operator.core.plan import Call
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
+from learnloop_operator.token_file import TokenFile
 from testing.servers.ports import held_port
 
 

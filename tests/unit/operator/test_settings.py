@@ -2,7 +2,7 @@
 
 import pytest
 
-from learnloop_operator.adapters.settings import SettingsError, from_environment
+from learnloop_operator.settings import SettingsError, from_environment
 
 
 def test_settings_name_the_variable_the_value_and_the_fix() -> None:

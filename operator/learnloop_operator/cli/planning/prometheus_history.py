@@ -15,9 +15,9 @@ from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import METRIC_EPISODES_OPENED, METRIC_SERVER_STARTED, METRIC_SHADOW_COMPARED
-from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusUnreachable
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, Seen, found
+from learnloop_operator.prometheus.client import Prometheus, PrometheusUnreachable
 
 AskPrometheus = Callable[[str, Mapping[str, str]], tuple[int, str]]
 """One GET: the path behind /api/v1/ and its parameters → status and body. Raises CommandError."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.adapters.prometheus.client import PrometheusError
-from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.prometheus_history import STEP, PrometheusHistory, resolution
 from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, with_guests
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.core.times import parse
+from learnloop_operator.prometheus.client import PrometheusError
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest
 from learnloop_operator.rollout.model.snapshot import Model

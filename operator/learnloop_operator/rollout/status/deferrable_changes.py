@@ -1,7 +1,7 @@
 """Which changes of a status can wait: figures that move with every look, while nothing has been decided.
 
 A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
-(controllers/unwritten_statuses.py). The operator writes it with the next thing that happens, or when it has waited for
+(reconcile/unwritten_statuses.py). The operator writes it with the next thing that happens, or when it has waited for
 a minute, then two, then four: as long as the step had lasted. A restart forgets it, as if these looks had not been
 taken. Tests go on from what was written, in one larger batch.
 """

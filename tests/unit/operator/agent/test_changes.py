@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.core.agent.decide import decide
-from learnloop_operator.core.agent.snapshot import Policy
+from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.snapshot import Policy
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 

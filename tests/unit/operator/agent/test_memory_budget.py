@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.agents.decide import decide
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.times import stamp
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.work_queue import ObjectKey
-from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")

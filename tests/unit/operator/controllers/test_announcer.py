@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 
 from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.errors import NotLeading
-from learnloop_operator.controllers.background import announcer as announcer_module
-from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.core.plan import Announcement, Call
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.errors import NotLeading
+from learnloop_operator.reconcile import announcer as announcer_module
+from learnloop_operator.reconcile.announcer import Announcer
 from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, uri
 
 

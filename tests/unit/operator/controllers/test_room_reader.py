@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.errors import Forbidden, Invalid, KubeError, Unavailable
-from learnloop_operator.controllers.reconcilers.room_reader import RoomReader
 from learnloop_operator.core.coordination.namespace_room import NamespaceRoom
+from learnloop_operator.kube.errors import Forbidden, Invalid, KubeError, Unavailable
+from learnloop_operator.reconcile.room_reader import RoomReader
 from testing.training.training_builders import world
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "rank"}]}}

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from learnloop_common.telemetry.json_logs import set_up
-from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.data_plane import DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.kube.cached_reads import CACHED, CachedReads
+from learnloop_operator.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
+from learnloop_operator.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
-from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.work_queue import ObjectKey
-from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.reconcile.apply_plan import blamed, check_ownership, told
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey
 
 from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
 

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.cached_reads import CACHED
-from learnloop_operator.adapters.kube.kinds import (
+from learnloop_operator.kube.cached_reads import CACHED
+from learnloop_operator.kube.kinds import (
     DEPLOYMENT,
     LEARNING_AGENT,
     MEMORY_SERVICE,
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.controllers.watching import kopf_handlers
-from learnloop_operator.controllers.watching.kopf_handlers import child_handler, own_handler
-from learnloop_operator.controllers.watching.related_objects import RelatedObjects
-from learnloop_operator.controllers.work_queue import ObjectKey
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.reconcile import kopf_handlers
+from learnloop_operator.reconcile.kopf_handlers import child_handler, own_handler
+from learnloop_operator.reconcile.related_objects import RelatedObjects
+from learnloop_operator.reconcile.work_queue import ObjectKey
 
 from .scripted_controllers import TRIED, A, Scripted, runtime
 

@@ -9,7 +9,7 @@ from learnloop_operator.core.coordination.quotas import Quota, Quotas
 from learnloop_operator.core.coordination.turns import turn_of
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
-from learnloop_operator.core.training.snapshot import TrainingSnapshot
+from learnloop_operator.training.snapshot import TrainingSnapshot
 from testing.training.training_builders import NOW, condition, job, plan, resource, run, spec, world
 
 ONE = Quotas(namespace=Quota(runs=1))

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, TRAINING_JOB
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.kube.training_turns import PROMISE_SECONDS, UNKNOWN, TrainingTurns
 from learnloop_operator.core.coordination.quotas import Quota, Quotas
 from learnloop_operator.core.coordination.turns import Turn, gpus, turn_of, wanted
 from learnloop_operator.core.times import stamp
+from learnloop_operator.kube.kinds import LEARNING_AGENT, TRAINING_JOB
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.training_turns import PROMISE_SECONDS, UNKNOWN, TrainingTurns
 from testing.training.training_builders import NOW, after, condition, job, plan, run, world
 
 ONE = Quotas(namespace=Quota(runs=1))

@@ -8,14 +8,14 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.memory_service import ModelVolume
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.core.agent.decide import decide as decide_agent
-from learnloop_operator.core.agent.snapshot import AgentDefaults
+from learnloop_operator.agents.decide import decide as decide_agent
+from learnloop_operator.agents.snapshot import AgentDefaults
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
-from learnloop_operator.core.memory_service.decide import decide as decide_memory
+from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.revision import resolve
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.settings import SettingsError, from_environment
 from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world
 
 from ..agent import test_learning_agent as agents

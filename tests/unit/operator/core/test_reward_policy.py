@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.errors import InvalidSpec
-from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
-from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
-from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardPolicySnapshot, content_revision, decide
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import InvalidSpec
+from learnloop_operator.reconcile.reward_policy import RewardPolicyController
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.rewards import REPEAT_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

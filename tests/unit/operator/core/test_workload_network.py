@@ -9,13 +9,13 @@ import pytest
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.core.agent.decide import decide as decide_agent
-from learnloop_operator.core.agent.snapshot import AgentDefaults, MemoryHome
-from learnloop_operator.core.memory_service.decide import decide as decide_memory
-from learnloop_operator.core.training.attempts import launch
-from learnloop_operator.core.training.backends.choice import Backends
+from learnloop_operator.agents.decide import decide as decide_agent
+from learnloop_operator.agents.snapshot import AgentDefaults, MemoryHome
 from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.memory_services.decide import decide as decide_memory
+from learnloop_operator.settings import SettingsError, from_environment
+from learnloop_operator.training.attempts import launch
+from learnloop_operator.training.backends.choice import Backends
 from testing.network_policies import Network, Party
 from testing.training.training_builders import DEFAULTS, resource, spec, world
 

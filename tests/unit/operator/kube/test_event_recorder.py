@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from learnloop_operator.adapters.kube import event_recorder
-from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.event_recorder import BURST, EventRecorder
 from learnloop_operator.core.plan import Notice
+from learnloop_operator.kube import event_recorder
+from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.event_recorder import BURST, EventRecorder
 
 
 class Kube:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Unavailable
-from learnloop_operator.adapters.kube.gangs import find_gang, queue_ignored, queue_missing, queue_says
-from learnloop_operator.adapters.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
+from learnloop_operator.kube.errors import KindMissing, NotFound, Unavailable
+from learnloop_operator.kube.gangs import find_gang, queue_ignored, queue_missing, queue_says
+from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
 from testing.training.training_builders import resource
 
 ALL = {"PyTorchJob", "TrainJob", "Job"}

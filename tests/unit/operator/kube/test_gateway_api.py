@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.model_deployment import GatewayRef
-from learnloop_operator.adapters.kube import http_transport
-from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.gateway_api import Mirroring, mirroring, route_problem
+from learnloop_operator.kube import http_transport
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.gateway_api import Mirroring, mirroring, route_problem
 
 GATEWAY = {"spec": {"gatewayClassName": "edge"}}
 REFERENCE = GatewayRef(name="public", namespace="infra")

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.adapters.kube import http_transport
-from learnloop_operator.adapters.kube.client import KubeClient, without_none
-from learnloop_operator.adapters.kube.errors import (
+from learnloop_operator.kube import http_transport
+from learnloop_operator.kube.client import KubeClient, without_none
+from learnloop_operator.kube.errors import (
     Conflict,
     Gone,
     Invalid,
@@ -26,9 +26,9 @@ from learnloop_operator.adapters.kube.errors import (
     Unavailable,
     WebhookUnavailable,
 )
-from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
-from learnloop_operator.adapters.kube.manifest_diff import covers, dropped, unchanged
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
+from learnloop_operator.kube.manifest_diff import covers, dropped, unchanged
+from learnloop_operator.kube.object_cache import ObjectCache
 
 
 @pytest.fixture(autouse=True)

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.cached_reads import CACHED, MISSING_SECONDS, CachedReads
-from learnloop_operator.adapters.kube.errors import Conflict, KindMissing, NotFound, NotOurs
-from learnloop_operator.adapters.kube.event_recorder import EventRecorder
-from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
-from learnloop_operator.adapters.kube.object_cache import ObjectCache
-from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
-from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.passes.apply_plan import Applier
-from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.core.plan import ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
+from learnloop_operator.kube.cached_reads import CACHED, MISSING_SECONDS, CachedReads
+from learnloop_operator.kube.errors import Conflict, KindMissing, NotFound, NotOurs
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.training_job import TrainingJobController
+from learnloop_operator.settings import Settings
 
 NOW = parse_time("2026-03-01T00:00:00Z")
 

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from learnloop_operator.adapters.kube import watch_session
-from learnloop_operator.adapters.kube.watch_session import session_for
+from learnloop_operator.kube import watch_session
+from learnloop_operator.kube.watch_session import session_for
 
 EVENT = b'{"type":"MODIFIED","object":{"metadata":{"name":"walker","resourceVersion":"7"}}}\n'
 WATCH = {"watch": "true"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.kube.errors import Conflict, NotFound, NotLeading, Unavailable
-from learnloop_operator.adapters.kube.kinds import LEASE
-from learnloop_operator.adapters.leadership.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
-from learnloop_operator.adapters.leadership.watch_liveness import LIMIT_SECONDS, WatchLiveness
+from learnloop_operator.kube.errors import Conflict, NotFound, NotLeading, Unavailable
+from learnloop_operator.kube.kinds import LEASE
+from learnloop_operator.kube.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
+from learnloop_operator.kube.watch_liveness import LIMIT_SECONDS, WatchLiveness
 
 
 def lease_kube(wire_lease: dict[str, Any]) -> Any:
@@ -88,7 +88,7 @@ async def test_a_renewal_counts_from_its_request() -> None:
 async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_again(
     monkeypatch: pytest.MonkeyPatch, holder: str
 ) -> None:
-    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 0.0)
     store: dict[str, Any] = {}
     first = Leadership(lease_kube(store), "ns", "l", "one")
     running = asyncio.create_task(first.run())
@@ -103,7 +103,7 @@ async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_ag
 
 
 async def test_a_leader_that_could_not_renew_before_its_deadline_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 0.0)
     store: dict[str, Any] = {}
     clock = [0.0]
     leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
@@ -150,7 +150,7 @@ async def test_the_silence_of_a_leader_is_counted_from_the_renewal_that_a_watch_
 
 
 async def test_a_standby_hears_of_a_released_lease_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 3600.0)
     store: dict[str, Any] = {}
     first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
     await first.attempt()

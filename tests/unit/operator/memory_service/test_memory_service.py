@@ -11,10 +11,10 @@ from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.memory_service.agent_budgets import tell
-from learnloop_operator.core.memory_service.decide import decide
-from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.memory_services.decide import decide
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"

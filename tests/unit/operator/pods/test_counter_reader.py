@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.adapters.operator_metrics import OperatorMetrics
-from learnloop_operator.adapters.pods import counter_reader
-from learnloop_operator.adapters.pods.counter_reader import (
+from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus import pod_counters as counter_reader
+from learnloop_operator.prometheus.pod_counters import (
     MAX_ANSWER,
     CounterReader,
     CountersUnusable,
@@ -23,10 +24,9 @@ from learnloop_operator.adapters.pods.counter_reader import (
     parse,
     targets,
 )
-from learnloop_operator.controllers.background import fast_lane_reader
-from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader, period
-from learnloop_operator.controllers.services import utc_now
-from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.reconcile import fast_lane_reader
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader, period
+from learnloop_operator.reconcile.services import utc_now
 from learnloop_operator.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.adapters.prometheus.client import Sample
-from learnloop_operator.adapters.prometheus.gather_evidence import arm_evidence
 from learnloop_operator.core.times import stamp
+from learnloop_operator.prometheus.client import Sample
+from learnloop_operator.prometheus.gather_evidence import arm_evidence
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
 from learnloop_operator.rollout.judging.episodes_of_step import begun, settled
 from learnloop_operator.rollout.model.rollout_state import State

@@ -14,17 +14,17 @@ from prometheus_client.samples import Sample as ExposedSample
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.adapters.pods.counter_reader import parse
-from learnloop_operator.adapters.prometheus.client import (
+from learnloop_operator.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,
     PrometheusRefused,
     PrometheusUnreachable,
     Sample,
 )
-from learnloop_operator.adapters.prometheus.gather_evidence import gather
-from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
-from learnloop_operator.adapters.prometheus.queries import Arms, counters_query
+from learnloop_operator.prometheus.gather_evidence import gather
+from learnloop_operator.prometheus.parse_answers import arm_evidence
+from learnloop_operator.prometheus.pod_counters import parse
+from learnloop_operator.prometheus.queries import Arms, counters_query
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict

@@ -3,8 +3,8 @@
 from typing import Any
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.experience_evidence import WithExperience
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.prometheus.experience_evidence import WithExperience
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window

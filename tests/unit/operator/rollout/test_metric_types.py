@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus.queries import Arms, returns_query
+from learnloop_operator.prometheus.queries import Arms, returns_query
 from learnloop_operator.rollout.checks.return_drift import drift
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict

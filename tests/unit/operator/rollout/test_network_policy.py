@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults
+from learnloop_operator.settings import SettingsError, from_environment
 
 from .test_rendering import manifest, snapshot
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_common.telemetry.spans import Span
-from learnloop_operator.adapters.tracer import Tracer
 from learnloop_operator.core.traces import ids
 from learnloop_operator.core.traces.training import ended
+from learnloop_operator.reconcile.tracer import Tracer
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BODY = {

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.evaluation_suite import SuiteGate
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
-from learnloop_operator.core.training.evaluation_suite import status
-from learnloop_operator.core.training.gates import evaluate
+from learnloop_operator.training.evaluation_suite import status
+from learnloop_operator.training.gates import evaluate
 from testing.training.training_builders import proof, returns
 
 NUMBER = st.floats(-1e6, 1e6)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from learnloop_operator.core.poll_interval import SOONEST
 from learnloop_operator.core.times import stamp
-from learnloop_operator.core.training.attempts import HELD_UP, SOON, judge
+from learnloop_operator.training.attempts import HELD_UP, SOON, judge
 from testing.training.training_builders import (
     NOW,
     after,

@@ -5,8 +5,8 @@ from typing import Any
 
 from learnloop_operator.core.coordination.namespace_room import NamespaceRoom
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.training.decide import decide
-from learnloop_operator.core.training.snapshot import TrainingSnapshot
+from learnloop_operator.training.decide import decide
+from learnloop_operator.training.snapshot import TrainingSnapshot
 from testing.training.training_builders import ALL, heartbeat, job, rank, ranks, run, world
 
 

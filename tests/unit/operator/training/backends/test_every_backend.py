@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.core.training.backends.backend import Backend
-from learnloop_operator.core.training.backends.choice import BACKENDS, candidates
-from learnloop_operator.core.training.snapshot import RunRequest
+from learnloop_operator.training.backends.backend import Backend
+from learnloop_operator.training.backends.choice import BACKENDS, candidates
+from learnloop_operator.training.snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 
 OPTIONS = {

@@ -1,1 +1,0 @@
-"""The world outside: Kubernetes, Kubeflow, Prometheus, Gateway API, the data plane."""

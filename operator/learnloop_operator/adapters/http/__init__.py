@@ -1,1 +1,0 @@
-"""HTTP parts that several adapters share."""

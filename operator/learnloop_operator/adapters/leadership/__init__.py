@@ -1,1 +1,0 @@
-"""One leader at a time, and the proof that its watches are alive."""

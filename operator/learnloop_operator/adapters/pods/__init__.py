@@ -1,1 +1,0 @@
-"""Pods: the counters that policy servers serve, and the ranks of a training run."""

@@ -1,0 +1,188 @@
+"""Manifests of what a LearningAgent owns: training jobs, its ModelDeployment, its actors."""
+
+import json
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from learnloop_api import names
+from learnloop_api.kinds.task import EnvironmentTask, Task
+from learnloop_api.kinds.task import World as PlayedWorld
+from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
+from learnloop_operator.agents.first_policy import spaces, world_of
+from learnloop_operator.agents.narrowing import narrowed
+from learnloop_operator.agents.saturation import NOTE_WITHOUT_GAIN, noted
+from learnloop_operator.agents.seeds import seeded
+from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_operator.agents.triggers import Trigger
+from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.pod_templates import Main, pod_template
+
+Manifest = dict[str, Any]
+NOTE_TRIGGER = f"{names.GROUP}/trigger"
+NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
+NOTE_TRAIN = f"{names.GROUP}/obeys-train"
+NOTE_REQUEST = f"{names.GROUP}/obeys-request"
+NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
+"""On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
+
+NOTE_CODE = f"{names.GROUP}/environment-digest"
+"""On the actors' pods: new code replaces them, as a running process does not import its modules again."""
+ACTOR = "actor"
+CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
+"""What actors and ranks must agree on beside the environment's name."""
+CODE_VOLUME = "learnloop-environment"
+CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
+PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing_actor"
+"""What an actor runs: who acts by numbers, and who speaks."""
+ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
+ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
+
+
+def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: str = "") -> Manifest:
+    """The run `la-N`. `changes`: what triggers.on saw when it began."""
+    training, task = world.spec.training, world.spec.task
+    assert training is not None
+    wish = world.stats.training_wish if world.stats else None
+    if wish is not None and trigger.kind == "request":
+        training = narrowed(training, wish).training
+    played = task.environment or task.external
+    assert played is not None, "checked by the API server"
+    conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
+    found = {**conditions, **training.data.to_kube(), **_world(task)}
+    if task.environment is not None and task.environment.success_return is not None:
+        found["successReturn"] = task.environment.success_return
+    if task.language_model is not None:
+        found["languageModel"] = task.language_model.to_kube()
+    data = TrainingData.model_validate({**found, "learningAgentRef": {"name": world.name}})
+    template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
+    if training.warm_start:
+        template = {"initialPolicy": {"serving": True, "required": False}, **template}
+    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube(), "priority": training.priority})
+    request = granted(world, trigger)
+    notes = {
+        NOTE_TRIGGER: trigger.kind,
+        NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
+        NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
+        NOTE_REQUEST: request or "",
+        NOTE_CHANGES: changes,
+        NOTE_WITHOUT_GAIN: noted(world),
+    }
+    return child(
+        world.object,
+        api_version=names.API_VERSION,
+        kind="TrainingJob",
+        name=f"{world.name}-{number}",
+        labels=standard_labels("training", {names.LABEL_AGENT: world.name}),
+        annotations={key: value for key, value in notes.items() if value},
+        spec=spec.to_kube(),
+    )
+
+
+def granted(world: AgentSnapshot, trigger: Trigger) -> str | None:
+    """The training request that this run answers: its own, or one that asks for no other run than this."""
+    stats = world.stats
+    if stats is None:
+        return None
+    other = trigger.kind != "request" and stats.training_wish is not None and stats.training_wish.narrows
+    return None if other else stats.training_request
+
+
+def _world(task: Task) -> Manifest:
+    """The environment that is played; where there is none, what is seen and done."""
+    environment = world_of(task)
+    if environment is not None:
+        return {"environment": environment}
+    said = spaces(task)
+    assert said is not None, "checked by decide"
+    return {"spaces": said.uri()}
+
+
+def model_deployment(world: AgentSnapshot) -> Manifest:
+    """The ModelDeployment that follows this agent's status.model."""
+    spec = world.spec.deployment.template.to_kube()
+    spec["model"] = {"learningAgentRef": {"name": world.name}}
+    if world.spec.task.language_model is not None:
+        spec["languageModel"] = world.spec.task.language_model.to_kube()
+    author = world.annotations.get(names.ANNOTATION_AUTHOR)
+    return child(
+        world.object,
+        api_version=names.API_VERSION,
+        kind="ModelDeployment",
+        name=world.name,
+        labels=standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
+        annotations={names.ANNOTATION_AUTHOR: author} if author else None,
+        spec=spec,
+    )
+
+
+def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> Manifest:
+    """The pods that play the environment against the served policy."""
+    marks = standard_labels(ACTOR, {names.LABEL_AGENT: world.name})
+    selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
+    code = environment.environment_config_map
+    volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
+    template = pod_template(
+        _actor(world, environment),
+        environment.actors.pod,
+        labels=marks,
+        annotations={NOTE_CODE: world.environment_code} if world.environment_code else None,
+        volumes=volumes,
+        memory_audience=world.memory_audience,
+    )
+    return child(
+        world.object,
+        api_version="apps/v1",
+        kind="Deployment",
+        name=f"{world.name}-actor",
+        labels=marks,
+        spec={
+            "replicas": replicas,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": selector},
+            "template": template,
+        },
+    )
+
+
+def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
+    env: dict[str, str | Manifest] = {
+        names.ENV_NAMESPACE: world.namespace,
+        names.ENV_DATA_URL: world.defaults.data_url,
+        names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+        names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+        "LEARNLOOP_ACTOR_AGENT": world.name,
+        "LEARNLOOP_ACTOR_ENVIRONMENT": environment.name,
+        "LEARNLOOP_ACTOR_CONCURRENCY": str(environment.actors.concurrency),
+        "LEARNLOOP_ACTOR_RECALL": str(world.spec.memory.recall),
+    }
+    if world.memory_url:
+        # Memories live in the namespace's own service; experience always goes to the hub, where it is rewarded.
+        env |= {ENV_MEMORY_URL: world.memory_url, names.ENV_MEMORY_TOKEN_FILE: names.MEMORY_TOKEN_FILE}
+    if environment.environment_config_map:
+        env[names.ENV_ENVIRONMENT_DIRECTORY] = names.ENVIRONMENT_DIRECTORY
+    if environment.level is not None:
+        env["LEARNLOOP_ACTOR_LEVEL"] = environment.level
+    if environment.randomise:
+        ranges = [[item.parameter, item.low, item.high] for item in environment.randomise]
+        env["LEARNLOOP_ACTOR_RANDOMISE"] = json.dumps(ranges)
+    if environment.credit is not None:
+        env["LEARNLOOP_ACTOR_CREDIT"] = environment.credit
+    if environment.success_return is not None:
+        env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] = f"{environment.success_return:g}"
+    if environment.actors.max_steps_per_second is not None:
+        env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] = str(environment.actors.max_steps_per_second)
+    # Behind a Gateway only the user knows the address; what the pod options say is left alone.
+    if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
+        gateway = world.spec.deployment.template.routing.mode == "gateway"
+        scheme = "https" if world.defaults.tls and not gateway else "http"
+        env[ENV_ENDPOINT] = f"{scheme}://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
+    return Main(
+        name=ACTOR,
+        image=world.defaults.image,
+        pull_policy=world.defaults.image_pull_policy,
+        env=env,
+        command=["python", "-m", CONVERSES if world.spec.task.language_model is not None else PLAYS],
+        mounts=[CODE_MOUNT] if environment.environment_config_map else [],
+        resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    )

@@ -1,0 +1,139 @@
+"""What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
+
+import json
+from dataclasses import dataclass
+
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.task import Task
+from learnloop_api.kinds.training.algorithms import FROM_LOG
+from learnloop_operator.agents.first_policy import KINDS, flaw, spaces, world_of
+from learnloop_operator.agents.model_to_serve import UNIFORM
+from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
+from learnloop_operator.core.artifact_uris import foreign
+from learnloop_operator.core.ownership import cycle
+from learnloop_operator.training.learnable_actions import unlearnable, unlearnable_in
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`waits`: it mends itself when another object gets ready."""
+
+    reason: str
+    sentence: str
+    waits: bool = False
+
+
+def first_problem(world: AgentSnapshot) -> Problem | None:
+    """The references of the spec, in the order in which they are needed."""
+    return (
+        _owner(world)
+        or _pods_not_allowed(world)
+        or _reward_policy(world)
+        or _memory(world)
+        or _environment(world)
+        or _spaces(world)
+        or _pin(world)
+    )
+
+
+def _owner(world: AgentSnapshot) -> Problem | None:
+    ring = cycle(world.object, world.children)
+    return Problem("OwnedByItsOwnChild", ring) if ring else None
+
+
+def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
+    """Options of pods that the platform does not allow: of the actors, of training and of the policy servers."""
+    spec = world.spec
+    pods = {"spec.deployment.template.serving.pod": spec.deployment.template.serving.pod}
+    if spec.training is not None:
+        pods["spec.training.template.pod"] = spec.training.template.pod
+    if spec.task.environment is not None:
+        pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
+    if (language := spec.deployment.template.serving.language) is not None:
+        pods["spec.deployment.template.serving.language.server"] = PodOptions(image=language.server.image)
+    found = [forbidden(options, field, world.defaults.pods) for field, options in pods.items()]
+    found.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", world.defaults.pods))
+    return next((Problem(REASON, stray) for stray in found if stray), None)
+
+
+def _pin(world: AgentSnapshot) -> Problem | None:
+    pin = world.spec.deployment.model
+    stray = foreign(pin.uri, world.namespace) if pin and pin.uri else ""
+    return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
+
+
+def _reward_policy(world: AgentSnapshot) -> Problem | None:
+    name = world.spec.reward_policy_ref.name
+    if not world.policy.exists:
+        text = f"spec.rewardPolicyRef.name: no RewardPolicy {name!r} in namespace {world.namespace}; create it"
+        return Problem("RewardPolicyMissing", text)
+    if world.policy.revision is None:
+        return Problem("RewardPolicyNotPublished", f"RewardPolicy {name!r} has no published revision yet", waits=True)
+    return None
+
+
+def _memory(world: AgentSnapshot) -> Problem | None:
+    reference = world.spec.memory.service_ref
+    if reference is None or world.memory is None:
+        return None
+    if not world.memory.exists:
+        text = f"spec.memory.serviceRef.name: no MemoryService {reference.name!r} in namespace {world.namespace}"
+        return Problem("MemoryServiceMissing", f"{text}; create it, or leave serviceRef out")
+    if not world.memory.url:
+        return Problem("MemoryServiceNotReady", f"MemoryService {reference.name!r} has no address yet", waits=True)
+    return None
+
+
+def _environment(world: AgentSnapshot) -> Problem | None:
+    """Without an environment a run learns from the log alone: that takes its algorithm, spaces, and nothing played."""
+    task, training = world.spec.task, world.spec.training
+    played = world_of(task)
+    if played is not None:
+        why = training and unlearnable_in(played, training.template, "spec.training.template")
+        return Problem("LearnsNoSuchActions", why) if why else None
+    stray = _played_by_nobody(task)
+    if stray is not None or training is None:
+        return stray
+    template, field = training.template, "spec.task.external.trainingEnvironment"
+    if template.algorithm not in FROM_LOG:
+        fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
+        return Problem("TrainingEnvironmentMissing", f"{field}: missing, and {template.algorithm} plays it; {fix}")
+    parts = {
+        "curriculum": template.curriculum,
+        "shaping": template.shaping,
+        "study": template.study,
+        "evaluation.suite": template.evaluation.suite,
+        "evaluation.whileTraining": template.evaluation.while_training,
+    }
+    for name, wanted in parts.items():
+        if wanted is not None:
+            text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
+            return Problem("TrainingEnvironmentMissing", text)
+    seen_and_done = spaces(task)
+    if seen_and_done is None:
+        text = f"spec.task: there is no environment that says what the agent sees and does; set {KINDS}"
+        return Problem("SpacesUnknown", text)
+    why = unlearnable(seen_and_done, template, "spec.training.template", "spec.task")
+    return Problem("LearnsNoSuchActions", why) if why else None
+
+
+def _played_by_nobody(task: Task) -> Problem | None:
+    """The API server refuses this, too; an object may be older than that rule."""
+    said = task.external.to_kube() if task.external else {}
+    for name in ("level", "randomise", "credit"):
+        if said.get(name):
+            value = json.dumps(said[name])[:200]
+            text = f"spec.task.external.{name}: {value} says how an environment is played, and there is none; "
+            fix = f"name it as spec.task.external.trainingEnvironment, or remove {name}"
+            return Problem("TrainingEnvironmentMissing", text + fix)
+    return None
+
+
+def _spaces(world: AgentSnapshot) -> Problem | None:
+    """A pinned model, and one already proven, know themselves what they see and do."""
+    model = world.before.model
+    if world.spec.deployment.model is not None or (model is not None and model.source != UNIFORM):
+        return None
+    text = flaw(world.spec.task)
+    return Problem("SpacesUnknown", text) if text else None

@@ -1,0 +1,170 @@
+"""The status of a LearningAgent: the loop at a glance."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
+from learnloop_operator.agents import memory_budget
+from learnloop_operator.agents.problems import Problem
+from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
+from learnloop_operator.core.anomalies import condition as anomaly_condition
+from learnloop_operator.core.anomalies.scale_free_rules import ReturnAnomalies, watch
+from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacts:
+    """What was decided."""
+
+    world: AgentSnapshot
+    record: LearningAgentStatus
+    model: AgentModel | None
+    registered: str | None
+    verdict: TriggerVerdict
+    problem: Problem | None
+
+
+def status(facts: StatusFacts) -> dict[str, Any]:
+    """Everything that must be remembered, and everything that explains it."""
+    world, record, stats = facts.world, facts.record, facts.world.stats
+    old, served = world.before, world.deployment
+    return LearningAgentStatus(
+        observed_generation=world.generation,
+        phase=_phase(facts),
+        conditions=[Condition.model_validate(item) for item in _conditions(facts)],
+        trajectories=stats.trajectories if stats else old.trajectories,
+        rewarded=stats.rewarded if stats else old.rewarded,
+        rewarded_since_training=_since(facts),
+        recent_return=_rounded(stats.recent_return_mean) if stats else old.recent_return,
+        baseline_return=_rounded(stats.first_return_mean) if stats else old.baseline_return,
+        success_rate=_rounded(stats.recent_success_rate, 4) if stats else old.success_rate,
+        reward_policy_revision=world.policy.revision,
+        model=facts.model,
+        last_training=record.last_training,
+        trainings=record.trainings,
+        training_day=record.training_day,
+        changes=record.changes,
+        serving_revision=served.stable.revision if served and served.stable else None,
+        weight=f"{served.weight or 0}%" if served and served.canary else None,
+        observed_train=record.observed_train,
+        observed_training_request=record.observed_training_request,
+        refused_training_request=record.refused_training_request,
+        registered=facts.registered,
+        memory=memory_budget.shown(world),
+    ).to_kube()
+
+
+def _since(facts: StatusFacts) -> int | None:
+    known = rewarded_since(facts.world, facts.record.last_training)
+    return facts.world.before.rewarded_since_training if known is None else known
+
+
+def _rounded(value: float | None, digits: int = 2) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _phase(facts: StatusFacts) -> str:
+    world = facts.world
+    if world.spec.suspend:
+        return "Suspended"
+    if facts.problem or facts.verdict.problem:
+        return "Pending" if facts.problem and facts.problem.waits else "Degraded"
+    if world.actors_trouble:
+        return "Degraded"
+    if _running(facts):
+        return "Training"
+    rollout = world.deployment.phase if world.deployment else None
+    if rollout in ("Progressing", "Paused", "Guarding"):
+        return "RollingOut"
+    if world.deployment is None or world.deployment.stable is None:
+        return "Pending"
+    return "Collecting" if world.spec.training else "Serving"
+
+
+def _running(facts: StatusFacts) -> bool:
+    return facts.verdict.fire is not None or any(not job.finished for job in facts.world.jobs)
+
+
+def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
+    world, phase, generation = facts.world, _phase(facts), facts.world.generation
+    reason, sentence = _why(facts, phase)
+    serving = world.deployment is not None and world.deployment.stable is not None
+    stalled = phase == "Degraded"
+    ready = serving and facts.registered is not None and not facts.problem and not stalled
+    wanted = ready_triplet(
+        ready=ready,
+        progressing=phase == "Pending",
+        stalled=stalled,
+        reason=reason,
+        message=sentence,
+        generation=generation,
+    )
+    away = world.stats_problem
+    wanted += [
+        condition(
+            "DataAvailable",
+            FALSE if away or world.stats is None else TRUE,
+            "DataPlaneUnavailable" if away else "NotRegistered" if world.stats is None else "Counting",
+            away or ("the data plane does not know this agent yet" if world.stats is None else "experience is counted"),
+            generation,
+        ),
+        _served(facts),
+        *memory_budget.judge(world),
+        *anomaly_condition.judged(_watched(facts), [item.to_kube() for item in world.before.conditions], generation),
+    ]
+    return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
+
+
+def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
+    """The arms that serve: stable, and a canary that plays."""
+    served, stats = facts.world.deployment, facts.world.stats
+    if served is None or stats is None:
+        return {}
+    serving = {arm.revision for arm in (served.stable, served.canary) if arm}
+    return {f"revision {arm.revision}": watch(arm.returns) for arm in stats.arms if arm.revision in serving}
+
+
+def _served(facts: StatusFacts) -> dict[str, Any]:
+    served, generation = facts.world.deployment, facts.world.generation
+    if served is None:
+        return condition("Served", FALSE, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
+    held = next((item for item in served.conditions if item.type == "Ready"), None)
+    reason, said = (held.reason, held.message) if held else ("Pending", "the ModelDeployment has not reported yet")
+    return condition("Served", TRUE if held and held.status == "True" else FALSE, reason, said, generation)
+
+
+def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
+    if facts.world.spec.suspend:
+        return (
+            "Suspended",
+            "suspended: no new run, model or actors; a run under way goes on, and what serves stays",
+        )
+    if facts.problem:
+        return facts.problem.reason, facts.problem.sentence
+    if facts.verdict.problem:
+        return "TriggerInvalid", facts.verdict.problem
+    if facts.world.actors_trouble:
+        return "ActorsNotPlaying", f"no actor plays: {facts.world.actors_trouble}"
+    if facts.verdict.fire and facts.record.last_training:
+        return "TrainingTriggered", f"{facts.record.last_training.name}: {facts.verdict.fire.sentence}"
+    return phase, "; ".join(filter(None, (_model(facts), _last_run(facts), facts.verdict.waiting)))
+
+
+def _model(facts: StatusFacts) -> str:
+    if facts.model is None:
+        return "nothing is to be served"
+    served, source = facts.world.deployment, facts.model.source
+    if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
+        return f"{source} serves"
+    return f"{source} is to be served"
+
+
+def _last_run(facts: StatusFacts) -> str:
+    """The newest run, where it brought no model."""
+    last = facts.record.last_training
+    run = next((job for job in facts.world.jobs if last and job.name == last.name and job.finished), None)
+    if run is None or run.uri is not None:
+        return ""
+    return f"{run.name} brought no model" + (f" ({run.verdict})" if run.verdict else "")

@@ -1,1 +1,0 @@
-"""Kopf wiring: one file per kind, each gather, decide, apply."""

@@ -1,1 +1,0 @@
-"""One pass over one object: gather, decide, apply."""

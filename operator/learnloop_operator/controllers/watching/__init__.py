@@ -1,1 +1,0 @@
-"""Kopf's handlers, and which objects a change concerns."""

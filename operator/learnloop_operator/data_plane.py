@@ -1,0 +1,240 @@
+"""Client of the data plane's REST contract: stats, runs, registrations."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.gates import GateReports
+from learnloop_api.wire.memory import MemoryUse
+from learnloop_api.wire.outcomes import DeploymentOutcomes
+from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
+from learnloop_api.wire.study import StudyState
+from learnloop_api.wire.training import TrainingRun
+from learnloop_common.tls.contexts import client_context
+from learnloop_operator.bounded_body import TooLarge, read_bounded
+from learnloop_operator.core.plan import Call
+from learnloop_operator.token_file import TokenFile
+
+log = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+
+MAX_ANSWER = 4 * 1024 * 1024
+DRY_RUN_SECONDS = 45.0
+
+
+class DataPlaneUnavailable(Exception):
+    """No usable answer: unreachable, too slow, 5xx, or an answer that breaks the contract. Hold, never crash."""
+
+
+class DataPlaneRefused(Exception):
+    """A 4xx other than 404: the request itself is wrong; carries the data plane's own sentence."""
+
+
+class DataPlane:
+    """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it.
+
+    `guard` is called before every write and raises when this process does not lead.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token_file: str = names.TOKEN_FILE,
+        timeout: float = 5.0,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.url, self._guard = url.rstrip("/"), guard
+        self._token = TokenFile(Path(token_file))
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def stats(self, namespace: str, agent: str) -> AgentStats | None:
+        """Experience of one agent; None when it is not registered.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
+
+    async def memory_use(self, namespace: str, agent: str) -> MemoryUse | None:
+        """The agent's memory budget, and how much of it is used; None when it has none.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known.
+        """
+        return await self._read(MemoryUse, namespace, f"/api/v1/agents/{agent}/memory-budget")
+
+    async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
+        """Signs of reward hacking under a revision; None when the data plane does not know it.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known.
+        """
+        return await self._read(
+            RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
+        )
+
+    async def outcomes(
+        self, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
+    ) -> DeploymentOutcomes:
+        """Rewards and opinions of the episodes of each revision that arrived in the last `seconds`.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        asked = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
+        path = f"/api/v1/models/{deployment}/outcomes"
+        found = await self._read(DeploymentOutcomes, namespace, f"{path}?{asked}")
+        if found is None:
+            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
+        return found
+
+    async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
+        """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds.
+
+        Raises:
+            DataPlaneUnavailable: nothing is known; it may be busy with another one.
+        """
+        return await self._read(
+            DryRunFigures, namespace, "/api/v1/rewards/dry-run", {"policy": policy, "limit": limit}, DRY_RUN_SECONDS
+        )
+
+    async def reward_bias(self, namespace: str, policy: Mapping[str, Any], name: str) -> BiasFigures | None:
+        """Has a RewardPolicySpec with a bias check tried on the episodes of agents that use the policy `name`.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known; it may be busy with another one.
+        """
+        body = {"policy": policy, "reward_policy": name}
+        return await self._read(BiasFigures, namespace, "/api/v1/rewards/bias", body, DRY_RUN_SECONDS)
+
+    async def run(self, namespace: str, job: str) -> TrainingRun | None:
+        """All the data plane knows of a training run; None when nothing was ever reported.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
+
+    async def study(self, namespace: str, job: str) -> StudyState | None:
+        """The trials of a study; None before it has begun.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
+
+    async def gate_reports(self, namespace: str, deployment: str) -> GateReports:
+        """The newest reports of a ModelDeployment's gate suites.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        path = f"/api/v1/models/{deployment}/gates"
+        found = await self._read(GateReports, namespace, path)
+        if found is None:
+            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
+        return found
+
+    async def degraded(self, url: str) -> Mapping[str, str] | None:
+        """What a namespace's own memory service at this URL does without, and why; None when it does not say.
+
+        No token goes there: who may change that namespace's Services could read it. No redirect is followed: the
+        operator may call what that namespace may not.
+        """
+        try:
+            async with self._open().get(f"{url}/readyz", allow_redirects=False) as response:
+                body = _parse(await read_bounded(response, MAX_ANSWER))
+        except (aiohttp.ClientError, TimeoutError, TooLarge):
+            return None
+        found = body.get("degraded") if isinstance(body, dict) else None
+        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else None
+
+    async def call(self, namespace: str, call: Call) -> None:
+        """Do one write of a plan. Deleting what is not there is a success.
+
+        Raises:
+            DataPlaneUnavailable: try again later.
+            DataPlaneRefused: the same request will never be accepted.
+            NotLeading: by the guard.
+        """
+        self._guard()
+        status, body = await self._request(call.method, namespace, call.path, call.body)
+        if status < 300 or (status == 404 and call.method == "DELETE"):
+            return
+        raise DataPlaneRefused(f"{call.method} {call.path}: {status} {_message(body)}")
+
+    async def _read(
+        self, model: type[M], namespace: str, path: str, question: Any = None, seconds: float | None = None
+    ) -> M | None:
+        method = "GET" if question is None else "POST"
+        status, body = await self._request(method, namespace, path, question, seconds)
+        if status == 404:
+            return None
+        if status >= 300:
+            raise DataPlaneUnavailable(f"the data plane refused {method} {path}: {status} {_message(body)}")
+        try:
+            return model.model_validate(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise DataPlaneUnavailable(
+                f"the data plane's answer to {method} {path} breaks the contract at {where}: {first['msg']}"
+            ) from None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=client_context()),
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def _request(
+        self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
+    ) -> tuple[int, Any]:
+        headers, token = {names.HEADER_NAMESPACE: namespace}, await self._token.token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
+        try:
+            async with self._open().request(
+                method, self.url + path, json=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                answer = _parse(await read_bounded(response, MAX_ANSWER))
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, TooLarge) as error:
+            reason = str(error) or type(error).__name__
+            raise DataPlaneUnavailable(f"the data plane at {self.url} does not answer: {reason}") from error
+        if status >= 500 or status == 429:
+            raise DataPlaneUnavailable(f"the data plane answered {method} {path} with {status}: {_message(answer)}")
+        return status, answer
+
+
+def _parse(content: bytes) -> Any:
+    try:
+        return orjson.loads(content) if content else None
+    except ValueError:
+        return None
+
+
+def _message(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        field = f"{error['field']}: " if error.get("field") else ""
+        return f"{field}{error.get('message', '')}"[:500]
+    return "(no message)"

@@ -1,0 +1,326 @@
+"""The operator's client of the Kubernetes API: asynchronous, server-side apply, no write without a change."""
+
+import contextlib
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import orjson
+from kubernetes_asyncio.client import Configuration
+
+from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.kube.errors import Conflict, Gone, KubeError, NotFound, Unavailable, error_for
+from learnloop_operator.kube.http_transport import KubeHttp
+from learnloop_operator.kube.kinds import ResourceKind, kind_of
+from learnloop_operator.kube.manifest_diff import covers, unchanged
+from learnloop_operator.kube.object_cache import ObjectCache
+
+log = logging.getLogger(__name__)
+
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
+PAGE = 100
+"""Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind at once would be the
+most that the operator ever holds."""
+REMEMBERED = 20_000
+RESTARTS = 4
+
+Object = dict[str, Any]
+
+
+class KubeClient:
+    """Reads are live; `cache` learns from the answers to our own writes, so that it is never older than they.
+
+    `guard` is called before each attempt of a write and raises when this process does not lead; `written` is called
+    with (verb, kind) for each write.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        guard: Callable[[], None] = lambda: None,
+        written: Callable[[str, str], None] = lambda _verb, _kind: None,
+        cache: ObjectCache | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self.http = KubeHttp(configuration, timeout, guard)
+        self._guard, self._written = guard, written
+        self._cache = cache
+        self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
+        """Digest, resourceVersion and generation of what we last wrote, or found to be as we want it, by slot."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+        """One object.
+
+        Raises:
+            NotFound: no such object, or no such kind.
+            KubeError: anything else.
+        """
+        return await self.http.request("GET", kind.path(namespace, name))
+
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """One object, or None when it (or its kind) does not exist."""
+        try:
+            return await self.get(kind, namespace, name)
+        except NotFound:
+            return None
+
+    async def pages(
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """All objects page by page, each with apiVersion and kind, and the resourceVersion of the collection.
+
+        `namespace=None`: the whole cluster.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+            Gone: the list must be begun again.
+        """
+        query = {"limit": str(PAGE)}
+        query |= {"labelSelector": labels} if labels else {}
+        query |= {"fieldSelector": fields} if fields else {}
+        while True:
+            page = await self.http.request("GET", kind.path(namespace), query=query)
+            metadata = page.get("metadata") or {}
+            items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            yield items, str(metadata.get("resourceVersion", ""))
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
+    async def list(
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> list[Object]:
+        """All objects, each with apiVersion and kind filled in; `namespace` as in `pages`.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+        """
+        for _ in range(RESTARTS):
+            pages = self.pages(kind, namespace, labels=labels, fields=fields)
+            with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again
+                return [item async for items, _ in pages for item in items]
+        raise Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
+
+    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> Object:
+        """Server-side apply with force, unless `live` (the object as it was just read; None: there is none) already
+        says the same.
+
+        Returns the object as it is afterwards.
+
+        Raises:
+            Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
+        """
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        if live is not None and self.same(manifest, live, manager):
+            return dict(live)
+        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager, live)
+
+    async def apply_status(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        status: Manifest,
+        manager: str,
+        *,
+        live: Manifest,
+    ) -> Object:
+        """Server-side apply on /status of an object read as `live`; None values are left out.
+
+        Raises:
+            Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
+        """
+        body: Object = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "status": without_none(status),
+        }
+        subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
+        if live.get("status") is not None and self.same({"status": body["status"]}, subset, manager, "status"):
+            return dict(live)
+        return await self._write_apply(kind, namespace, name, "status", body, manager, live)
+
+    async def create(self, manifest: Manifest) -> Object:
+        """Create.
+
+        Raises:
+            Conflict: exists already.
+        """
+        kind = kind_of(manifest)
+        self._set_out("create", kind.kind)
+        path = kind.path(manifest["metadata"].get("namespace"))
+        return await self.http.request("POST", path, body=manifest)
+
+    async def admitted(self, manifest: Manifest) -> Object:
+        """The object as the API server would keep it, webhooks' changes included; nothing is made.
+
+        Raises:
+            Forbidden: it would not be let in, or asking is not allowed.
+            KubeError: anything else, such as a webhook that cannot be asked without effect.
+        """
+        path = kind_of(manifest).path(manifest["metadata"].get("namespace"))
+        return await self.http.request("POST", path, body=manifest, query={"dryRun": "All"})
+
+    async def replace(self, manifest: Manifest) -> Object:
+        """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
+        kind = kind_of(manifest)
+        self._set_out("update", kind.kind)
+        path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        return await self.http.request("PUT", path, body=manifest)
+
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        self._set_out("patch", kind.kind)
+        return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
+
+    async def delete(self, ref: ObjectRef, *, live: Manifest | None = None, propagation: str = "Background") -> bool:
+        """Delete; False when it was not there. With `live`, only if it has not changed since it was read as such.
+
+        Raises:
+            Conflict: it has.
+        """
+        kind = kind_of(ref)
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if live is not None:
+            options["preconditions"] = _precondition(live)
+        self._set_out("delete", kind.kind)
+        try:
+            await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
+        except (NotFound, Conflict) as error:
+            await self.relearn(kind, ref.namespace, ref.name)
+            if isinstance(error, Conflict):
+                raise
+            return False
+        await self.relearn(kind, ref.namespace, ref.name)
+        return True
+
+    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """Read one object live and correct its entry in the cache."""
+        found = await self.find(kind, namespace, name)
+        if self._cache is not None:
+            self._cache.settle(kind, namespace, name, found)
+        return found
+
+    async def watch(
+        self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Events (type, object) until the server closes after `seconds`; without `version` existing objects come first.
+
+        Raises:
+            Gone: `version` is too old.
+            KubeError: refused or broken.
+        """
+        query = {"watch": "true", "timeoutSeconds": str(seconds), "allowWatchBookmarks": "true"}
+        query |= {"fieldSelector": fields} if fields else {}
+        query |= {"resourceVersion": version} if version else {}
+        async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
+            async for line in lines:
+                try:
+                    event = orjson.loads(line)
+                except ValueError as error:  # whoever stands between cut the stream inside a line
+                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are no event") from error
+                if event.get("type") == "ERROR":
+                    status = event.get("object") or {}
+                    raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
+                yield str(event["type"]), event["object"]
+
+    def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
+        """Applying `manifest` to `live` would change nothing."""
+        metadata, slot, digest = live["metadata"], _slot(live, manager, subresource), _digest(manifest)
+        last = self._last.get(slot)
+        if last is not None and last[:2] == (digest, metadata.get("resourceVersion")):
+            return True  # written by us, or compared before
+        if unchanged(manifest, live, manager, subresource):
+            self._remember(slot, digest, metadata)
+            return True
+        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
+        # nobody touched since is what we want, whatever it looks like now.
+        if last is None or last[0] != digest or subresource or last[2] != metadata.get("generation"):
+            return False
+        return last[2] > 0 and covers(manifest["metadata"], metadata)
+
+    def _remember(self, slot: bytes, digest: bytes, metadata: Manifest) -> None:
+        self._last[slot] = (digest, str(metadata.get("resourceVersion", "")), metadata.get("generation") or 0)
+        self._last.move_to_end(slot)
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+
+    def _set_out(self, verb: str, kind: str) -> None:
+        self._guard()
+        self._written(verb, kind)
+
+    async def _write_apply(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        subresource: str,
+        manifest: Manifest,
+        manager: str,
+        live: Manifest | None,
+    ) -> Object:
+        self._set_out("apply_status" if subresource else "apply", kind.kind)
+        # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
+        path = kind.path(namespace, name, subresource or None)
+        body = manifest
+        if live is not None:
+            body = {**manifest, "metadata": {**manifest["metadata"], **_precondition(live)}}
+        try:
+            result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
+        except Conflict:
+            await self.relearn(kind, namespace, name)  # the next pass must not decide on the same stale entry
+            raise
+        if self._cache is not None:
+            self._cache.put(kind, result)
+        digest = _digest({"status": manifest["status"]} if subresource else manifest)
+        self._remember(_slot(result, manager, subresource), digest, result["metadata"])
+        return result
+
+
+def without_none(value: Any) -> Any:
+    """The same without keys whose value is None, at any depth: null has no place in a structural schema."""
+    if isinstance(value, str | int | float):  # most of them: asking whether a text is a Mapping takes longer
+        return value
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _precondition(live: Manifest) -> dict[str, str]:
+    """The uid alone does not do: server-side apply to a status answers 200 where it differs."""
+    return {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
+
+
+def _slot(live: Manifest, manager: str, subresource: str) -> bytes:
+    """One incarnation of an object (its uid), as written by one manager."""
+    metadata = live["metadata"]
+    return _digest([metadata.get("uid", ""), metadata["namespace"], metadata["name"], manager, subresource])
+
+
+def _digest(content: Any) -> bytes:
+    """16 bytes for any JSON: there may be tens of thousands of them."""
+    text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+__all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]

@@ -1,0 +1,112 @@
+"""The object that runs a TrainingJob's gang, of whichever backend, and what its queue says."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.kube.cached_reads import Reader
+from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
+from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, kind_of
+from learnloop_operator.kube.object_cache import Object
+from learnloop_operator.training.backends.backend import Backend
+from learnloop_operator.training.backends.choice import candidates
+from learnloop_operator.training.queue import LABEL_JOB_UID, sentence
+
+NO_KUEUE = (
+    "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
+    "and this job starts by itself, or create it anew without spec.queue"
+)
+IGNORED = (
+    "Kueue has made no Workload of {kind} {name}: it runs outside of LocalQueue {queue}; switch on Kueue's integration "
+    "of this kind, or set another backend"
+)
+
+
+class Gang(NamedTuple):
+    """What was found."""
+
+    object: Object | None
+    """With apiVersion and kind; None: there is no gang of this very TrainingJob."""
+    backend: Backend | None
+    installed: frozenset[str]
+    """Backends whose kind the API server knows, of those that were asked about: all of them where there is no gang."""
+
+
+async def find_gang(kube: Reader, owner: Object, asked: str, recorded: str | None) -> Gang:
+    """The gang that `owner`, a live TrainingJob, controls.
+
+    Args:
+        asked: spec.backend.
+        recorded: status.backend. It is asked about first, and the others only where it has none: an operator that was
+            killed between two writes may have begun an attempt on another backend.
+    """
+    left = candidates(asked)
+    first = [backend for backend in left if backend.name == recorded]
+    found, known = await _look(kube, owner, first)
+    if found is None:
+        found, others = await _look(kube, owner, [backend for backend in left if backend not in first])
+        known |= others
+    item, backend = found or (None, None)
+    return Gang(item, backend, known)
+
+
+Found = tuple[Object, Backend] | None
+
+
+async def _look(kube: Reader, owner: Object, backends: Sequence[Backend]) -> tuple[Found, frozenset[str]]:
+    answers = await asyncio.gather(*(_ask(kube, owner, backend) for backend in backends))
+    known = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
+    for backend, (_, item) in zip(backends, answers, strict=True):
+        if item is not None:
+            return (item, backend), known
+    return None, known
+
+
+async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Object | None]:
+    """Whether the kind exists, and the object of the TrainingJob's name where it is the TrainingJob's own."""
+    metadata, address = owner["metadata"], {"apiVersion": backend.api_version, "kind": backend.kind}
+    try:
+        item = await kube.get(kind_of(address), metadata["namespace"], metadata["name"])
+    except KindMissing:
+        return False, None
+    except NotFound:
+        return True, None
+    return True, {**address, **item} if controller_uid(item) == metadata["uid"] else None
+
+
+async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
+    """Why nobody would hold a gang back that names this LocalQueue; "" where Kueue is there."""
+    try:
+        await _workloads(kube, namespace, "none")
+    except KindMissing:
+        return NO_KUEUE.format(queue=queue)
+    return ""
+
+
+async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
+    """Why a gang runs that its queue should have held back first; "" where the queue knows it, or cannot be asked."""
+    metadata = gang["metadata"]
+    try:
+        found = await _workloads(kube, metadata["namespace"], metadata["uid"])
+    except KubeError:
+        return ""
+    return "" if found else IGNORED.format(kind=gang["kind"], name=metadata["name"], queue=queue)
+
+
+async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
+    """What the Workload of the gang `uid` says; "" where there is none. Never raises: a sentence that is missing stops
+    nothing."""
+    try:
+        found = await _workloads(kube, namespace, uid)
+    except KubeError:
+        return ""
+    return sentence(found[0]) if found else ""
+
+
+async def _workloads(kube: Reader, namespace: str, uid: str) -> list[Object]:
+    labels = f"{LABEL_JOB_UID}={uid}"
+    try:
+        return await kube.list(WORKLOAD, namespace, labels=labels)
+    except KindMissing:
+        return await kube.list(OLD_WORKLOAD, namespace, labels=labels)

@@ -1,0 +1,180 @@
+"""Requests to the API server by the official asyncio client: time-outs, bounded retries, typed errors."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from learnloop_common.cluster_clock import ClusterClock
+from learnloop_operator.bounded_body import TooLarge, read_bounded
+from learnloop_operator.kube.errors import KubeError, Unavailable, error_for
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS, CONNECT_SECONDS = 10.0, 5.0
+REQUESTS = 32
+"""At once. Congestion is the API server's own to control: Priority and Fairness, and 429 with Retry-After."""
+BACKOFFS = (0.2, 0.5, 1.0, 2.0)
+MAX_RETRY_AFTER = 10.0
+MAX_ANSWER = 64 * 1024 * 1024
+RETRIED = (429, 500, 502, 503, 504)
+
+
+class KubeHttp:
+    """One connection pool to one API server, with at most REQUESTS requests under way besides watches.
+
+    `guard` is called before each attempt of a write, and again when its connection is ready.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        timeout: float = REQUEST_SECONDS,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._configuration, self._seconds, self._guard = configuration, timeout, guard
+        self._slots = asyncio.Semaphore(REQUESTS)
+        self.clock = ClusterClock()
+        self._api: ApiClient | None = None
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._api is not None:
+            await self._api.close()
+            self._api = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The decoded answer. 429 and 5xx are tried again, at most four times, after Retry-After when given.
+
+        Every write the operator makes is idempotent (server-side apply, deletes with a uid, creates that tolerate
+        Conflict), so it is safe to repeat one whose answer was lost.
+
+        Raises:
+            KubeError: one of its subclasses by status; Unavailable when the retries are used up.
+        """
+        for backoff in (*BACKOFFS, None):
+            try:
+                async with self._slots:
+                    return await self._once(method, path, body, content_type, query)
+            except Unavailable as error:
+                if backoff is None:
+                    raise
+                wait = min(error.retry_after, MAX_RETRY_AFTER) if error.retry_after is not None else backoff
+                log.debug("%s %s: %s; again in %.1f s", method, path, error, wait)
+                await asyncio.sleep(wait * random.uniform(1.0, 1.2))
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.StreamReader]:
+        """Lines of a watch that may last `seconds`.
+
+        Raises:
+            KubeError: the watch was refused or the connection failed.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=seconds)
+        try:
+            async with await self._send("GET", path, None, "", query, timeout) as response:
+                if response.status >= 300:
+                    raise await _refusal(response, "WATCH", path)
+                yield response.content
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
+
+    async def _once(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        if method != "GET":
+            self._guard()
+        asked = self.clock.ask()
+        timeout = aiohttp.ClientTimeout(total=self._seconds, connect=min(CONNECT_SECONDS, self._seconds))
+        try:
+            async with await self._send(method, path, body, content_type, query or {}, timeout) as response:
+                self.clock.answered(asked, response.headers.get("Date"))
+                if response.status >= 300:
+                    raise await _refusal(response, method, path)
+                answer = orjson.loads(await read_bounded(response, MAX_ANSWER))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"{method} {path}: no answer from the API server: {reason}") from error
+        except (ValueError, TooLarge) as error:
+            raise KubeError(f"{method} {path}: unusable answer: {error}") from error
+        if not isinstance(answer, dict):
+            raise KubeError(f"{method} {path}: the answer is not an object")
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        content_type: str,
+        query: dict[str, str],
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        if self._api is None:  # its session belongs to the running event loop
+            self._api = self._client()
+        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if body is not None else {})
+        response: aiohttp.ClientResponse = await self._api.call_api(
+            path,
+            method,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+            _preload_content=False,  # raw: models of a list take twenty times as long as JSON
+            _request_timeout=limits,
+        )
+        return response
+
+    def _client(self) -> ApiClient:
+        made = ApiClient(self._configuration)
+        made.user_agent = "learnloop-operator"
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._about_to_send)
+        trace.freeze()
+        made.rest_client.pool_manager.trace_configs.append(trace)
+        return made
+
+    async def _about_to_send(
+        self, _session: aiohttp.ClientSession, _context: object, sent: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        # Called before the first byte. Waiting for a connection can take seconds, and aiohttp repeats a PUT or DELETE
+        # by itself when the server has closed the connection it was sent on.
+        if sent.method != "GET":
+            self._guard()
+
+
+async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:
+    reason, message = "", response.reason or ""
+    try:
+        status = orjson.loads(await read_bounded(response, 1024 * 1024))
+        reason, message = str(status.get("reason", "")), str(status.get("message", "")) or message
+    except (ValueError, AttributeError, TooLarge, aiohttp.ClientError):
+        pass
+    return error_for(
+        response.status,
+        f"{method} {path}: {response.status} {message}",
+        reason,
+        _seconds(response.headers.get("Retry-After")),
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None

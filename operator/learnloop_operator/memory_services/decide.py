@@ -1,0 +1,149 @@
+"""What to do next about a MemoryService."""
+
+from dataclasses import replace
+from typing import Any
+
+from learnloop_operator.core import allowed_pods, conditions
+from learnloop_operator.core.plan import Manifest, Notice, Plan
+from learnloop_operator.core.poll_interval import next_look, unready_since
+from learnloop_operator.memory_services import manifests
+from learnloop_operator.memory_services.budget_delivery import agent_budgets, budget_news
+from learnloop_operator.memory_services.network import network_policies
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.unusable_secret import UnusableSecret, unusable_secret
+from learnloop_operator.memory_services.vector_store import vector_news, vector_store
+
+LATER, NOW_AND_THEN = 15.0, 30.0
+
+
+def decide(world: MemoryServiceSnapshot) -> Plan:
+    """Children first, then what they report. Deletion is the garbage collector's: nothing outside must be undone."""
+    if world.deleting:
+        return Plan(status=world.status)
+    spec = world.spec
+    if (spec.storage is None) == (spec.dsn_secret_ref is None):
+        return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
+    stray = _not_allowed(world)
+    if stray:
+        return _hold(world, allowed_pods.REASON, stray, after=None)
+    missing = unusable_secret(world)
+    children: list[Manifest] = [manifests.budgets(world), *network_policies(world), manifests.account(world)]
+    if spec.storage is not None:
+        if world.database is None:
+            children.append(manifests.credentials(world))
+        elif missing is not None and missing.name == world.credentials_name:
+            return _hold(world, "CredentialsLost", _lost(world), after=LATER)
+        children += manifests.database(world, spec.storage)
+    if world.server is None or (missing is not None and missing.name == world.audit_name):
+        children.append(manifests.audit_key(world))
+    children += manifests.server(world)
+    return _report(world, tuple(children), missing)
+
+
+def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missing: UnusableSecret | None) -> Plan:
+    ready = _ready(world.server)
+    credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
+    fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
+    if world.spec.suspend:
+        state = _status(
+            world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields
+        )
+        return Plan(status=state, apply=children, events=_news(world, "Suspended", "scaled to 0"))
+    if ready >= world.replicas and _settled(world.server):
+        message = f"{ready} of {world.replicas} pods are ready at {world.url}"
+        if any(item["status"] == conditions.FALSE for item in vector_store(world)):
+            message += "; Weaviate does not answer, large agents are scanned"
+        state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
+        events = (*_news(world, "Ready", message), *vector_news(world, vector_store(world)))
+        # Nothing in the cluster changes when a Weaviate goes: only asking tells.
+        after = NOW_AND_THEN if world.spec.weaviate else None
+        return Plan(status=state, apply=children, events=events, requeue_after=after)
+    if missing is not None:
+        held = _hold(world, "SecretUnusable", missing.sentence, after=LATER)
+        return replace(held, apply=children)
+    message = f"{ready} of {world.replicas} pods are ready"
+    if world.complaint:
+        message = f"{message}; {world.complaint}"
+    state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
+    again = next_look(unready_since(world.server), world.now)
+    return Plan(status=state, apply=children, requeue_after=again)
+
+
+def _hold(world: MemoryServiceSnapshot, reason: str, message: str, *, after: float | None) -> Plan:
+    """Nothing is started or changed but what its agents may keep: pods that run go by that whatever is held up here."""
+    state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
+    events = _news(world, reason, message, "Warning")
+    return Plan(status=state, apply=(manifests.budgets(world),), events=events, requeue_after=after)
+
+
+def _not_allowed(world: MemoryServiceSnapshot) -> str:
+    spec, rules = world.spec, world.pod_rules
+    volume = spec.embedder.volume if spec.embedder else None
+    return (
+        allowed_pods.forbidden(spec.pod, "spec.pod", rules)
+        or (allowed_pods.forbidden(spec.storage.pod, "spec.storage.pod", rules) if spec.storage else "")
+        or (allowed_pods.forbidden_volume(volume, "spec.embedder.volume", rules) if volume else "")
+    )
+
+
+def _lost(world: MemoryServiceSnapshot) -> str:
+    return (
+        f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
+        f"StatefulSet {world.database_name} and its volume to begin anew"
+    )
+
+
+def _status(
+    world: MemoryServiceSnapshot,
+    reason: str,
+    message: str,
+    *,
+    ready: bool,
+    progressing: bool,
+    stalled: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
+    triplet = conditions.ready_triplet(
+        ready=ready,
+        progressing=progressing,
+        stalled=stalled,
+        reason=reason,
+        message=message,
+        generation=world.generation,
+    )
+    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(manifests.SERVER).items()))
+    state = {
+        **world.status,
+        **fields,
+        "observedGeneration": world.generation,
+        "phase": reason,
+        "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
+        "readyReplicas": _ready(world.server),
+        "selector": selector,
+        "budgetsLeftOutFrom": world.budgets.left_out_from,
+        "conditions": conditions.merge(
+            world.status.get("conditions") or (),
+            [*triplet, *vector_store(world), *agent_budgets(world)],
+            world.time,
+        ),
+    }
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
+    live = world.status.get("conditions") or ()
+    known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
+    return (*(() if known else (Notice(type_, reason, message),)), *budget_news(world))
+
+
+def _ready(deployment: Manifest | None) -> int:
+    return int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+
+
+def _settled(deployment: Manifest | None) -> bool:
+    """The rollout of the newest template is over."""
+    if deployment is None:
+        return False
+    status, wanted = deployment.get("status") or {}, int((deployment.get("spec") or {}).get("replicas") or 0)
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    return seen and int(status.get("updatedReplicas") or 0) >= wanted

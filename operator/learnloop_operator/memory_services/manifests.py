@@ -1,0 +1,270 @@
+"""Manifests of a MemoryService's children."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_budget import MemoryLimit
+from learnloop_api.kinds.memory_service import Storage, Weaviate
+from learnloop_api.wire.memory import BUDGETS_KEY
+from learnloop_operator.core.ownership import child
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
+from learnloop_operator.memory_services import database_tls, models
+from learnloop_operator.memory_services.snapshot import (
+    AUDIT_KEY,
+    DATABASE,
+    PASSWORD_KEY,
+    MemoryServiceSnapshot,
+)
+
+SERVER, POSTGRES = "memory-service", "memory-postgres"
+POSTGRES_PORT = 5432
+POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
+CREDENTIALS_DIRECTORY = "/run/credentials"
+ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
+SERVER_NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
+POSTGRES_NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+"""As the chart has it for its own; spec.pod and spec.storage.pod set others."""
+BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
+
+
+def credentials(world: MemoryServiceSnapshot) -> Manifest:
+    """The Secret with the password, made once. `kubectl learnloop rotate memory-password` writes a line before it."""
+    labels = world.labels(POSTGRES)
+    return child(
+        world.object,
+        api_version="v1",
+        kind="Secret",
+        name=world.credentials_name,
+        labels=labels,
+        type="Opaque",
+        stringData={PASSWORD_KEY: world.fresh_password},
+    )
+
+
+def audit_key(world: MemoryServiceSnapshot) -> Manifest:
+    """The Secret with what signs the audit chain, made once: a new key would vouch for nothing from before."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="Secret",
+        name=world.audit_name,
+        labels=world.labels(SERVER),
+        type="Opaque",
+        stringData={AUDIT_KEY: world.fresh_audit_key},
+    )
+
+
+def budgets(world: MemoryServiceSnapshot) -> Manifest:
+    """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="ConfigMap",
+        name=world.budgets_name,
+        labels=world.labels(SERVER),
+        data={BUDGETS_KEY: world.budgets.text},
+    )
+
+
+def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
+    """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes; with TLS its
+    configuration before them."""
+    service = _service(world, world.database_name, POSTGRES, "postgres", POSTGRES_PORT)
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.storage_class_name:
+        claim["storageClassName"] = storage.storage_class_name
+    spec = {
+        "replicas": 0 if world.spec.suspend else 1,
+        "serviceName": world.database_name,
+        "selector": {"matchLabels": world.selector(POSTGRES)},
+        # The credentials go with the MemoryService as well: a volume that stayed could never be opened again.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        "template": _database_pod(world, storage),
+    }
+    labels = world.labels(POSTGRES)
+    name = world.database_name
+    pods = child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
+    return (*([database_tls.config(world, labels)] if world.tls else []), service, pods)
+
+
+def account(world: MemoryServiceSnapshot) -> Manifest:
+    """The ServiceAccount of all pods, which may ask the API server nothing."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="ServiceAccount",
+        name=world.server_name,
+        labels=world.labels(SERVER),
+        automountServiceAccountToken=False,
+    )
+
+
+def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
+    """Service and Deployment of the memory service itself."""
+    service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
+    spec = {
+        "replicas": world.replicas,
+        "selector": {"matchLabels": world.selector(SERVER)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": _server_pod(world),
+    }
+    labels, name = world.labels(SERVER), world.server_name
+    pods = child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
+    return service, pods
+
+
+def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
+    ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
+    spec = {"selector": world.selector(component), "ports": ports}
+    return child(world.object, api_version="v1", kind="Service", name=name, labels=world.labels(component), spec=spec)
+
+
+def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
+    env: dict[str, Any] = {
+        **_database(world),
+        "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
+        names.ENV_PROBES_PORT: str(names.PORT_PROBES),
+        "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
+        "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
+        "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
+        "LEARNLOOP_AGENT_BUDGETS_FILE": f"{BUDGETS_DIRECTORY}/{BUDGETS_KEY}",
+    }
+    env[names.ENV_AUDIENCE] = names.memory_audience(world.namespace, world.name)
+    if world.operator_subject:
+        env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
+    # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
+    env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
+    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | models.environment(world.spec)
+    if world.tls:
+        env |= {
+            names.ENV_DATA_URL: world.data_url,
+            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+            names.ENV_TLS_NAMES: service_names(world.namespace, world.server_name),
+        }
+    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls, port="metrics")}
+    main = Main(
+        name="memory",
+        image=world.images[0],
+        pull_policy=world.pull_policy,
+        env=env,
+        ports={"http": names.PORT_DATA, "metrics": names.PORT_PROBES},
+        probes={
+            # Migrations run first, and they wait for PostgreSQL.
+            "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 150},
+            "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {
+                "httpGet": http_get("/readyz", tls=world.tls, port="metrics"),
+                "periodSeconds": 3,
+                "timeoutSeconds": 5,
+            },
+        },
+        mounts=[
+            {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
+            # The directory: a file mounted by subPath would stay as it was when the pod began.
+            {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
+            *models.mounts(world.spec),
+        ],
+        resources=SERVER_NEEDS,
+    )
+    # optional: one that somebody deleted keeps no pod from starting.
+    told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
+    return pod_template(
+        main,
+        world.spec.pod,
+        labels=world.labels(SERVER),
+        annotations=scraped(names.PORT_PROBES, tls=world.tls),
+        token=world.tls,  # the installation's data plane makes its certificate
+        api_access=True,  # fetches the keys that callers' tokens are checked with
+        service_account=world.server_name,
+        volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
+    )
+
+
+def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
+    """The environment that says where PostgreSQL is, and as whom to come."""
+    if own := world.spec.dsn_secret_ref:
+        return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
+    place = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
+    return {
+        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{database_tls.VERIFIED if world.tls else ''}",
+        "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": world.credentials_name, "key": PASSWORD_KEY}},
+        "LEARNLOOP_DATABASE_IS_OWN": "true",
+    }
+
+
+def _limit(limit: MemoryLimit | None) -> dict[str, Any]:
+    """The environment that limits every agent."""
+    given = {
+        "LEARNLOOP_MEMORIES_PER_AGENT": limit.memories if limit else None,
+        "LEARNLOOP_MEMORY_BYTES_PER_AGENT": limit.bytes if limit else None,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _weaviate(where: Weaviate | None) -> dict[str, Any]:
+    """The environment that makes it the vector store."""
+    if where is None:
+        return {}
+    env: dict[str, Any] = {"LEARNLOOP_WEAVIATE_URL": where.url}
+    if where.grpc is not None:
+        env["LEARNLOOP_WEAVIATE_GRPC"] = where.grpc
+    if where.api_key_secret_ref is not None:
+        source = {"name": where.api_key_secret_ref.name, "key": where.api_key_secret_ref.key}
+        env["LEARNLOOP_WEAVIATE_KEY"] = {"secretKeyRef": source}
+    return env
+
+
+def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
+    check: dict[str, Any] = {
+        "exec": {"command": ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]}
+    }
+    main = Main(
+        name="postgres",
+        image=world.images[1],
+        pull_policy=world.pull_policy,
+        env={
+            "POSTGRES_USER": DATABASE,
+            "POSTGRES_DB": DATABASE,
+            "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
+            "PGDATA": "/var/lib/postgresql/data/pgdata",
+        },
+        command=database_tls.command() if world.tls else (),
+        ports={"postgres": POSTGRES_PORT},
+        probes={
+            "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
+            "livenessProbe": {**check, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {**check, "periodSeconds": 5, "timeoutSeconds": 5},
+        },
+        mounts=[
+            {"name": "data", "mountPath": "/var/lib/postgresql/data"},
+            {"name": "run", "mountPath": "/var/run/postgresql"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
+            *(database_tls.mounts() if world.tls else []),
+        ],
+        resources=POSTGRES_NEEDS,
+    )
+    secret = {"secretName": world.credentials_name, "items": [{"key": PASSWORD_KEY, "path": PASSWORD_KEY}]}
+    return pod_template(
+        main,
+        storage.pod,
+        labels=world.labels(POSTGRES),
+        token=False,  # not for PostgreSQL: what asks for its certificate has one
+        service_account=world.server_name if world.tls else None,
+        before=[database_tls.before(world)] if world.tls else [],
+        beside=[database_tls.beside(world)] if world.tls else [],
+        volumes=[
+            *(database_tls.volumes(world) if world.tls else []),
+            {"name": "run", "emptyDir": {}},
+            # Parallel queries share memory here; the runtime's default is 64 MiB.
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
+            {"name": "credentials", "secret": secret},
+        ],
+        grace_seconds=60,
+        user_id=POSTGRES_USER_ID,
+    )

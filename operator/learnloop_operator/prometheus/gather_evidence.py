@@ -1,0 +1,212 @@
+"""Evidence of both arms from Prometheus: one query for all counters of a window, more for what only some checks ask."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_operator.prometheus.client import (
+    Prometheus,
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusRefused,
+    Sample,
+)
+from learnloop_operator.prometheus.own_pods import own_pods
+from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.prometheus.queries import (
+    Arms,
+    all_returns_query,
+    counters_query,
+    latency_query,
+    returns_query,
+)
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
+from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, ExtraSeries, Window
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
+
+ROUNDING = 1.0 + 1e-6
+"""Sums of extrapolated parts may differ in their last bits."""
+AT_ONCE = 8
+"""Queries of one object's own checks that Prometheus works on at the same time."""
+TOGETHER = 8.0
+"""Seconds that all of them may take."""
+NOBODY_ANSWERS = "no server answers queries of ModelDeployments: set prometheus.queries.url to a prom-label-proxy"
+
+
+async def gather(
+    prometheus: Prometheus, request: EvidenceRequest, queries: Prometheus | None = None, pod_label: str = POD_LABEL
+) -> Evidence:
+    """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
+
+    `queries`: answers the user's own queries, from the series of the namespace.
+    """
+    if not request.windows:
+        return Evidence()
+    needing = {
+        extra: [metric.name for metric in request.metrics if extra in type_of(metric).extra_series]
+        for extra in ExtraSeries
+    }
+    try:
+        counted = await _counters(prometheus, request, pod_label)
+        arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
+        if latencies := needing[ExtraSeries.LATENCY]:
+            arms = await _with_latency(prometheus, _by_seconds(request, pod_label), arms, latencies)
+        if needing[ExtraSeries.RETURNS]:
+            arms = await _with_returns(prometheus, _by_seconds(request, pod_label), arms)
+        if needing[ExtraSeries.RETURN_DRIFT]:
+            arms = await _with_drift(prometheus, request, arms, pod_label)
+        arms = await _with_custom(queries, request, arms)
+    except PrometheusError as error:
+        return Evidence(unavailable=str(error), reason=reason_of(error))
+    return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
+
+
+def _by_seconds(request: EvidenceRequest, pod_label: str) -> list[tuple[Arms, int]]:
+    """The arms that are asked about the same number of seconds, and these."""
+    found: dict[int, list[str]] = {}
+    for window in request.windows:
+        found.setdefault(window.seconds, []).append(window.revision)
+    return [(_arms(request, revisions, pod_label), seconds) for seconds, revisions in found.items()]
+
+
+def _arms(request: EvidenceRequest, revisions: Sequence[str], pod_label: str) -> Arms:
+    return Arms(request.namespace, request.name, revisions, pod_label)
+
+
+async def _counters(prometheus: Prometheus, request: EvidenceRequest, pod_label: str) -> list[list[Sample]]:
+    extra = request.lately_seconds, request.deadline_seconds
+    queries = (counters_query(arms, seconds, *extra) for arms, seconds in _by_seconds(request, pod_label))
+    return list(await asyncio.gather(*map(prometheus.query, queries)))
+
+
+async def _with_latency(
+    prometheus: Prometheus,
+    asked: Iterable[tuple[Arms, int]],
+    arms: Mapping[str, ArmEvidence],
+    metrics: Sequence[str],
+) -> dict[str, ArmEvidence]:
+    """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
+    queries = (latency_query(*each) for each in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
+    broken = {one.labels.get("revision"): one.value for rows in found for one in rows if not math.isfinite(one.value)}
+    result = {}
+    for revision, arm in arms.items():
+        problems = dict(arm.problems)
+        if revision in broken:
+            text = f"Prometheus answers {broken[revision]} for its latency counter"
+            problems |= dict.fromkeys(metrics, Missing(reasons.NOT_A_NUMBER, text))
+        result[revision] = replace(arm, latency=known.get(revision, {}), problems=problems)
+    return result
+
+
+async def _with_returns(
+    prometheus: Prometheus, asked: Iterable[tuple[Arms, int]], arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    queries = (all_returns_query(*each) for each in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "returns").items()}
+    return {revision: replace(arm, returns=known.get(revision, {})) for revision, arm in arms.items()}
+
+
+async def _with_drift(
+    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], pod_label: str
+) -> dict[str, ArmEvidence]:
+    spans: dict[tuple[int, int], list[str]] = {}
+    for window in request.windows:
+        if window.recent:
+            spans.setdefault((window.whole, window.recent), []).append(window.revision)
+    queries = (returns_query(_arms(request, revisions, pod_label), *span) for span, revisions in spans.items())
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
+    return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
+
+
+async def _with_custom(
+    queries: Prometheus | None, request: EvidenceRequest, arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
+    asked = [
+        (metric, window.revision, texts)
+        for metric in request.metrics
+        for window in request.windows
+        if window.revision in arms and (texts := _filled_in(metric, request, window))
+    ]
+    answers = await _answers(queries, request.namespace, {text for _, _, texts in asked for text in texts})
+    result = dict(arms)
+    for metric, revision, texts in asked:
+        result[revision] = _with_answer(metric, [answers[text] for text in texts], result[revision])
+    return result
+
+
+def _filled_in(metric: MetricThreshold, request: EvidenceRequest, window: Window) -> list[str]:
+    """The metric's queries as Prometheus gets them."""
+    pods = own_pods(request.name, window.revision)
+    queries = type_of(metric).queries(metric, request.namespace, window.revision, window.seconds)
+    return [query.replace("$pods", pods) for query in queries]
+
+
+async def _answers(prometheus: Prometheus | None, namespace: str, queries: Iterable[str]) -> dict[str, float | Missing]:
+    """Each query's one number. However many there are and however slow Prometheus is, a pass waits for them no longer
+    than TOGETHER: it holds one of the operator's few workers."""
+    if prometheus is None:
+        return dict.fromkeys(queries, Missing(reasons.PROVIDER_DOWN, NOBODY_ANSWERS))
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(query: str) -> float | Missing:
+        async with places:
+            return await _one_number(prometheus, namespace, query)
+
+    asked = {query: asyncio.create_task(ask(query)) for query in queries}
+    late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
+    try:
+        if asked:
+            await asyncio.wait(asked.values(), timeout=TOGETHER)
+        return {query: task.result() if task.done() else late for query, task in asked.items()}
+    finally:
+        for task in asked.values():
+            task.cancel()
+
+
+def _with_answer(metric: MetricThreshold, found: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
+    """The arm with the answers to one metric's queries."""
+    numbers = []
+    for answer in found:
+        if isinstance(answer, Missing):
+            return replace(arm, problems={**arm.problems, metric.name: answer})
+        numbers.append(answer)
+    if len(numbers) == 1:
+        return replace(arm, custom={**arm.custom, metric.name: numbers[0]})
+    good, events = numbers
+    if not 0.0 <= good <= events * ROUNDING:
+        text = f"query counts {good:g} good events and totalQuery {events:g} in all: it must count the good ones too"
+        return replace(arm, problems={**arm.problems, metric.name: Missing(reasons.AMBIGUOUS_RESULT, text)})
+    share = {metric.name: good / events} if events > 0.0 else {}
+    counts = Counts(events, min(good, events))
+    return replace(arm, custom={**arm.custom, **share}, events={**arm.events, metric.name: counts})
+
+
+async def _one_number(prometheus: Prometheus, namespace: str, query: str) -> float | Missing:
+    if not query.strip():
+        return Missing(reasons.EMPTY_RESULT, "the check has no query")
+    try:
+        samples = await prometheus.query(query, namespace)
+    except PrometheusError as error:
+        return Missing(reason_of(error), str(error))
+    if not samples:
+        return Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
+    if len(samples) > 1:
+        return Missing(reasons.AMBIGUOUS_RESULT, f"the query gave {len(samples)} numbers, it must give one: use sum()")
+    value = samples[0].value
+    return value if math.isfinite(value) else Missing(reasons.NOT_A_NUMBER, f"the query gave {value}")
+
+
+def reason_of(error: PrometheusError) -> str:
+    """What kind of silence it is."""
+    if isinstance(error, PrometheusRefused):
+        return reasons.PROVIDER_REFUSED
+    return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN

@@ -1,0 +1,231 @@
+"""Reads the counters of policy servers from the pods themselves: /metrics, text format 0.0.4.
+
+A pod is a stranger: the answer is bounded in size and time, redirects are not followed, and only the wanted counters of
+the wanted arm are looked at.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from learnloop_api import names
+from learnloop_common.tls.contexts import client_context
+from learnloop_operator.bounded_body import TooLarge, read_bounded
+from learnloop_operator.prometheus.fair_slots import FairSlots
+from learnloop_operator.rollout.evidence.pod_counters import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    ENDED,
+    FAILED,
+    REQUESTS,
+    WITHIN,
+    Reading,
+)
+
+LOOK_SECONDS = 0.8
+MAX_ANSWER = 256 * 1024
+AT_ONCE = 64
+"""Pods read at the same time, and the most that are read of one arm: a gross breach shows in any 64 of them."""
+
+_ACTING = ("act", "infer")
+_SUMS = {
+    names.METRIC_EPISODE_RETURN_GAIN: "gain",
+    names.METRIC_EPISODE_RETURN_LOSS: "loss",
+    names.METRIC_SHADOW_COMPARED: COMPARED,
+    names.METRIC_SHADOW_AGREED: AGREED,
+    names.METRIC_SHADOW_ERRORS: COPIES_FAILED,
+}
+_WANTED = (
+    names.METRIC_EPISODES_ENDED,
+    *_SUMS,
+    names.METRIC_REQUEST_ERRORS,
+    f"{names.METRIC_REQUEST_SECONDS}_count",
+    f"{names.METRIC_REQUEST_SECONDS}_bucket",
+    f"{names.METRIC_SHADOW_SECONDS}_bucket",
+    names.METRIC_SERVER_STARTED,
+)
+LONGEST_LINE = 1024
+"""Characters of a sample; a longer line is not a policy server's."""
+
+
+class PodUnreachable(Exception):
+    """No answer: refused, cut off, or too late."""
+
+
+class CountersUnusable(Exception):
+    """An answer that is not the wanted arm's counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One pod that can be asked."""
+
+    name: str
+    address: str
+    tls: bool = False
+    """It serves by TLS: its own annotation says so, as Prometheus reads it."""
+
+
+def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
+    """The ready pods, in order of their names; at most AT_ONCE."""
+    found = [
+        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
+    ]
+    return tuple(sorted(found, key=lambda target: target.name)[:AT_ONCE])
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the pods of an arm answered, by their names: each is in one of the two."""
+
+    readings: Mapping[str, Reading]
+    errors: Mapping[str, PodUnreachable | CountersUnusable]
+
+
+class CounterReader:
+    """Keep-alive connections to the pods of the arms on trial."""
+
+    def __init__(self, seconds: float = LOOK_SECONDS) -> None:
+        self._seconds = seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._share = FairSlots(AT_ONCE)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def read_all(self, pods: Iterable[Target], namespace: str, deployment: str, revision: str) -> Answers:
+        """A reading of each pod, or why there is none. A pod that hangs does not hide the others, and the pods of one
+        namespace do not keep those of another waiting."""
+        readings: dict[str, Reading] = {}
+        errors: dict[str, PodUnreachable | CountersUnusable] = {}
+
+        async def ask(pod: Target) -> None:
+            try:
+                readings[pod.name] = parse(await self._read(pod, namespace), deployment, revision)
+            except (PodUnreachable, CountersUnusable) as error:
+                errors[pod.name] = error
+
+        await asyncio.gather(*(ask(pod) for pod in pods))
+        return Answers(readings, errors)
+
+    async def _read(self, pod: Target, namespace: str) -> str:
+        host = f"[{pod.address}]" if ":" in pod.address else pod.address
+        url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_PROBES}/metrics"
+        # An address is no name: the certificate must be one of the pod's own namespace.
+        expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
+        session = self._ready()
+        try:
+            async with (
+                self._share.slot(namespace),
+                session.get(url, allow_redirects=False, server_hostname=expected) as response,
+            ):
+                body = await read_bounded(response, MAX_ANSWER)
+        except TimeoutError as error:
+            raise PodUnreachable(f"{pod.name}: no answer within {self._seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise PodUnreachable(f"{pod.name}: {str(error) or type(error).__name__}") from error
+        except TooLarge as error:
+            raise CountersUnusable(f"{pod.name}: {error}") from error
+        if response.status != 200:
+            raise CountersUnusable(f"{pod.name}: /metrics answered {response.status}")
+        return body.decode("utf-8", "replace")
+
+    def _ready(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=AT_ONCE, limit_per_host=1, keepalive_timeout=15, ssl=client_context()
+                ),
+                timeout=aiohttp.ClientTimeout(total=self._seconds),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def parse(text: str, deployment: str, revision: str) -> Reading:
+    """The arm's counters in an exposition; series of other arms that the server also counts are left out.
+
+    Raises:
+        CountersUnusable: not a number, or no counters of this arm.
+    """
+    counters: dict[str, float] = {}
+    process = None
+    for sample in _samples(text):
+        labels = sample.labels
+        if labels.get("model_deployment") != deployment or labels.get("revision") != revision:
+            continue
+        if sample.name == names.METRIC_SERVER_STARTED:
+            process = _finite(sample.value)
+        elif name := _counter(sample.name, labels):
+            counters[name] = counters.get(name, 0.0) + _finite(sample.value)
+    if process is None or REQUESTS not in counters:
+        raise CountersUnusable(f"no counters of {deployment} revision {revision}")
+    return Reading(process, counters)
+
+
+def _counter(metric: str, labels: Mapping[str, str]) -> str:
+    if metric == names.METRIC_EPISODES_ENDED:
+        return ENDED + labels.get("outcome", "")
+    if metric in _SUMS:
+        return _SUMS[metric]
+    if metric == f"{names.METRIC_SHADOW_SECONDS}_bucket":
+        return f"{COPIES_WITHIN}{_bound(labels.get('le'))!r}"
+    if labels.get("verb") not in _ACTING:
+        return ""
+    if metric == names.METRIC_REQUEST_ERRORS:
+        return FAILED
+    if metric == f"{names.METRIC_REQUEST_SECONDS}_count":
+        return REQUESTS
+    if metric == f"{names.METRIC_REQUEST_SECONDS}_bucket":
+        return f"{WITHIN}{_bound(labels.get('le'))!r}"
+    return ""
+
+
+def _samples(text: str) -> Iterator[Sample]:
+    """Samples of the wanted metrics. Other lines are left out before anything parses them."""
+    lines = (line for line in text.splitlines() if line.startswith(_WANTED) and len(line) <= LONGEST_LINE)
+    try:
+        for family in text_string_to_metric_families("\n".join(lines)):
+            yield from (sample for sample in family.samples if sample.name in _WANTED)
+    except (ValueError, LookupError, AssertionError, TypeError) as error:
+        raise CountersUnusable(f"invalid exposition: {str(error)[:80]}") from error
+
+
+def _bound(text: str | None) -> float:
+    try:
+        bound = float(text or "")
+    except ValueError:
+        bound = math.nan
+    if math.isnan(bound):
+        raise CountersUnusable(f"{str(text)[:40]!r} is not the bound of a bucket")
+    return bound
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise CountersUnusable(f"{value} is not a number that a counter can have")
+    return value
+
+
+def _by_tls(metadata: Mapping[str, Any]) -> bool:
+    return (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEME) == "https"
+
+
+def _ready(status: Mapping[str, Any]) -> bool:
+    conditions = {item.get("type"): item.get("status") for item in status.get("conditions") or ()}
+    return bool(status.get("podIP")) and conditions.get("Ready") == "True"

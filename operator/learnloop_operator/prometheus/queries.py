@@ -1,0 +1,163 @@
+"""PromQL about the arms of a rollout. Every answer tells its parts by the labels `revision` and `learnloop_signal`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from learnloop_api import names
+from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
+from learnloop_operator.prometheus.own_pods import own_pods
+from learnloop_operator.rollout.evidence.source import POD_LABEL
+
+SIGNAL = "learnloop_signal"
+SHORTEST_DUE = 15
+"""Seconds of openings that are worth a look: `increase` needs two scrapes inside its window."""
+SHORT = (1 / 60, 1 / 2)
+"""Parts of the deadline between which the bounds of short episodes lie."""
+GRACE = 150
+"""Seconds: a process that began so shortly before a window may not have been scraped before it, and played little."""
+LOOKBACK = 300
+"""Seconds before a window in which a series that was there must have a sample: one scrape that failed is no absence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Whose series are read: those of the revisions' own pods, told by `pod_label`; "": of whichever pods."""
+
+    namespace: str
+    name: str
+    revisions: Sequence[str]
+    pod_label: str = POD_LABEL
+
+    def selectors(self) -> list[str]:
+        """Labels that choose the series of each arm."""
+        return [self.of(revision) for revision in sorted(set(self.revisions))]
+
+    def of(self, revision: str, *, by: str | None = None) -> str:
+        """Labels that choose one revision's series, as its own pods count them; `by` "": as pods of any arm do."""
+        return self._counted_by(revision if by is None else by, f', revision="{revision}"')
+
+    def processes(self) -> str:
+        """Labels that choose the processes of all arms, whichever revision they serve."""
+        return self._counted_by("", "")
+
+    def _counted_by(self, revision: str, more: str) -> str:
+        own = f', {self.pod_label}=~"{own_pods(self.name, revision)}"' if self.pod_label else ""
+        return f'namespace="{self.namespace}", model_deployment="{self.name}"{more}{own}'
+
+
+def counters_query(arms: Arms, seconds: int, lately: int = 0, deadline: int = 0) -> str:
+    """All counters of the arms over the window in one vector, told apart by the label `learnloop_signal`.
+
+    `lately`: the episodes that ended in so many seconds too, where it is not 0. `deadline`: the episodes that were
+    opened too, those opened more than so many seconds ago, and those that ended sooner. The series without a revision
+    is Prometheus' own clock.
+    """
+    revisions = sorted(set(arms.revisions))
+    parts = [part for revision in revisions for part in _counters_of(arms, revision, seconds, lately, deadline)]
+    return " or ".join([*parts, f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")'])
+
+
+def _counters_of(arms: Arms, revision: str, seconds: int, lately: int, deadline: int) -> Iterator[str]:
+    ended, select = names.METRIC_EPISODES_ENDED, arms.of(revision)
+    yield grown("ended", "revision, outcome", ended, select, seconds)
+    yield grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds)
+    yield grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds)
+    yield gap(select, seconds)
+    yield labelled("seen", f"min by (revision) (timestamp({ended}{{{select}}}))")
+    if lately:
+        yield grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"')
+    if deadline:
+        yield from _openings(arms, revision, seconds, deadline)
+
+
+def _openings(arms: Arms, revision: str, seconds: int, deadline: int) -> Iterator[str]:
+    """What became of opened episodes, and how long those lasted that ended.
+
+    A pod counts each episode that it opens under the arm that it gives it to, so pods of any arm count openings.
+    `young`: by bucket, endings of episodes that were certainly opened within the deadline. What ends in the last
+    `deadline - le` seconds and has lasted no longer than `le` was.
+    """
+    opened, lasted = names.METRIC_EPISODES_OPENED, f"{names.METRIC_EPISODE_SECONDS}_bucket"
+    own, processes = arms.of(revision), arms.processes()
+    bound = next((each for each in EPISODE_SECONDS_BUCKETS if each >= deadline), EPISODE_SECONDS_BUCKETS[-1])
+    select = arms.of(revision, by="")
+    yield grown("opened", "revision", opened, select, seconds, processes=processes)
+    yield grown("in_time", "revision", lasted, own, seconds, f', le="{bound}"')
+    yield grown("lasted", "revision, le", lasted, own, seconds)
+    if seconds - deadline >= SHORTEST_DUE:
+        yield grown("due", "revision", opened, select, seconds - deadline, ago=deadline, processes=processes)
+        for young in short_bounds(deadline):
+            within = f', le="{young}"'
+            yield grown("young", "revision, le", lasted, own, int(deadline - young), within)
+
+
+def short_bounds(deadline: int) -> list[float]:
+    """Bounds of the histogram that tell of episodes much shorter than the deadline."""
+    least, most = (part * deadline for part in SHORT)
+    return [bound for bound in EPISODE_SECONDS_BUCKETS if least <= bound <= most]
+
+
+def latency_query(arms: Arms, seconds: int) -> str:
+    """Requests of policies by revision and bucket; acting only, which is what users wait for."""
+    buckets, acting = f"{names.METRIC_REQUEST_SECONDS}_bucket", ', verb=~"act|infer"'
+    return " or ".join(grown("latency", "revision, le", buckets, arm, seconds, acting) for arm in arms.selectors())
+
+
+def all_returns_query(arms: Arms, seconds: int) -> str:
+    """Returns of ended episodes by revision and bucket."""
+    buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
+    return " or ".join(grown("returns", "revision, le", buckets, arm, seconds) for arm in arms.selectors())
+
+
+def returns_query(arms: Arms, whole: int, recent: int) -> str:
+    """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
+    buckets, spans = f"{names.METRIC_EPISODE_RETURN}_bucket", (("whole", whole), ("recent", recent))
+    asked = [(signal, arm, seconds) for signal, seconds in spans for arm in arms.selectors()]
+    return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in asked)
+
+
+def grown(
+    signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "", ago: int = 0, processes: str = ""
+) -> str:
+    """A counter's growth over the window, of the series of `arms` that `more` labels choose; the window ended `ago`
+    seconds ago.
+
+    `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
+    first sample for the beginning. A process that was born in the window has begun at 0, and may well have finished a
+    dozen episodes before its first scrape: its counters count as they stand. That there is no sample from before the
+    window is not enough to be born in it, for Prometheus may have lost them: the process itself says when it began.
+
+    `processes`: labels of the processes that count, where they count for other revisions than their own. Such a series
+    begins at 0 when its process counts for the first time: in the window, where the process has a sample from before.
+    """
+    series = f"{metric}{{{arms}{more}}}"
+    back = f" offset {ago}s" if ago else ""
+    fresh = f"last_over_time({series}[{seconds}s]{back}) unless {_before(series, seconds + ago)}"
+    begun = f"{_started(processes or arms, seconds, back)} >= time() - {seconds + ago + GRACE}"
+    if processes:
+        begun += f" or {_before(f'{names.METRIC_SERVER_STARTED}{{{processes}}}', seconds + ago)}"
+    return labelled(
+        signal, f"sum by ({by}) (({fresh} and on (instance, pod) ({begun})) or increase({series}[{seconds}s]{back}))"
+    )
+
+
+def gap(arms: str, seconds: int) -> str:
+    """By revision, how many processes began before the window and have no sample from then: what they counted until
+    their first sample in it cannot be told from what they counted since the window began."""
+    old = f"{_started(arms, seconds)} < time() - {seconds + GRACE}"
+    before = _before(f"{names.METRIC_SERVER_STARTED}{{{arms}}}", seconds)
+    return labelled("gap", f"count by (revision) (({old}) unless {before})")
+
+
+def labelled(signal: str, query: str) -> str:
+    """The query's answers under the name `signal`."""
+    return f'label_replace({query}, "{SIGNAL}", "{signal}", "", "")'
+
+
+def _before(series: str, seconds: int) -> str:
+    return f"last_over_time({series}[{LOOKBACK}s] offset {seconds}s)"
+
+
+def _started(arms: str, seconds: int, back: str = "") -> str:
+    """When the processes began that were seen in the window, those that are gone by now too."""
+    return f"last_over_time({names.METRIC_SERVER_STARTED}{{{arms}}}[{seconds}s]{back})"

@@ -1,0 +1,248 @@
+"""Apply a plan, in the order that protects users: apply, delete, calls, status, events."""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from learnloop_operator.core import conditions
+from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
+from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.kube.cached_reads import Reader
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotOurs,
+    WebhookUnavailable,
+)
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.loop_metrics import LoopMetrics
+from learnloop_operator.reconcile.announcer import Announcer
+from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.made_secrets import MadeSecrets
+from learnloop_operator.reconcile.tracer import Tracer
+from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
+from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """Turns plans into writes; what is already so costs none."""
+
+    kube: KubeClient
+    data_plane: DataPlane
+    recorder: EventRecorder
+    echo: WatchLiveness
+    audit: AuditLog
+    reads: Reader | None = None
+    """Finds children that the snapshot does not hold; None: always live."""
+    drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
+    """Statuses that can wait."""
+    announcer: Announcer | None = None
+    """Who tells the data plane news; None: nobody does."""
+    secrets: MadeSecrets = field(default_factory=MadeSecrets)
+    metrics: LoopMetrics | None = None
+    """What counts what is new; None: nobody does."""
+    tracer: Tracer | None = None
+    """Who sends the steps that have ended; None: nobody does."""
+
+    async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
+        """Everything the plan wants.
+
+        When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
+
+        Raises:
+            Conflict: the snapshot is stale.
+            KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
+        """
+        manager, news = field_manager(kind), happenings(kind.kind, snapshot, plan)
+        before = snapshot.object
+        if plan.status_first:
+            snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
+            self._tell(kind, snapshot, plan, news)
+            self._trace(kind, before, snapshot, plan)
+        try:
+            await self._children(snapshot, plan, manager)
+            for call in plan.calls:
+                await self.data_plane.call(snapshot.namespace, call)
+        except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
+            await self.blame(kind, snapshot, error)
+            raise
+        if plan.status_can_wait:
+            self.drafts.keep(snapshot.object, plan.status, snapshot.now)
+            await self._outside(snapshot, plan, manager)
+            return
+        self.drafts.drop(snapshot.object)
+        if not plan.status_first:
+            await self._status(kind, snapshot, plan.status, manager)
+            self._tell(kind, snapshot, plan, news)
+            self._trace(kind, before, snapshot, plan)
+        await self._outside(snapshot, plan, manager)
+        if self.metrics is not None:
+            agent = agent_of(snapshot.object, plan.status)
+            self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
+        if self.announcer is not None:
+            for said in plan.announcements:
+                self.announcer.say(snapshot.namespace, said)
+
+    def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, news: tuple[Happening, ...]) -> None:
+        if self.metrics is not None:
+            self.metrics.count(news)
+        for entry in plan.audit:
+            self.audit.record(entry)
+        for notice in plan.events:
+            log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
+            self.recorder.note(snapshot.object, notice)
+
+    def _trace(self, kind: ResourceKind, before: Manifest, snapshot: BaseSnapshot, plan: Plan) -> None:
+        if self.tracer is not None:
+            self.tracer.saw(kind.kind, before, before.get("status") or {}, plan.status, snapshot.now)
+
+    async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
+        live = {ref_of(child): child for child in snapshot.children}
+        present = [await self._present(manifest, live) for manifest in plan.apply]  # all before the first write
+        for manifest, child in zip(plan.apply, present, strict=True):
+            if manifest["kind"] == SECRET.kind:
+                # Secrets are made once and never changed: a credential must not rotate because of a race.
+                await self._create_once(manifest)
+            else:
+                await self.kube.apply(manifest, manager, live=child)
+        for ref in plan.delete:
+            if child := await self._find(ref, live):
+                await self.kube.delete(ref, live=child)
+
+    async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
+        """Tells routers of others. A router that cannot be told delays no rollout: an event says so."""
+        live = {ref_of(child): child for child in snapshot.children}
+        for manifest in plan.outside:
+            try:
+                await self.kube.apply(manifest, manager, live=await self._present(manifest, live))
+            except KubeError as error:
+                message = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, message)
+                self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, message))
+
+    async def _present(self, manifest: Manifest, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
+        """The child as it is now.
+
+        Raises:
+            NotOurs, Conflict: it belongs to somebody else.
+        """
+        ref = ref_of(manifest)
+        if ref.kind == SECRET.kind:
+            return None  # the operator may not read Secrets
+        present = await self._find(ref, live)
+        if present is not None:
+            check_ownership(manifest, present)
+        return present
+
+    async def _find(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
+        """The object. One that neither snapshot nor cache has is read live: creating it has no precondition."""
+        if found := live.get(ref):
+            return found
+        kind = kind_of(ref)
+        found = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
+        return found or await self.kube.find(kind, ref.namespace, ref.name)
+
+    async def _create_once(self, manifest: Manifest) -> None:
+        if self.secrets.lately(manifest):
+            return
+        with contextlib.suppress(Conflict):
+            await self.kube.create(manifest)
+        self.secrets.note(manifest)
+
+    async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
+        live = snapshot.object
+        after = await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
+        version = after["metadata"]["resourceVersion"]
+        if version != live["metadata"]["resourceVersion"]:
+            self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
+        return after
+
+    def parted(self, kind: str, namespace: str, name: str) -> None:
+        """The object is gone."""
+        if self.tracer is not None:
+            self.tracer.gone(kind, namespace, name, datetime.now(UTC))
+
+    async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
+        """Say in the object's status what can never succeed, or not until somebody gives us room or a right, or mends
+        a webhook.
+
+        Errors that pass by themselves are left to the retry.
+        """
+        held = isinstance(error, Forbidden | WebhookUnavailable)
+        if isinstance(error, KubeError) and not error.permanent and not held:
+            return
+        try:
+            await self._status(kind, snapshot, told(kind, blamed(snapshot, error)), field_manager(kind))
+        except KubeError as second:
+            log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
+
+
+def field_manager(kind: ResourceKind) -> str:
+    """One field manager per controller, so that a conflict names the culprit."""
+    return f"learnloop-{kind.kind.lower()}"
+
+
+def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
+    """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
+
+    A data plane that does not answer takes no object's readiness away; neither does a quota or a missing right
+    (Forbidden) or a webhook that is down. They hold the object where it is, and it goes on by itself.
+    """
+    before = snapshot.status.get("conditions") or []
+    holds = isinstance(error, DataPlaneUnavailable | Forbidden | WebhookUnavailable)
+    was = next((item["status"] for item in before if item["type"] == "Ready"), conditions.UNKNOWN)
+    failure = conditions.ready_triplet(
+        ready={conditions.TRUE: True, conditions.FALSE: False}.get(was) if holds else False,
+        progressing=holds,
+        stalled=not holds,
+        reason="Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__,
+        message=str(error)[:1024],
+        generation=snapshot.generation,
+    )
+    theirs = {item["type"] for item in failure}
+    kept = [item for item in before if item["type"] not in theirs]
+    merged = conditions.merge(before, [*failure, *kept], snapshot.time)
+    return {**snapshot.status, "conditions": merged, "observedGeneration": snapshot.generation}
+
+
+def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
+    """What `kubectl get` shows of it: a phase, and a ModelDeployment's sentence in `verdict` too."""
+    shown = {"phase": "Pending", **status}
+    if kind is not MODEL_DEPLOYMENT:
+        return shown
+    ready = next(item for item in status["conditions"] if item["type"] == "Ready")
+    return {**shown, "verdict": ready["message"][:1024]}
+
+
+def check_ownership(manifest: Manifest, live: Manifest) -> None:
+    """Never take over what belongs to somebody else.
+
+    Raises:
+        NotOurs: the object has another controller, or none.
+        Conflict: it belongs to an earlier incarnation of the same owner, and is about to be collected.
+    """
+    wanted = controller_uid(manifest)
+    if wanted is None or controller_uid(live) == wanted:
+        return
+    owner = manifest["metadata"]["ownerReferences"][0]
+    address = f"{live['kind']} {live['metadata']['namespace']}/{live['metadata']['name']}"
+    references = live["metadata"].get("ownerReferences") or ()
+    if any(item["kind"] == owner["kind"] and item["name"] == owner["name"] for item in references):
+        raise Conflict(f"{address} still belongs to the deleted {owner['kind']} {owner['name']}: waiting for its end")
+    raise NotOurs(
+        f"{address} exists and is not controlled by {owner['kind']} {owner['name']}: rename or delete one of the two"
+    )

@@ -1,0 +1,231 @@
+"""The fast lane: reads the pods of every arm on trial each second, and has an object looked at when a bound is broken.
+
+It decides nothing. The reader reads, and says when a pass is due. The pass puts the readings into its snapshot, and
+`decide` judges them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from learnloop_operator.core.times import seconds_since
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.pod_counters import Answers, CounterReader, PodUnreachable, Target
+from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
+from learnloop_operator.rollout.fast_lane.pod_evidence import (
+    UNREACHABLE,
+    UNUSABLE,
+    PodEvidence,
+    at_weight,
+    looked,
+    trouble,
+)
+from learnloop_operator.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval, rounded
+from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EVERY = 1.0
+PODS_PER_TURN = 250
+"""Pods read in one second: with more of them on trial each is read less often, and the operator stays awake."""
+
+Name = tuple[str, str]
+"""Namespace and name of a ModelDeployment."""
+Mark = Callable[[str, str, bool], None]
+"""Asks for a pass over a ModelDeployment (namespace, name); True: an arm of it is in breach."""
+
+
+@dataclass(slots=True)
+class ArmOnTrial:
+    """One arm on trial. `breached`: when a look first showed a breach, by the monotonic clock."""
+
+    asked: Questions
+    direct: PodEvidence
+    pods: tuple[Target, ...] = ()
+    breached: float | None = None
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    patience: ReadBackoff[Target] = field(default_factory=ReadBackoff)
+    pace: ReadInterval = field(default_factory=ReadInterval)
+
+
+@dataclass(slots=True)
+class OnTrial:
+    """The arms on trial of one ModelDeployment, by revision. `alarm` is set while one of them is in breach."""
+
+    arms: dict[str, ArmOnTrial] = field(default_factory=dict)
+    alarm: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class FastLaneReader:
+    """All arms on trial of one operator. `clock` is the one decisions know."""
+
+    def __init__(self, pods: CounterReader, metrics: OperatorMetrics, clock: Callable[[], datetime]) -> None:
+        self._pods, self._metrics, self._clock = pods, metrics, clock
+        self._on_trial: dict[Name, OnTrial] = {}
+        self._turn = 0
+        self._every = 1
+        """Seconds in which all arms are read once."""
+        metrics.lane_arms.set_function(lambda: float(sum(len(item.arms) for item in self._on_trial.values())))
+
+    async def follow(
+        self, name: Name, subjects: tuple[Subject, ...], pods: Mapping[str, tuple[Target, ...]]
+    ) -> Mapping[str, PodEvidence]:
+        """What is known of the arms on trial, by revision; from now on they are read each second, and no other arm of
+        this object is. One that is new is read at once, so that the counters' beginning is known before it gets an
+        episode. `pods`: those of each arm."""
+        on_trial = self._on_trial.setdefault(name, OnTrial())
+        for revision in on_trial.arms.keys() - {subject.revision for subject in subjects}:
+            self._over(on_trial.arms.pop(revision))
+        fresh = [arm for subject in subjects if (arm := _followed(on_trial, subject, pods.get(subject.revision, ())))]
+        await asyncio.gather(*(self._look(name, arm) for arm in fresh))
+        _raise_alarm(on_trial)
+        return self.known(name)
+
+    def known(self, name: Name) -> Mapping[str, PodEvidence]:
+        """What was read of the arms on trial by now."""
+        on_trial = self._on_trial.get(name)
+        arms = on_trial.arms.items() if on_trial else ()
+        return {revision: replace(arm.direct, every=max(self._every, arm.pace.every)) for revision, arm in arms}
+
+    def let_episodes_speak(self, name: Name, steady: Iterable[str]) -> None:
+        """The endings of these revisions are steady at their present weight."""
+        on_trial = self._on_trial.get(name, OnTrial())
+        for revision in steady:
+            if arm := on_trial.arms.get(revision):
+                arm.direct = replace(arm.direct, steady=True)
+
+    async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
+        on_trial = self._on_trial.get(name)
+        if on_trial is None:
+            return await work
+        task, alarm = asyncio.create_task(work), asyncio.create_task(on_trial.alarm.wait())
+        try:
+            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            alarm.cancel()
+
+    def forget(self, name: Name) -> None:
+        """Nothing of this object is on trial any more."""
+        on_trial = self._on_trial.pop(name, OnTrial())
+        for arm in on_trial.arms.values():
+            self._over(arm)
+
+    async def run(self, mark: Mark, leading: Callable[[], bool]) -> None:
+        """Read for ever, while this process leads; `mark` asks for passes. No arm waits for another's pods: one that is
+        still being read is left out."""
+        async with asyncio.TaskGroup() as turns:
+            while True:
+                if leading():
+                    arms = [arm for item in self._on_trial.values() for arm in item.arms.values()]
+                    self._every = period([len(arm.pods) for arm in arms])
+                    for item in self._next():
+                        turns.create_task(self._turn_of(*item, mark))
+                await asyncio.sleep(EVERY)
+
+    def _over(self, arm: ArmOnTrial) -> None:
+        """An arm is off trial. A breach that ends so was acted on, and this is how long it took: a little more than
+        until the route was written."""
+        if arm.breached is not None:
+            self._metrics.lane_seconds.observe(time.monotonic() - arm.breached)
+
+    def _next(self) -> list[tuple[Name, str]]:
+        """The arms of this turn: all of them, or as many as may be read in a second, in rotation."""
+        chosen: list[tuple[Name, str]] = []
+        arms = [(name, revision) for name, item in self._on_trial.items() for revision in item.arms]
+        pods = 0
+        for offset in range(len(arms)):
+            name, revision = arms[(self._turn + offset) % len(arms)]
+            pods += len(self._on_trial[name].arms[revision].pods)
+            if chosen and pods > PODS_PER_TURN:
+                break
+            chosen.append((name, revision))
+        self._turn = (self._turn + len(chosen)) % max(1, len(arms))
+        return chosen
+
+    async def _turn_of(self, name: Name, revision: str, mark: Mark) -> None:
+        on_trial = self._on_trial.get(name)
+        arm = on_trial.arms.get(revision) if on_trial else None
+        if on_trial is None or arm is None:
+            return
+        before = arm.direct.health
+        await self._look(name, arm)
+        found = breach(arm.asked, arm.direct.alarms, "the arm")
+        if found and arm.breached is None:
+            log.info("ModelDeployment %s/%s: gross breach of %s: %s", *name, revision, found)
+            arm.breached = time.monotonic()
+        elif not found:
+            arm.breached = None
+        _raise_alarm(on_trial)
+        if found or arm.direct.health.level != before.level:
+            mark(*name, bool(found))
+
+    async def _look(self, name: Name, arm: ArmOnTrial) -> None:
+        if not arm.pods or arm.reading.locked():
+            return
+        async with arm.reading:
+            began, pods = time.monotonic(), arm.pods
+            due = arm.patience.due(pods, began)
+            answers = await self._pods.read_all(due, *name, arm.direct.revision)
+            silent = dict.fromkeys((pod.name for pod in pods if pod not in due), UNREACHABLE)
+            silent |= {pod: _why(error) for pod, error in answers.errors.items()}
+            for pod in due:
+                if isinstance(answers.errors.get(pod.name), PodUnreachable):
+                    arm.patience.missed(pod, began)
+                else:
+                    arm.patience.answered(pod)
+            arm.pace.looked(time.monotonic())
+            now = self._clock()
+            moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
+            arm.direct = looked(arm.direct, answers.readings, arm.asked, now, moment, silent)
+            for error in answers.errors.values():
+                log.debug("fast lane: %s", error)
+            self._metrics.lane_looks.labels(result=_result(answers, silent)).inc()
+
+
+def _why(error: Exception) -> str:
+    return UNREACHABLE if isinstance(error, PodUnreachable) else UNUSABLE
+
+
+def _result(answers: Answers, silent: Mapping[str, str]) -> str:
+    if not silent:
+        return "ok"
+    return "some" if answers.readings else trouble(silent)
+
+
+def period(pods: Sequence[int]) -> int:
+    """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS. A figure that moved
+    with every pod of the cluster would be written with every pod."""
+    turns, room = 1, PODS_PER_TURN
+    for mine in pods:
+        if mine > room and room < PODS_PER_TURN:
+            turns, room = turns + 1, PODS_PER_TURN
+        room -= mine
+    return rounded(turns)
+
+
+def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> ArmOnTrial | None:
+    """Brings what is known of the arm up to date; returns it where its pods have not been read yet."""
+    arm = on_trial.arms.get(subject.revision)
+    if arm is None or arm.direct.rollout != subject.rollout:
+        arm = on_trial.arms[subject.revision] = ArmOnTrial(
+            subject.asked, PodEvidence(subject.revision, subject.rollout)
+        )
+    unread, arm.pods, arm.asked = not arm.pods, pods, subject.asked
+    arm.direct = at_weight(arm.direct, subject.weight)
+    return arm if unread else None
+
+
+def _raise_alarm(on_trial: OnTrial) -> None:
+    if any(arm.breached is not None for arm in on_trial.arms.values()):
+        on_trial.alarm.set()
+    else:
+        on_trial.alarm.clear()

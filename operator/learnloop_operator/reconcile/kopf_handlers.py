@@ -1,0 +1,155 @@
+"""Kopf as a watcher and nothing more: `on.event` handlers that mark objects dirty.
+
+With only event handlers Kopf writes nothing to the objects: no finalizers, no annotations. Nothing depends on having
+seen a particular event; a missed one is made up for by the resync.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from learnloop_api import names
+from learnloop_operator.kube.client import PAGE
+from learnloop_operator.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GANG_KINDS,
+    OWN_KINDS,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    ResourceKind,
+)
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.watch_liveness import WatchLiveness
+from learnloop_operator.kube.watch_session import CutCounter, session_for
+from learnloop_operator.reconcile.related_objects import GATHERED, RelatedObjects, owners
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey
+
+IDLE_SECONDS = 0.1
+"""How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
+all of ten thousand would be held at once when they are listed."""
+GATHER_SECONDS = 2.0
+"""What many say to one object may wait so long for what others say to it."""
+
+# The API server filters, so that a busy cluster's other pods never reach this process.
+CHILD_SELECTORS: Mapping[ResourceKind, str] = {
+    **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
+    POD: names.LABEL_TRAINING_JOB,
+    DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    SERVICE: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    CONFIG_MAP: names.LABEL_MEMORY,
+}
+
+
+def registry(
+    runtime: Runtime,
+    echo: WatchLiveness,
+    cache: ObjectCache,
+    *,
+    namespaced: bool,
+    started: Callable[[], None] = lambda: None,
+    cut: CutCounter = lambda plural: None,
+) -> kopf.OperatorRegistry:
+    """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals), `cut`
+    for each answer of the API server that broke off."""
+    handlers = kopf.OperatorRegistry()
+    relations = RelatedObjects()
+
+    @kopf.on.startup(registry=handlers)
+    async def configure_kopf(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings, namespaced=namespaced)
+        started()
+
+    @kopf.on.login(registry=handlers)
+    async def login(**kwargs: Any) -> Any:
+        found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return session_for(found, cut) if found else None
+
+    for kind in OWN_KINDS:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
+            own_handler(kind, runtime, relations, echo, cache)
+        )
+    for kind in CHILD_SELECTORS:
+        selector = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
+        kopf.on.event(*selector, registry=handlers, id=kind.plural)(child_handler(kind, runtime, cache))
+    return handlers
+
+
+def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
+    """Kopf's settings as production operators run it; every wait is bounded."""
+    settings.posting.enabled = False
+    settings.scanning.disabled = namespaced
+    settings.execution.default_backoff = 5
+    settings.networking.request_timeout = 10
+    settings.networking.connect_timeout = 5
+    settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 5)
+    settings.networking.enforce_retry_after = True
+    settings.watching.server_timeout = 290
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 5
+    settings.watching.inactivity_timeout = 70
+    settings.watching.chunk_size = PAGE
+    settings.queueing.exit_timeout = 5
+    settings.queueing.idle_timeout = IDLE_SECONDS
+    settings.process.ultimate_exiting_timeout = 10
+    for kind, selector in CHILD_SELECTORS.items():
+        key = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
+        settings.watching.label_selectors[key] = selector
+
+
+def own_handler(
+    kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, echo: WatchLiveness, cache: ObjectCache
+) -> Any:
+    """Marks the object and everything related to it."""
+
+    async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        body, deleted = event["object"], event["type"] == "DELETED"
+        metadata = body["metadata"]
+        key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
+        echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
+        news = learn(cache, kind, event) or key not in runtime.known
+        for other in relations.changed(key, body, deleted=deleted):
+            if other == key or other not in runtime.known:
+                continue
+            if (key.kind, other.kind) in GATHERED:
+                runtime.queue.mark_later(other, GATHER_SECONDS)
+            else:
+                runtime.mark(other.kind, other.namespace, other.name)
+        if news or event["type"] is not None:
+            runtime.mark(key.kind, key.namespace, key.name)
+
+    return handle
+
+
+def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
+    """Marks the owners of a child."""
+
+    async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        metadata = event["object"]["metadata"]
+        first = not cache.has(kind, metadata["namespace"], metadata["name"])
+        heard = learn(cache, kind, event)
+        if not heard and event["type"] is None:
+            return
+        # An object that a listing shows for the first time has merely been there.
+        news = heard and not (first and event["type"] is None)
+        for key in owners(event["object"]):
+            if key not in runtime.known:
+                continue
+            if news:
+                runtime.mark(key.kind, key.namespace, key.name)
+            else:  # we made the child, and most likely others with it
+                runtime.queue.mark_later(key, GATHER_SECONDS)
+
+    return handle
+
+
+def learn(cache: ObjectCache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:
+    """False when the event says what we knew, as the echo of our own write does, or a repeated listing (type None)."""
+    if event["type"] == "DELETED":
+        cache.remove(kind, event["object"])
+        return True
+    return cache.put(kind, event["object"])

@@ -1,0 +1,188 @@
+"""LearningAgent: gather the experience, the jobs and the served model; the rest is decided in core/agent."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds.memory_service import MemoryServiceStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.kinds.reward_policy import RewardPolicyStatus
+from learnloop_api.kinds.training.training_status import TrainingJobStatus
+from learnloop_api.wire.memory import MemoryUse
+from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.manifests import ACTOR
+from learnloop_operator.agents.memory_budget import asks
+from learnloop_operator.agents.model_to_serve import number_of
+from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
+from learnloop_operator.core.content_digests import revision
+from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
+from learnloop_operator.data_plane import DataPlaneUnavailable
+from learnloop_operator.kube.event_reader import with_events
+from learnloop_operator.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    LEARNING_AGENT,
+    MEMORY_SERVICE,
+    MODEL_DEPLOYMENT,
+    POD,
+    REWARD_POLICY,
+    TRAINING_JOB,
+    ResourceKind,
+)
+from learnloop_operator.memory_services.budget_delivery import TYPE as AGENT_BUDGETS
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.spec_validation import read_spec, read_status
+
+
+class LearningAgentController:
+    """Keeps one agent's loop turning."""
+
+    def __init__(self, services: Services) -> None:
+        self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
+        settings = services.settings
+        self._defaults = AgentDefaults(
+            settings.serving_image,
+            settings.data_url,
+            settings.image_pull_policy,
+            settings.tls,
+            settings.pod_rules,
+            settings.workload_network,
+            settings.names_are_verified,
+        )
+
+    @property
+    def kind(self) -> ResourceKind:
+        """LearningAgent."""
+        return LEARNING_AGENT
+
+    async def gather(self, namespace: str, name: str) -> AgentSnapshot | None:
+        """The agent and everything its loop consists of."""
+        body = await self._kube.find(LEARNING_AGENT, namespace, name)
+        if body is None:
+            return None
+        spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
+        (policy, code), memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
+            asyncio.gather(
+                self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
+                self._environment_code(namespace, spec),
+            ),
+            self._memory(namespace, spec),
+            asyncio.gather(self._stats(namespace, name), self._use(namespace, name, spec, before)),
+            self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
+            self._kube.find(MODEL_DEPLOYMENT, namespace, name),
+            self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
+        )
+        uid = body["metadata"]["uid"]
+        mine = deployment if deployment and controller_uid(deployment) == uid else None
+        playing = actors if actors and controller_uid(actors) == uid else None
+        return AgentSnapshot(
+            now=self._clock(),
+            object=body,
+            children=tuple(item for item in (*jobs, deployment, actors) if item is not None),
+            spec=spec,
+            before=before,
+            policy=_policy(policy),
+            environment_code=code,
+            memory=memory,
+            stats=stats,
+            stats_problem=problem,
+            memory_use=use,
+            memory_problem=unknown,
+            jobs=_jobs(name, uid, jobs),
+            deployment=read_status(ModelDeploymentStatus, mine) if mine else None,
+            actors=playing.get("status") or {} if playing else None,
+            actors_trouble=await self._trouble(namespace, name, playing) if playing else "",
+            defaults=self._defaults,
+        )
+
+    async def _environment_code(self, namespace: str, spec: LearningAgentSpec) -> str:
+        """Reads the API server: the cache holds only ConfigMaps that the operator made."""
+        played = spec.task.environment or spec.task.external
+        if played is None or played.environment_config_map is None:
+            return ""
+        field = f"metadata.name={played.environment_config_map.name}"
+        found = await self._kube.list(CONFIG_MAP, namespace, fields=field)
+        return revision([found[0].get("data"), found[0].get("binaryData")]) if found else ""
+
+    async def _memory(self, namespace: str, spec: LearningAgentSpec) -> MemoryHome | None:
+        if spec.memory.service_ref is None:
+            return None
+        body = await self._kube.find(MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
+        if body is None:
+            return MemoryHome()
+        status = read_status(MemoryServiceStatus, body)
+        told = any(item.type == AGENT_BUDGETS for item in status.conditions)
+        return MemoryHome(True, status.url, told, status.budgets_left_out_from)
+
+    async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
+        status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
+        if not wanted or status.get("readyReplicas"):
+            return ""
+        labels = f"{names.LABEL_AGENT}={name},{names.LABEL_COMPONENT}={ACTOR}"
+        pods = await with_events(
+            self._kube, namespace, await self._kube.list(POD, namespace, labels=labels), self._clock()
+        )
+        return first_trouble(pods) or creation_trouble(actors)
+
+    async def _stats(self, namespace: str, name: str) -> tuple[AgentStats | None, str]:
+        try:
+            return await self._data_plane.stats(namespace, name), ""
+        except DataPlaneUnavailable as error:
+            return None, str(error)
+
+    async def _use(
+        self, namespace: str, name: str, spec: LearningAgentSpec, before: LearningAgentStatus
+    ) -> tuple[MemoryUse | None, str]:
+        if not asks(spec, before):
+            return None, ""
+        try:
+            return await self._data_plane.memory_use(namespace, name), ""
+        except DataPlaneUnavailable as error:
+            return None, str(error)
+
+    def decide(self, snapshot: AgentSnapshot) -> Plan:
+        """Pure."""
+        return decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """Its registration goes; what it experienced stays until retention takes it."""
+        return (Call("DELETE", f"/api/v1/agents/{name}"),)
+
+
+def _policy(body: Mapping[str, Any] | None) -> Policy:
+    return Policy(True, read_status(RewardPolicyStatus, body).revision) if body else Policy()
+
+
+def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
+    """The agent's own runs by number; a job of another name or owner that wears the label is none of them."""
+    own = [body for body in bodies if controller_uid(body) == uid and number_of(agent, body["metadata"]["name"])]
+    return tuple(sorted((_job(agent, body) for body in own), key=lambda job: job.number))
+
+
+def _job(agent: str, body: Mapping[str, Any]) -> TrainingRun:
+    metadata = body["metadata"]
+    try:
+        status = TrainingJobStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        # A run that cannot be read has proved nothing, and must not let another one overlap with it.
+        status = TrainingJobStatus(phase="Unreadable")
+    return TrainingRun(
+        name=metadata["name"],
+        number=number_of(agent, metadata["name"]),
+        phase=status.phase or "",
+        finished=status.finished_at is not None,
+        created_at=metadata.get("creationTimestamp", ""),
+        finished_at=status.finished_at,
+        uri=status.artifact.uri if status.artifact else None,
+        sha256=status.artifact.sha256 if status.artifact else None,
+        mean_return=status.evaluation.mean if status.evaluation else None,
+        verdict=next((item.reason for item in status.conditions or () if item.type == "Ready"), "") or "",
+        notes=metadata.get("annotations"),
+    )

@@ -1,0 +1,110 @@
+"""MemoryService: gather, decide."""
+
+import asyncio
+import dataclasses
+import secrets
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_operator.bootstrap import seed
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.pod_trouble import creation_trouble
+from learnloop_operator.kube.client import Object
+from learnloop_operator.kube.event_reader import failure_of, with_events
+from learnloop_operator.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    LEARNING_AGENT,
+    MEMORY_SERVICE,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    ResourceKind,
+)
+from learnloop_operator.memory_services.agent_budgets import budgets_of, tell
+from learnloop_operator.memory_services.decide import decide
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.training.rank_status import complaint_of
+
+
+class MemoryServiceController:
+    """Runs the memory image, and PostgreSQL where asked to."""
+
+    kind: ResourceKind = MEMORY_SERVICE
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def gather(self, namespace: str, name: str) -> MemoryServiceSnapshot | None:
+        """The service, its children, what its agents may keep, and what its pods complain of."""
+        live = await self._services.kube.find(MEMORY_SERVICE, namespace, name)
+        if live is None:
+            return None
+        live = {"apiVersion": MEMORY_SERVICE.api_version, "kind": MEMORY_SERVICE.kind, **live}
+        settings, agents = self._services.settings, await self._services.kube.list(LEARNING_AGENT, namespace)
+        world = MemoryServiceSnapshot(
+            now=self._services.clock(),
+            object=live,
+            spec=read_spec(MemoryServiceSpec, live),
+            images=(settings.memory_image, settings.postgres_image),
+            pull_policy=settings.image_pull_policy,
+            budgets=tell(namespace, budgets_of(name, agents)),
+            operator_subject=settings.operator_subject,
+            data_url=settings.data_url,
+            tls=settings.tls,
+            pod_rules=settings.pod_rules,
+            network=settings.workload_network,
+        )
+        server, front, database, back, config = await asyncio.gather(
+            self._child(DEPLOYMENT, namespace, world.server_name),
+            self._child(SERVICE, namespace, world.server_name),
+            self._child(STATEFUL_SET, namespace, world.database_name),
+            self._child(SERVICE, namespace, world.database_name),
+            self._child(CONFIG_MAP, namespace, world.database_name),
+        )
+        told = await self._child(CONFIG_MAP, namespace, world.budgets_name)
+        complaint = await self._complaint(namespace, name, server, database)
+        asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
+        changes: dict[str, Any] = {
+            "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
+            "children": tuple(item for item in (server, front, database, back, config, told) if item),
+            "fresh_password": secrets.token_urlsafe(32),
+            "fresh_audit_key": seed(),
+            "server": server,
+            "database": database,
+            "complaint": complaint,
+        }
+        return dataclasses.replace(world, **changes)
+
+    def decide(self, snapshot: MemoryServiceSnapshot) -> Plan:
+        """See core.memory."""
+        return decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """Nothing outside the cluster: owner references take the children along."""
+        return ()
+
+    async def _child(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        found = await self._services.kube.find(kind, namespace, name)
+        if found is None:
+            return None
+        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+
+    async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
+        """What the first pod that is not ready says, or why there is none."""
+        kube = self._services.kube
+        pods = await kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
+        pods = await with_events(kube, namespace, pods, self._services.clock())
+        said = next(filter(None, map(complaint_of, pods)), None) or (creation_trouble(server) if server else "")
+        if said or database is None or _has_pods(database):
+            return said or None
+        # A StatefulSet has no condition for what keeps it from making its pod.
+        return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
+
+
+def _has_pods(stateful_set: Object) -> bool:
+    wanted = (stateful_set.get("spec") or {}).get("replicas", 1)
+    return bool(((stateful_set.get("status") or {}).get("replicas") or 0) >= wanted)

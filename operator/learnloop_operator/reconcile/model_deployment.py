@@ -1,0 +1,254 @@
+"""ModelDeployment: gathers the arms, the routing table and the evidence; learnloop_operator.rollout decides."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
+from learnloop_operator.kube.cached_reads import Reader
+from learnloop_operator.kube.client import Object
+from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.event_reader import with_events
+from learnloop_operator.kube.gateway_api import Mirroring, mirroring, route_problem
+from learnloop_operator.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    JOB,
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    MODEL_REWRITE,
+    NETWORK_POLICY,
+    POD,
+    REPLICA_SET,
+    SERVICE,
+    ResourceKind,
+)
+from learnloop_operator.prometheus.pod_counters import targets
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.spec_validation import read_spec, read_status
+from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.rollout.children.manifests import COMPONENT
+from learnloop_operator.rollout.children.observed_arms import arms, pods_of_arms
+from learnloop_operator.rollout.children.observed_suites import suite_runs
+from learnloop_operator.rollout.children.routing_table import read as read_table
+from learnloop_operator.rollout.decide import current, decide
+from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence.source import EvidenceRequest
+from learnloop_operator.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.rollout.judging.analysis import is_steady
+from learnloop_operator.rollout.judging.experiment_arms import checks
+from learnloop_operator.rollout.judging.fast_lane_breaches import breached, subjects
+from learnloop_operator.rollout.judging.query_windows import shadow_window, windows
+from learnloop_operator.rollout.model.profiles import expanded
+from learnloop_operator.rollout.model.revision import agent_status, resolve
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
+
+KEY_BYTES = 32
+
+
+class ModelDeploymentController:
+    """Serves policies and rolls them out."""
+
+    def __init__(self, services: Services) -> None:
+        self._kube: Reader = services.kube
+        self._clock, self._ahead = services.clock, services.ahead
+        self._data: DataPlane = services.data_plane
+        self._source = services.evidence
+        self._lane, self._drafts = services.lane, services.drafts
+        settings = services.settings
+        self._defaults = Defaults(
+            settings.serving_image,
+            settings.data_url,
+            settings.image_pull_policy,
+            settings.names_are_verified,
+            settings.tls,
+            Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
+            settings.four_eyes,
+            settings.pod_rules,
+            {
+                "vllm": settings.vllm_image,
+                "llama.cpp": settings.llama_cpp_image,
+                outer_routers.TENSORZERO_IMAGE: settings.tensorzero_image,
+            },
+        )
+
+    @property
+    def kind(self) -> ResourceKind:
+        """ModelDeployment."""
+        return MODEL_DEPLOYMENT
+
+    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+        """The object, its arms, its table, the model it follows, and the evidence of a running rollout."""
+        body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
+        if body is None:
+            return None
+        spec = read_spec(ModelDeploymentSpec, body)
+        draft = self._drafts.of(body)
+        status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
+        spec, profile = expanded(spec, status, self._clock())
+        snapshot = replace(await self._world(body, spec, status), profile=profile)
+        snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
+        snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
+        state = current(snapshot)
+        snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
+        if breached(snapshot, state):
+            return snapshot  # The source has nothing to add, and may be as broken as the arm
+        key = (namespace, name)
+        evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
+        # The clock is read again: a slow answer must not make evidence look younger than it is.
+        snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
+        if evidence is None and not breached(snapshot, state):
+            evidence = await self._evidence(snapshot, state)
+        if evidence is None:
+            return snapshot
+        snapshot = replace(snapshot, evidence=evidence, now=self._clock())
+        self._lane.let_episodes_speak(key, [arm for arm in snapshot.direct if is_steady(snapshot, state, arm)])
+        return snapshot
+
+    async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
+        """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
+        spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
+        shadowed = shadow_window(snapshot, state)
+        if shadowed is not None:
+            return await self._source.of_copies(*where, shadowed)
+        metrics = (*spec.analysis.metrics, *checks(spec, state.experiment))
+        times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
+        return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, *times))
+
+    async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
+        """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
+        key, asked = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
+        if not asked:
+            self._lane.forget(key)
+            return {}
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
+        listed, sets = await asyncio.gather(
+            self._kube.list(POD, snapshot.namespace, labels=mine),
+            self._kube.list(REPLICA_SET, snapshot.namespace, labels=mine),
+        )
+        pods = pods_of_arms(listed, sets, snapshot.children)
+        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in asked}
+        return await self._lane.follow(key, asked, {revision: targets(own) for revision, own in arms.items()})
+
+    async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
+        deployments, services, table, agent = await asyncio.gather(
+            self._kube.list(DEPLOYMENT, namespace, labels=mine),
+            self._kube.list(SERVICE, namespace, labels=mine),
+            self._kube.find(CONFIG_MAP, namespace, routing_config_map(name)),
+            self._agent(namespace, spec),
+        )
+        own = [item for item in deployments if _owned(item, body)]
+        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_has_unready_pods, own)) else []
+        pods = await with_events(self._kube, namespace, pods, self._clock())
+        routing = read_table(table)
+        by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
+        mirror = await self._mirroring(namespace, spec)
+        route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
+        return Snapshot(
+            now=self._clock(),
+            object=body,
+            children=tuple(item for item in (*own, *services, table, route) if item is not None),
+            spec=spec,
+            before=status,
+            desired=resolve(spec, agent, namespace, self._defaults.pods),
+            arms=arms(own, pods),
+            routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
+            defaults=self._defaults,
+            ahead=self._ahead(),
+            fresh_key=secrets.token_urlsafe(KEY_BYTES),
+            route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
+            mirror_problem=mirror.problem,
+            percent_problem=mirror.percent_problem,
+        )
+
+    async def _registered(self, body: Object, spec: ModelDeploymentSpec) -> tuple[Object, ...]:
+        """What routers of others have been told: looked for where the spec can name one."""
+        if spec.language_model is None:
+            return ()
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={outer_routers.TENSORZERO}"
+        kinds = (CONFIG_MAP, SERVICE, NETWORK_POLICY, DEPLOYMENT)
+        found = await asyncio.gather(*(self._kube.list(kind, namespace, labels=mine) for kind in kinds))
+        own = [
+            {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+            for kind, items in zip(kinds, found, strict=True)
+            for item in items
+        ]
+        language = spec.serving.language
+        if language and language.server.adapter_folder:  # without it llm-d has never been told anything
+            with contextlib.suppress(KubeError):
+                rewrite = await self._kube.find(MODEL_REWRITE, namespace, name)
+                own += [rewrite] if rewrite else []
+        return tuple(item for item in own if _owned(item, body))
+
+    async def _suites(self, snapshot: Snapshot) -> Snapshot:
+        """The same with the Jobs of running gates, and with what they have handed in."""
+        gates = snapshot.before.gates
+        if gates is None or gates.phase != "Running":
+            return snapshot
+        # No cache keeps these Jobs, and a selector that asks for a label alone is answered by the API server.
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_GATE_SUITE}"
+        jobs, pods = await asyncio.gather(
+            self._kube.list(JOB, snapshot.namespace, labels=mine),
+            self._kube.list(POD, snapshot.namespace, labels=mine),
+        )
+        own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
+        pods = await with_events(self._kube, snapshot.namespace, pods, self._clock())
+        problem = ""
+        try:
+            found = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
+        except DataPlaneUnavailable as error:
+            found, problem = [], f"its report cannot be had: {error}"
+        return replace(
+            snapshot,
+            children=(*snapshot.children, *own),
+            suite_runs=suite_runs(own, pods, found),
+            reports_problem=problem,
+        )
+
+    async def _mirroring(self, namespace: str, spec: ModelDeploymentSpec) -> Mirroring:
+        shadows = any(step.shadow for step in spec.rollout.steps)
+        if spec.routing.mode != "gateway" or not shadows:
+            return Mirroring()
+        return await mirroring(self._kube, namespace, spec.routing.gateway)
+
+    async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
+        if spec.model.learning_agent_ref is None:
+            return None
+        return agent_status(await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name))
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Pure."""
+        return decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """It leaves the data plane's list of models."""
+        self._lane.forget((namespace, name))
+        return (Call("DELETE", f"/api/v1/models/{name}"),)
+
+
+def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    uid = owner["metadata"]["uid"]
+    return any(reference.get("uid") == uid for reference in item["metadata"].get("ownerReferences") or ())
+
+
+def _revision(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
+
+
+def _has_unready_pods(deployment: Mapping[str, Any]) -> bool:
+    status = deployment.get("status") or {}
+    return bool((status.get("readyReplicas") or 0) < (status.get("replicas") or 0))

@@ -1,0 +1,252 @@
+"""The operator's life: start everything, notice what ended, stop in the order that keeps promises."""
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+
+import kopf
+from kubernetes_asyncio.client import Configuration
+
+from learnloop_common import process_end
+from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
+from learnloop_common.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.tls.contexts import authorities
+from learnloop_common.tls.pod_certificate import own_context
+from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.kube import kubeconfig
+from learnloop_operator.kube.cached_reads import CACHED, CachedReads
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.jobs_by_artifact import JobsByArtifact
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.kube.leader_lease import Leadership
+from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.training_turns import TrainingTurns
+from learnloop_operator.kube.trust_bundles import TrustBundles
+from learnloop_operator.kube.watch_liveness import WatchLiveness, watch_lease
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus.client import Prometheus
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.experience_evidence import WithExperience
+from learnloop_operator.prometheus.pod_counters import CounterReader
+from learnloop_operator.reconcile import kopf_handlers
+from learnloop_operator.reconcile.announcer import Announcer
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.artifact_usage_reporter import ArtifactUsageReporter
+from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile.probe_server import ProbeServer
+from learnloop_operator.reconcile.registry import controllers
+from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.services import Services, utc_now
+from learnloop_operator.reconcile.tracer import Tracer
+from learnloop_operator.reconcile.trust_spreading import TrustSpreading
+from learnloop_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 2.0
+DRAIN_SECONDS = 3.0
+EVENTS_SECONDS = 1.0
+"""For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
+
+
+class Operator:
+    """All parts of one process, wired."""
+
+    def __init__(self, settings: Settings, configuration: Configuration) -> None:
+        self.settings = settings
+        self.metrics = OperatorMetrics()
+        self.echo = WatchLiveness()
+        self.lease_kube = KubeClient(configuration, written=self.metrics.written)
+        self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
+        cache = ObjectCache(CACHED)
+        self.kube = KubeClient(configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
+        self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
+        self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
+        self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
+        self.announcer = Announcer(self.data_plane)
+        self.exporter = _exporter(settings, self.metrics)
+        self.recorder = EventRecorder(self.kube, settings.pod_name)
+        self.prometheus = Prometheus(settings.prometheus_url)
+        self.queries = Prometheus(settings.query_url) if settings.query_url else None
+        self.pods = CounterReader()
+        self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
+        evidence = WithExperience(
+            PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
+        )
+        turns = TrainingTurns(cache, settings.training_quotas)
+        self.services = Services(
+            self.reads, self.data_plane, evidence, settings, self.lane, turns, cluster_clock=self.kube.http.clock
+        )
+        self.runtime = Runtime(
+            controllers(self.services),
+            Applier(
+                self.kube,
+                self.data_plane,
+                self.recorder,
+                self.echo,
+                AuditLog(self.metrics.decisions),
+                self.reads,
+                self.services.drafts,
+                self.announcer,
+                metrics=self.metrics.loop,
+                tracer=Tracer(self.exporter, JobsByArtifact(cache)) if self.exporter else None,
+            ),
+            self.data_plane,
+            self.leadership,
+            self.metrics,
+            workers=settings.workers,
+            resync_seconds=settings.resync_seconds,
+            reads=self.reads,
+            trust=self.trust,
+        )
+        self.watching = asyncio.Event()
+        self._watching_over = asyncio.Event()
+        self.stopping = asyncio.Event()
+        self.server = ProbeServer(
+            self.metrics, unhealthy=self.echo.silence, unready=self._unready, refresh=self._refresh
+        )
+
+    async def run(self) -> int:
+        """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
+        self._take_signals()
+        await self.server.start(self.settings.port, tls=own_context() if self.settings.tls else None)
+        log.info("probes and metrics on port %d", self.server.port)
+        parts = {
+            "kopf": self._watch(),
+            "lease": self.leadership.run(),
+            "lease watch": watch_lease(
+                self.lease_kube,
+                self.settings.system_namespace,
+                self.settings.lease_name,
+                self.echo,
+                self.leadership.noticed,
+            ),
+            "workers": self.runtime.run(),
+            "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
+            "events": self.recorder.run(),
+            "announcer": self.announcer.run(),
+            "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
+            "liveness": self._liveness(),
+            **(
+                {"trust": TrustSpreading(self.trust, self._mine, self.metrics.certificate_expiry).run()}
+                if self.trust
+                else {}
+            ),
+            "stop": self.stopping.wait(),
+        }
+        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if self.stopping.is_set() else 1
+        for task in done:
+            if code:
+                _report_end(task)
+        await self._stop({task.get_name(): task for task in tasks})
+        return code
+
+    async def _stop(self, tasks: dict[str, "asyncio.Task[object]"]) -> None:
+        # Workers end first, then the last events go out, then the Lease is given up: a standby that takes over
+        # never meets a write of ours.
+        self.stopping.set()
+        tasks["workers"].cancel()
+        await asyncio.gather(tasks["workers"], return_exceptions=True)
+        await self.recorder.drain(EVENTS_SECONDS)
+        tasks["lease"].cancel()
+        await asyncio.gather(tasks["lease"], return_exceptions=True)
+        await self.leadership.release()
+        # Kopf ends last: when it does, it cancels every task that began after it.
+        self._watching_over.set()
+        await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await self.server.stop()
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.close)
+        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.queries, self.pods):
+            if client is not None:
+                await client.close()
+
+    def _mine(self) -> set[str]:
+        """Namespaces with objects, while this process leads."""
+        return self.runtime.namespaces() if self.leadership.held else set()
+
+    def _seen(self, namespace: str, name: str, breached: bool) -> None:
+        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
+
+    async def _watch(self) -> None:
+        namespaces = self.settings.watch_namespaces
+        await kopf.operator(
+            registry=kopf_handlers.registry(
+                self.runtime,
+                self.echo,
+                self.reads.cache,
+                namespaced=bool(namespaces),
+                started=self._take_signals_back,
+                cut=self.metrics.cut,
+            ),
+            standalone=True,
+            # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
+            identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=self._watching_over,
+            ready_flag=self.watching,
+        )
+
+    def _take_signals_back(self) -> None:
+        # Kopf installs handlers of its own, one turn of the loop after its start-up handlers: they would end Kopf
+        # first, and with it every task; ours end the workers first.
+        asyncio.get_running_loop().call_later(0.2, self._take_signals)
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stopping.set)
+
+    async def _liveness(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._refresh()
+            silence = self.echo.silence()
+            if silence:
+                log.error("not awake: %s", silence)
+                return
+
+    def _refresh(self) -> None:
+        self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
+        self.metrics.lag.clear()
+        for source, lag in self.echo.lags().items():
+            self.metrics.lag.labels(source=source).set(lag)
+
+    def _unready(self) -> str | None:
+        return None if self.watching.is_set() else "the watches are not established yet"
+
+
+def _report_end(part: "asyncio.Task[object]") -> None:
+    error = part.exception()
+    if error is None:
+        process_end.leave(f"{part.get_name()} ended: stopping")
+    else:
+        process_end.end(error, f"{part.get_name()} ended: ", "; stopping")
+
+
+def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | None:
+    """None: nothing is traced, no thread begins, and OpenTelemetry is not imported."""
+    if not settings.traces_endpoint:
+        return None
+    return OtlpExporter(
+        settings.traces_endpoint,
+        {SERVICE_NAME: "learnloop-operator", SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace},
+        headers=settings.traces_headers,
+        counted=lambda result, count: metrics.traced.labels(result=result).inc(count),
+    )
+
+
+async def operate(settings: Settings) -> int:
+    """Run one operator until a signal or a reason to be replaced."""
+    return await Operator(settings, await kubeconfig.find()).run()

@@ -1,0 +1,242 @@
+"""One pass over one object: gather, decide, apply. The same for every kind.
+
+`gather` reads a cache that is never older than the operator's own last write, and each write carries the
+resourceVersion that it was decided on: docs/decisions/0010-reads-from-the-watch-cache.md.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from learnloop_common.telemetry.json_logs import about, tell
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.traces.ids import of_object
+from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.kube.cached_reads import CachedReads
+from learnloop_operator.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.kube.leader_lease import Leadership
+from learnloop_operator.kube.trust_bundles import TrustBundles
+from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.services import utc_now
+from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=BaseSnapshot)
+
+PASS_SECONDS = 60.0
+FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
+GONE_SECONDS = 30.0
+"""How long the data plane is told of a deletion before we give up."""
+
+
+class Controller(Protocol[S]):
+    """What one kind brings along."""
+
+    @property
+    def kind(self) -> ResourceKind:
+        """The custom resource this controller looks after; also names its field manager."""
+
+    async def gather(self, namespace: str, name: str) -> S | None:
+        """Read the world; None when the object is gone. May raise KubeError: the pass is tried again later."""
+
+    def decide(self, snapshot: S) -> Plan:
+        """Pure: the same snapshot always gives the same plan."""
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """What to tell the data plane, best effort, when the object has disappeared."""
+
+
+class Runtime:
+    """Workers over the work queue. One broken object never stops the others."""
+
+    def __init__(
+        self,
+        controllers: Iterable[Controller[Any]],
+        applier: Applier,
+        data_plane: DataPlane,
+        leadership: Leadership,
+        metrics: OperatorMetrics,
+        *,
+        workers: int,
+        resync_seconds: float,
+        reads: CachedReads | None = None,
+        trust: TrustBundles | None = None,
+    ) -> None:
+        self.controllers = {controller.kind.kind: controller for controller in controllers}
+        self.queue = WorkQueue()
+        self.known: set[ObjectKey] = set()
+        self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
+        self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
+        self._reads, self._trust = reads, trust
+        self._failures: dict[ObjectKey, int] = {}
+        self._gone_since: dict[ObjectKey, float] = {}
+        metrics.depth.set_function(lambda: float(len(self.queue)))
+
+    def mark(self, kind: str, namespace: str, name: str, *, first: bool = False) -> None:
+        """This object, or one it depends on, may have changed; `first`: its pass goes before others."""
+        if kind in self.controllers:
+            key = ObjectKey(kind, namespace, name)
+            self.known.add(key)
+            self.queue.mark(key, first=first)
+
+    def namespaces(self) -> set[str]:
+        """Where there are objects of ours to look after."""
+        return {key.namespace for key in self.known}
+
+    async def run(self) -> None:
+        """Wait for leadership, look at everything known, then work until cancelled."""
+        await self._leadership.acquired.wait()
+        self._ours_now(self.known)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._resync_forever())
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            self.queue.close()
+
+    def _ours_now(self, keys: Iterable[ObjectKey]) -> None:
+        """All need a pass: first those on trial, because the fast lane reads no arm of an object before its pass."""
+        for key in keys:
+            body = self._cached(key)
+            first = body is not None and key.kind == MODEL_DEPLOYMENT.kind and on_trial(body)
+            self.mark(key.kind, key.namespace, key.name, first=first)
+
+    def _cached(self, key: ObjectKey) -> dict[str, Any] | None:
+        if self._reads is None or key.kind not in self.controllers:
+            return None
+        return self._reads.cache.get(self.controllers[key.kind].kind, key.namespace, key.name)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                await self.one_pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _resync_forever(self) -> None:
+        # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
+        # leader before us. Until they are there, passes read live; nobody waits for them.
+        self._ours_now(await self._list_anew())
+        while True:
+            await asyncio.sleep(self._resync)
+            await self._list_anew()
+            for key in tuple(self.known):
+                # Who is looked at soon anyway needs no look besides: thousands of agents that wait are, all the time.
+                if not self.queue.comes_within(key, self._resync / 2):
+                    # Spread over a tenth of the interval: a thousand objects must not come all at once.
+                    self.queue.mark_later(key, random.uniform(0, self._resync / 10))
+
+    async def _list_anew(self) -> set[ObjectKey]:
+        """Lists every kind; the objects no event has told of yet."""
+        if self._reads is None:
+            return set()
+        await self._reads.refresh()
+        kinds = [controller.kind for controller in self.controllers.values()]
+        listed = {ObjectKey(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
+        fresh = listed - self.known
+        self.known |= fresh
+        return fresh
+
+    async def one_pass(self, key: ObjectKey) -> None:
+        """Gather, decide, apply; errors end in a later retry, never in an exception."""
+        # Around all of it: the lines of a pass that failed say what they are about, too.
+        with about(object=f"{key.kind} {key.namespace}/{key.name}"):
+            await self._counted_pass(key)
+
+    async def _counted_pass(self, key: ObjectKey) -> None:
+        started = time.monotonic()
+        result = "error"
+        try:
+            async with asyncio.timeout(PASS_SECONDS):
+                result = await self._attempt(key)
+            self._failures.pop(key, None)
+        except NotLeading:
+            result = "not_leading"  # this process ends
+        except InvalidSpec as error:
+            await self._report(key, error)
+        except Conflict as error:
+            self._retry(key, str(error), logging.INFO)  # somebody wrote in between: decide again
+        except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
+            self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
+        except Exception as error:
+            log.exception("%s: unexpected error", key)
+            self._retry(key, repr(error))
+        finally:
+            self._metrics.seconds.labels(kind=key.kind).observe(time.monotonic() - started)
+            self._metrics.reconciles.labels(kind=key.kind, result=result).inc()
+
+    async def _attempt(self, key: ObjectKey) -> str:
+        self._leadership.guard()
+        if self._trust is not None:
+            await self._trust.ensure(key.namespace)
+        return await self._look(key)
+
+    async def _look(self, key: ObjectKey) -> str:
+        controller = self.controllers[key.kind]
+        snapshot = await controller.gather(key.namespace, key.name)
+        if snapshot is None:
+            if self._reads is not None and await self._reads.relearn(controller.kind, key.namespace, key.name):
+                raise Conflict(f"{key} is there although the cache did not have it")
+            await self._part(controller, key)
+            return "gone"
+        self._gone_since.pop(key, None)
+        _tell_logs(key.kind, snapshot)
+        plan = controller.decide(snapshot)
+        await self._applier.apply(controller.kind, snapshot, plan)
+        if plan.requeue_after is not None:
+            self.queue.mark_later(key, plan.requeue_after)
+        return "ok"
+
+    async def _report(self, key: ObjectKey, error: InvalidSpec) -> None:
+        # Only another spec (or another operator) helps: the next event or resync brings us back.
+        snapshot = BaseSnapshot(now=utc_now(), object=error.live)
+        await self._applier.blame(self.controllers[key.kind].kind, snapshot, error)
+        log.warning("%s: %s", key, error)
+
+    async def _part(self, controller: Controller[Any], key: ObjectKey) -> None:
+        if self._trust is not None:
+            self._trust.forget(key.namespace)  # the namespace may have gone with it, and be made anew
+        calls = controller.gone(key.namespace, key.name)
+        since = self._gone_since.setdefault(key, time.monotonic())
+        try:
+            for call in calls:
+                await self._data_plane.call(key.namespace, call)
+        except (DataPlaneUnavailable, DataPlaneRefused) as error:
+            if time.monotonic() - since < GONE_SECONDS:
+                raise
+            log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
+        self._metrics.loop.gone(key.kind, key.namespace, key.name)
+        self._applier.parted(key.kind, key.namespace, key.name)
+        self.known.discard(key)
+        self._gone_since.pop(key, None)
+
+    def _retry(self, key: ObjectKey, why: str, level: int = logging.WARNING) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
+        log.log(level, "%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
+        self.queue.mark_later(key, delay)
+
+
+def _tell_logs(kind: str, snapshot: BaseSnapshot) -> None:
+    """What the lines of this pass are about: the trace of the training or of the rollout."""
+    tell(trace_id=of_object(kind, snapshot.object))
+    status = snapshot.object.get("status") or {}
+    arm = status.get("canary") or status.get("stable") or {}
+    if arm.get("revision"):
+        tell(revision=str(arm["revision"]))
+
+
+def on_trial(body: Mapping[str, Any]) -> bool:
+    """Users meet an arm that is not proven yet, or that may have to go back to the one before."""
+    status = body.get("status") or {}
+    playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
+    return bool(status.get("canary") or status.get("previous") or playing)

@@ -1,0 +1,211 @@
+"""TrainingJob: gather, decide."""
+
+import asyncio
+import secrets
+from dataclasses import replace
+from datetime import datetime
+
+from learnloop_api import names
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.wire.training import TrainingRun
+from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.data_plane import DataPlaneUnavailable
+from learnloop_operator.kube.client import Object
+from learnloop_operator.kube.event_reader import failure_of, failure_of_job, with_events
+from learnloop_operator.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
+from learnloop_operator.kube.kinds import (
+    DEPLOYMENT,
+    GANG_KINDS,
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    POD,
+    TRAINING_JOB,
+    ResourceKind,
+)
+from learnloop_operator.reconcile.room_reader import RoomReader
+from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.reconcile.study_reader import StudyReader
+from learnloop_operator.training.attempts import run_path
+from learnloop_operator.training.backends.backend import RankDefaults
+from learnloop_operator.training.backends.choice import CONTAINERS, Backends
+from learnloop_operator.training.backends.meeting_place import deployment_name
+from learnloop_operator.training.backends.trainjob import job_of_ranks
+from learnloop_operator.training.decide import decide
+from learnloop_operator.training.rank_status import rank_of
+from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
+from learnloop_operator.training.study.decide import decide as decide_study
+from learnloop_operator.training.study.snapshot import StudySnapshot
+from learnloop_operator.training.study.trials import path as study_path
+from learnloop_operator.training.whole_gang import gang_of, template_of
+
+KEY_BYTES = 32
+GANGS = frozenset(kind.kind for kind in GANG_KINDS)
+QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
+"""Seconds of a gang's life in which it is asked about whether its queue knows it."""
+
+
+class TrainingJobController:
+    """Runs attempts on a backend until there is a proof."""
+
+    kind: ResourceKind = TRAINING_JOB
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        settings = services.settings
+        self._backends = Backends(
+            defaults=RankDefaults(
+                image=settings.trainer_image,
+                pull_policy=settings.image_pull_policy,
+                data_url=settings.data_url,
+                runtime=settings.training_runtime,
+                network=settings.workload_network,
+            )
+        )
+        self._studies = StudyReader(services)
+        self._room = RoomReader(services.kube)
+
+    async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
+        """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
+
+        The controller asks only for what some rule looks at. A finished job may still have to delete its gang. A
+        suspended one needs no pods and no agent. One that never began has no run of its own.
+        """
+        live = await self._services.kube.find(TRAINING_JOB, namespace, name)
+        if live is None:
+            return None
+        live = {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind, **live}
+        spec = read_spec(TrainingJobSpec, live)
+        status = live.get("status") or {}
+        finished = bool(status.get("finishedAt"))
+        resting = finished or spec.suspend
+        unborn = spec.suspend and not status.get("attempts")
+        agent_name = (live["metadata"].get("labels") or {}).get(names.LABEL_AGENT)
+        if agent_name is None and spec.data.learning_agent_ref is not None:
+            agent_name = spec.data.learning_agent_ref.name
+        if spec.study is not None:
+            agent = await self._agent(namespace, agent_name, skip=finished)
+            return await self._studies.gather(live, spec, agent, agent_name)
+        gang, pods, (run, run_error), agent = await asyncio.gather(
+            find_gang(self._services.kube, live, spec.backend, status.get("backend")),
+            self._pods(namespace, name, skip=resting),
+            self._run(namespace, name, skip=finished or unborn),
+            self._agent(namespace, agent_name, skip=resting),
+        )
+        samplers = await self._samplers(live, spec)
+        now = self._services.clock()
+        pods = await with_events(self._services.kube, namespace, pods, now)
+        incomplete = len(pods) <= spec.workers and not resting
+        job = await self._backend_job(namespace, gang, incomplete)
+        if not incomplete:
+            self._room.made(namespace, name)
+        snapshot = TrainingSnapshot(
+            now=now,
+            object=live,
+            children=tuple(item for item in (gang.object, samplers) if item),
+            spec=spec,
+            job=job,
+            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
+            run=run,
+            run_error=run_error,
+            installed=gang.installed,
+            queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
+            queue_ignored=await self._queue_ignored(spec, gang, job, now),
+            queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
+            turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
+            room=await self._room.bounds(namespace) if incomplete and spec.queue is None else None,
+            agent=agent,
+            agent_name=agent_name,
+            deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
+            has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
+            fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
+            pod_rules=self._services.settings.pod_rules,
+        )
+        return await self._room.admitted(snapshot, template_of(snapshot, self._backends.defaults))
+
+    def decide(self, snapshot: TrainingSnapshot) -> Plan:
+        """See core.training and core.study."""
+        if isinstance(snapshot, StudySnapshot):
+            return decide_study(snapshot)
+        # What others were promised since this was gathered counts, too: no gang gets room that another one begins in.
+        snapshot = replace(snapshot, room=self._room.beside(snapshot))
+        plan = decide(snapshot, self._backends)
+        if snapshot.room is not None and snapshot.job is None and any(item["kind"] in GANGS for item in plan.apply):
+            self._room.promise(snapshot.namespace, snapshot.name, gang_of(snapshot, self._backends), snapshot.now)
+        return plan
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """The run's heartbeats and checkpoint are of no use to anyone; artifacts stay, models may be served from them.
+
+        No finalizer: a deletion never waits for the data plane. What is missed here (operator and data plane down at
+        the wrong moment) is removed before another job of the same name begins.
+        """
+        return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
+
+    async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> BackendJob | None:
+        """The job; where pods are missing, with the reason that only events tell."""
+        if gang.object is None or gang.backend is None:
+            return None
+        found = gang.backend.read(gang.object)
+        if not incomplete or found.state != "active" or found.queued:
+            return found
+        kube, metadata = self._services.kube, gang.object["metadata"]
+        trouble = await failure_of(kube, namespace, metadata["uid"])
+        if not trouble and gang.backend.replicated_job:
+            maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
+            trouble = await failure_of_job(kube, namespace, maker, found.created)
+        return replace(found, trouble=trouble)
+
+    async def _samplers(self, owner: Object, spec: TrainingJobSpec) -> Object | None:
+        """The Deployment of the samplers, where it is this very TrainingJob's."""
+        if spec.samplers is None:
+            return None
+        metadata = owner["metadata"]
+        name = deployment_name(metadata["name"])
+        found = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
+        if found is None or controller_uid(found) != metadata["uid"]:
+            return None
+        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **found}
+
+    async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
+        if skip or spec.queue is None:
+            return ""
+        return await queue_missing(self._services.kube, namespace, spec.queue.name)
+
+    async def _queue_ignored(self, spec: TrainingJobSpec, gang: Gang, job: BackendJob | None, now: datetime) -> str:
+        """Asked for a minute, once its queue has had time: Kueue suspends what it knows as it is made."""
+        if spec.queue is None or gang.object is None or job is None or job.queued or job.state != "active":
+            return ""
+        if not QUEUE_KNOWS_AFTER < (now - job.created).total_seconds() < QUEUE_ASKED_UNTIL:
+            return ""
+        return await queue_ignored(self._services.kube, gang.object, spec.queue.name)
+
+    async def _queue_says(self, gang: Gang, namespace: str, *, skip: bool) -> str:
+        if skip or gang.object is None:
+            return ""
+        return await queue_says(self._services.kube, namespace, gang.object["metadata"]["uid"])
+
+    async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
+        if skip:
+            return []
+        return await self._services.kube.list(POD, namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
+
+    async def _run(self, namespace: str, name: str, *, skip: bool) -> tuple[TrainingRun | None, str | None]:
+        if skip:
+            return None, None
+        try:
+            return await self._services.data_plane.run(namespace, name), None
+        except DataPlaneUnavailable as error:
+            return None, str(error)
+
+    async def _agent(self, namespace: str, name: str | None, *, skip: bool) -> Object | None:
+        if skip or name is None:
+            return None
+        return await self._services.kube.find(LEARNING_AGENT, namespace, name)
+
+    async def _deployment(self, namespace: str, agent: str | None, *, skip: bool) -> Object | None:
+        """Where the agent is served: of the same name."""
+        if skip or agent is None:
+            return None
+        return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)

@@ -1,0 +1,210 @@
+"""The plans that rules end in: begin an attempt, judge a proof, fail, try again, hold."""
+
+from datetime import timedelta
+from typing import Any
+
+from learnloop_api.kinds.language_model import base_alone
+from learnloop_api.wire.training import Manifest as Proof
+from learnloop_operator.core import times
+from learnloop_operator.core.plan import Manifest, Notice, Plan
+from learnloop_operator.training import gates
+from learnloop_operator.training.backends.choice import Backends
+from learnloop_operator.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
+from learnloop_operator.training.status import StatusVerdict, lineage, proven, status
+
+NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
+"""Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
+most for pods that wait for a node, as a thousand jobs may at once."""
+RESTARTING = "Restarting"
+EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted", "NoRoom")
+"""Reasons that ask nobody to do anything."""
+
+
+def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
+    """Begin attempt number `attempt` (from 0)."""
+    backend = backends.chosen(world)
+    if backend is None:
+        return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)
+    if world.queue_missing:
+        return hold(world, "QueueMissing", world.queue_missing, after=LATER)
+    uri, digest = baseline(world)
+    origin = lineage(world) or {}
+    reward_policy = None
+    if world.spec.data.rewards == "policy":
+        if "rewardPolicy" not in origin or "rewardPolicyRevision" not in origin:
+            return hold(world, "RewardPolicyUnpublished", _unpublished(world))
+        reward_policy = (origin["rewardPolicy"], origin["rewardPolicyRevision"])
+    request = RunRequest(
+        job=world.object,
+        spec=world.spec,
+        attempt=attempt,
+        agent=world.agent_name,
+        baseline_uri=uri,
+        baseline_sha256=digest,
+        reward_policy=reward_policy,
+        fresh_key=world.fresh_key,
+    )
+    manifests = backends.render(backend, request)
+    number = f"attempt {attempt + 1} of {world.spec.max_attempts}"
+    message = f"{number} after: {last}" if last else f"{number}: 1 master, {world.spec.workers} workers"
+    state = status(
+        world,
+        StatusVerdict(phase="Starting", reason="Starting", message=message),
+        attempts=max(world.attempts, attempt + 1),
+        startedAt=begun_at(world) or world.time,
+        attemptStartedAt=world.time,
+        queuedAt=None,
+        backend=backend.name,
+        lineage=origin or None,
+    )
+    notice = Notice("Normal", "AttemptStarted", message)
+    return Plan(status=state, apply=manifests, events=(notice,), requeue_after=SOON)
+
+
+def begun_at(world: TrainingSnapshot) -> str | None:
+    """startedAt, moved by the time that the run has just spent in a queue: waiting is no time of the run."""
+    moment, waited = times.parse(world.status.get("startedAt")), world.since("queuedAt")
+    if moment is None or waited is None:
+        return world.status.get("startedAt")
+    return times.stamp(moment + timedelta(seconds=waited))
+
+
+def interrupt(world: TrainingSnapshot, job: BackendJob, reason: str, why: str, **fields: Any) -> Plan:
+    """End the gang free of charge: the attempt goes on from the newest checkpoint, under its own number.
+
+    On record as a suspension first, which is what keeps the attempt from being counted while the old gang goes.
+    """
+    verdict = StatusVerdict(phase=RESTARTING, reason=reason, message=why, suspended=True)
+    if world.holds("Suspended"):
+        state = status(world, verdict, attempts=world.attempts or None, eta=None)
+        return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
+    state = status(world, verdict, attempts=world.attempts or None, eta=None, **fields)
+    return Plan(status=state, events=told(world, reason, why), requeue_after=NOW)
+
+
+def _unpublished(world: TrainingSnapshot) -> str:
+    agent = world.agent_name or "the agent"
+    return (
+        f"spec.data.rewards is policy, and no RewardPolicy revision is in force for {agent} yet: waiting for one; see "
+        f"that the LearningAgent exists and that its rewardPolicyRef names a RewardPolicy that is Ready"
+    )
+
+
+ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
+"""What a manifest's `begun_from` begins with where it is a policy, and not why there was none."""
+
+
+def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
+    """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
+    results = gates.evaluate(world.spec.gates, found)
+    failed = [result for result in results if not result.passed]
+    sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
+    sentence = f"{sentence} ({note})" if note else sentence
+    if found.experience is not None and found.experience.message:
+        sentence = f"{sentence}; {found.experience.message}"[:1024]
+    verdict = StatusVerdict(
+        phase="Failed" if failed else "Validated",
+        reason="GatesFailed" if failed else "Validated",
+        message=sentence,
+        ready=not failed,
+        progressing=False,
+        stalled=bool(failed),
+        trained=True,
+        validated=not failed,
+    )
+    state = status(
+        world,
+        verdict,
+        **proven(found),
+        attempts=world.attempts or None,
+        gates=[result.to_kube() for result in results],
+        queuedAt=None,
+        finishedAt=world.time,
+    )
+    news = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
+    if found.begun_from and not found.begun_from.startswith(ADDRESS):
+        news.append(Notice("Normal", "BegunCold", f"began from {found.begun_from}"[:1024]))
+    return Plan(status=state, events=tuple(news), requeue_after=NOW)
+
+
+def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:
+    """The end, without a model. The gang goes in the next pass, when this is on record."""
+    verdict = StatusVerdict(
+        phase="Failed",
+        reason=reason,
+        message=why,
+        ready=False,
+        progressing=False,
+        stalled=True,
+        trained=False,
+        validated=False,
+    )
+    state = status(world, verdict, attempts=world.attempts or None, eta=None, queuedAt=None, finishedAt=world.time)
+    return Plan(status=state, events=(Notice("Warning", reason, why),), requeue_after=NOW)
+
+
+def retry(world: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
+    """Put the end of this attempt on record; `finish_restart` acts on it."""
+    ended = f"attempt {job.attempt + 1} of {world.spec.max_attempts} ended: {why}"
+    if job.attempt + 1 >= world.spec.max_attempts:
+        return fail(world, "AttemptsExhausted", ended)
+    state = status(
+        world, StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended), attempts=world.attempts, eta=None
+    )
+    return Plan(status=state, events=(Notice("Warning", "AttemptEnded", ended),), requeue_after=NOW)
+
+
+def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
+    """Nothing can or should be done now; the sentence says what is missing."""
+    phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
+    suspended = world.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
+    verdict = StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
+    state = status(world, verdict, attempts=world.attempts or None)
+    return Plan(status=state, events=told(world, reason, message) if phase == "Holding" else (), requeue_after=after)
+
+
+def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
+    """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
+
+    The base model or the uniform random policy when there is none.
+    """
+    agent = world.agent or {}
+    model = (agent.get("status") or {}).get("model") or {}
+    deployment = (world.deployment or {}).get("status") or {}
+    stable = deployment.get("stable") or {}
+    if stable.get("uri") and _rolled_back(deployment, model):
+        model = stable
+    if model.get("uri"):
+        return str(model["uri"]), model.get("sha256")
+    spoken = world.spec.data.language_model
+    if spoken is not None:
+        return base_alone(spoken), spoken.base.sha256
+    task = (agent.get("spec") or {}).get("task") or {}
+    if task.get("actions") and task.get("observations"):
+        return f"uniform://discrete/{task['actions']}?observations={task['observations']}", None
+    return None, None
+
+
+def _rolled_back(deployment: Manifest, model: Manifest) -> bool:
+    """Whether a ModelDeployment's status has this artifact as one that was rolled back."""
+    pins = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
+    return any(pin.get("uri") and _same(pin, model) for pin in pins)
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    """An artifact is its digest, whatever address it has now."""
+    if one.get("sha256") and other.get("sha256"):
+        return bool(one["sha256"] == other["sha256"])
+    return bool(one.get("uri") == other.get("uri"))
+
+
+def run_path(job: str) -> str:
+    """The run in the data plane's REST contract."""
+    return f"/api/v1/training/runs/{job}"
+
+
+def told(world: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
+    """An event for news only: nothing when the live Ready condition already gives this reason."""
+    if world.condition("Ready").get("reason") == reason:
+        return ()
+    return (Notice("Normal" if reason in EXPECTED else "Warning", reason, message),)

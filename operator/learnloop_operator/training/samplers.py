@@ -1,0 +1,120 @@
+"""Sampler pods: who plays a run's environment beside its learner, on every backend alike.
+
+They are no ranks and no part of the gang: a Deployment of the operator's own makes them, and they may come and go. They
+stand while a gang works, not while it waits in a queue, evaluates or has ended. Key, Service and NetworkPolicy are
+those of backends.meeting_place.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.training.backends.backend import RankDefaults
+from learnloop_operator.training.backends.meeting_place import deployment_name, service_name
+from learnloop_operator.training.backends.rank_pods import (
+    ENV_SPEC,
+    ENVIRONMENT_MOUNT,
+    KEY_MOUNT,
+    SAMPLER,
+    environment_volumes,
+    key_volume,
+    training_spec,
+)
+from learnloop_operator.training.snapshot import RunRequest, TrainingSnapshot
+
+GRACE_SECONDS = 5
+"""A sampler keeps nothing that would have to be saved."""
+
+
+def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
+    """apps/v1 Deployment. Nothing in its pods changes with an attempt or with the number of samplers."""
+    asked, job = request.spec.samplers, request.job["metadata"]
+    assert asked is not None, "checked by with_samplers"
+    code = request.spec.data.environment_config_map
+    selector = {names.LABEL_SAMPLED_JOB: job["name"], names.LABEL_COMPONENT: SAMPLER}
+    marks = standard_labels(SAMPLER, {names.LABEL_SAMPLED_JOB: job["name"]})
+    main = Main(
+        name=SAMPLER,
+        image=defaults.image,
+        pull_policy=defaults.pull_policy,
+        env={
+            ENV_SPEC: _order(request),
+            names.ENV_LEARNER: f"{service_name(job['name'])}.{job['namespace']}.svc:{names.PORT_SAMPLERS}",
+            names.ENV_SAMPLERS_KEY_FILE: f"{names.SAMPLERS_KEY_DIRECTORY}/{names.SAMPLERS_KEY}",
+            **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
+        },
+        mounts=[KEY_MOUNT, *([ENVIRONMENT_MOUNT] if code else [])],
+        resources={"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+    )
+    template = pod_template(
+        main,
+        _options(request.spec.pod, asked.resources),
+        labels=marks,
+        ends=True,
+        token=False,
+        volumes=[key_volume(job["name"]), *environment_volumes(request.spec)],
+        grace_seconds=GRACE_SECONDS,
+    )
+    return child(
+        request.job,
+        api_version="apps/v1",
+        kind="Deployment",
+        name=deployment_name(job["name"]),
+        labels=marks,
+        spec={
+            "replicas": asked.count,
+            "revisionHistoryLimit": 1,
+            # Each stands for itself: a new template need not wait for anybody.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}},
+            "selector": {"matchLabels": selector},
+            "template": template,
+        },
+    )
+
+
+def _options(ranks: PodOptions, resources: Any) -> PodOptions:
+    """The ranks' pod options, but for what belongs to the learner alone: its devices."""
+    return ranks.model_copy(update={"resources": resources, "resource_claims": None})
+
+
+def _order(request: RunRequest) -> str:
+    """The ranks' order, without what only they ask about: a run's samplers are the same in all its attempts."""
+    bare = replace(request, attempt=0, agent=None, baseline_uri=None, baseline_sha256=None, reward_policy=None)
+    order = json.loads(training_spec(bare))
+    order["spec"]["samplers"] = {**order["spec"]["samplers"], "count": 0}
+    return json.dumps(order, sort_keys=True)
+
+
+def wanted(world: TrainingSnapshot) -> bool:
+    """Does the learner take steps now? While it starts, samplers may already look for it."""
+    job, beat = world.job, world.heartbeat
+    if world.spec.samplers is None or world.spec.suspend or world.status.get("finishedAt") or world.holds("Suspended"):
+        return False
+    if job is None or job.deleting or job.queued or job.state != "active":
+        return False
+    return beat is None or beat.phase in ("starting", "training")
+
+
+def with_samplers(world: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -> Plan:
+    """The plan, and beside it the Deployment: as it should be, or gone."""
+    if world.spec.samplers is None or world.deleting:
+        return plan
+    if wanted(world):
+        request = RunRequest(
+            job=world.object,
+            spec=world.spec,
+            attempt=0,
+            agent=None,
+            baseline_uri=None,
+            baseline_sha256=None,
+        )
+        return replace(plan, apply=(*plan.apply, deployment(request, defaults)))
+    if not world.has_samplers:
+        return plan
+    ref = ObjectRef("apps/v1", "Deployment", world.namespace, deployment_name(world.name))
+    return replace(plan, delete=(*plan.delete, ref))
