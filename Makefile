@@ -108,7 +108,7 @@ bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, b
 bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour
 	@PYTHONPATH=hack $(PYTHON) -m bench.loop $(TURNS)
 
-bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and 10,000 changes, beside a plain Kopf operator
+bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments, beside a plain Kopf operator
 	@PYTHONPATH=hack $(PYTHON) -m bench.operator
 
 bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods that kwok plays; NODES=, AGENTS=: others
@@ -135,8 +135,8 @@ bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual
 bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
 	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))
 
-bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once; TLS=1: by TLS, too; PARTITIONS=1: beside much history
-	@$(PYTHON) -m bench.pipeline$(if $(PARTITIONS),.partitions,$(if $(TLS), --tls))
+bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed; 20 minutes
+	@$(PYTHON) -m bench.pipeline $(ARGS)
 
 bench-gateway: $(VENV)/.ready ## what a gateway adds to the answers of a language model, streams included
 	@$(PYTHON) -m bench.gateway

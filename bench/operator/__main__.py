@@ -1,16 +1,13 @@
 """`make bench-operator`: progress for people on stderr, one JSON object as the last line of stdout.
 
-The operator's own figures (`cold_start_s`, `event_to_status_p50_s`, `burst_10000_s`, …), the same of a plain Kopf
+The operator's own figures (`cold_start_s`, `event_to_status_p50_s`, …), the same of a plain Kopf
 operator (`peer_…`), and what a bare client needs for the same number of writes (`floor_…`); then what a rollout costs
 in writes, and how long nobody leads when the leader goes. Each part gets a fresh API server and etcd on this machine,
 so that none pays for the objects of another, and a limit (limits.py): what is not done by then is in `failed`, and the
-others go on. About 20 minutes on two quiet cores; `--only` leaves parts out:
+others go on. About 10 minutes on two quiet cores; `--only` leaves parts out:
 
-    burst       10,000 mixed changes of all kinds, as fast as they can be sent and paced over 115 s
-    peer_burst  half as many changes (`--peer-burst`), paced over half the time, for the plain Kopf operator;
-                `burst_seconds_per_change` and `peer_burst_seconds_per_change` compare the two
     ours        1,000 ModelDeployments: from nothing, cold start, event to status, idle for one default resync, memory
-                (`rss_empty_mib` with none, `rss_mib` with 1,000; `burst_10000_rss_mib` with 10,000 of all kinds).
+                (`rss_empty_mib` with none, `rss_mib` with 1,000).
                 `idle_writes_per_minute` leaves Leases out, `idle_lease_writes_per_minute` has them: the leader's and
                 the API server's own
     peer        the same for the plain Kopf operator
@@ -37,7 +34,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.operator import burst, failover, thousand, writes
+from bench.operator import failover, thousand, writes
 from bench.operator.control_plane import control_plane, version
 from bench.operator.goals import judged
 from bench.operator.limits import OutOfTime, limited
@@ -45,10 +42,8 @@ from bench.operator.thousand import Size, say
 
 FULL = Size()
 QUICK = Size(objects=20, edits=10, creations=3, idle_seconds=2.0, peer_idle_seconds=2.0)
-BURST, PEER_BURST, QUICK_BURST = 10_000, 5_000, 100
-"""The plain operator takes two to three times as long for each change: half as many show as much in half the time."""
 FAILOVERS, QUICK_FAILOVERS = 3, 1
-PARTS = ("burst", "peer_burst", "ours", "peer", "writes", "failover")
+PARTS = ("ours", "peer", "writes", "failover")
 BESIDE = ("peer", "writes", "failover")
 """What is measured while our own operator idles, in a process of its own."""
 
@@ -74,8 +69,6 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         wanted = options.only or PARTS
         self._patience, self._size = options.patience, QUICK if options.quick else FULL
-        self._flood = options.burst or (QUICK_BURST if options.quick else BURST)
-        self._peer_flood = options.peer_burst or options.burst or (QUICK_BURST if options.quick else PEER_BURST)
         self._failovers = QUICK_FAILOVERS if options.quick else FAILOVERS
         self._beside = Beside([part for part in BESIDE if part in wanted and "ours" in wanted], options)
         self._parts = [part for part in PARTS if part in wanted and part not in self._beside.parts]
@@ -127,40 +120,21 @@ class Bench:
             return writes.measure(kubeconfig)
         if part == "failover":
             return failover.figures(*asyncio.run(failover.measure(kubeconfig, self._failovers, seed=1)))
-        side, prefix = ("peer", "peer_") if part.startswith("peer") else ("ours", "")
-        if part.endswith("burst"):
-            flood = self._peer_flood if prefix else self._flood
-            found = asyncio.run(burst.measure(side, kubeconfig, flood))
-            each = {f"{prefix}burst_changes": flood, f"{prefix}burst_seconds_per_change": found["s"] / flood}
-            return each | {f"{prefix}burst_{flood}_{key}": value for key, value in found.items()}
         beside = self._beside.run if self._runs_beside(part) else None
-        return {
-            prefix + key: value
-            for key, value in asyncio.run(thousand.measure(part, kubeconfig, self._size, beside)).items()
-        }
+        measured = asyncio.run(thousand.measure(part, kubeconfig, self._size, beside))
+        return {f"peer_{key}" if part == "peer" else key: value for key, value in measured.items()}
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.operator", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="20 objects and a burst of 100: does it still run?")
+    parser.add_argument("--quick", action="store_true", help="20 objects: does it still run?")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part alone (may be repeated)")
-    sizes = f"from {burst.SMALLEST} to {burst.LARGEST:,}"
-    parser.add_argument("--burst", type=_burst, metavar="N", help=f"changes of the burst, {sizes}; 10,000 if left out")
-    parser.add_argument("--peer-burst", type=_burst, metavar="N", help="the same for the peer; 5,000 if left out")
     parser.add_argument(
         "--patience", type=float, default=1.0, metavar="F", help="give each part F times as long: for a busy machine"
     )
     return parser.parse_args()
-
-
-def _burst(text: str) -> int:
-    if text.isdecimal() and burst.SMALLEST <= int(text) <= burst.LARGEST:
-        return int(text)
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is no whole number from {burst.SMALLEST} to {burst.LARGEST}: fewer are not of all kinds"
-    )
 
 
 class Beside:

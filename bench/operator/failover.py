@@ -28,7 +28,7 @@ from typing import Any
 import aiohttp
 
 from bench.operator.control_plane import control_plane
-from bench.operator.process import AS_IN_IMAGE, MODULES, cpu_wait_seconds
+from bench.operator.process import MODULES, cpu_wait_seconds
 from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
 from learnloop_operator.kube.client import KubeClient
@@ -59,7 +59,7 @@ class Process:
             "LEARNLOOP_LOG_LEVEL": "ERROR",
             **(extra or {}),
         }
-        self.process = subprocess.Popen([*AS_IN_IMAGE, MODULES["ours"]], env=environment)
+        self.process = subprocess.Popen([sys.executable, "-m", MODULES["ours"]], env=environment)
 
     async def works(self) -> bool:
         """It leads and has decided something. RuntimeError when it has ended by itself."""

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 SECONDS: Mapping[str, int] = {
-    "burst": 900,
-    "peer_burst": 900,
     "ours": 720,
     "peer": 300,
     "writes": 140,

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
@@ -25,20 +24,11 @@ class Observer:
     def __init__(self, api: Api, kinds: Iterable[ResourceKind]) -> None:
         self._api, self._kinds = api, tuple(kinds)
         self._tasks: list[asyncio.Task[None]] = []
-        self.relists = 0
-        """How often the API server gave up on one of our watches, because this process was too slow to read it."""
         self.generations: dict[Name, int] = {}
         self.phases: dict[Name, str] = {}
         self.behind: dict[Name, float] = {}
         self.waits: dict[Name, float] = {}
         """Longest time behind, by object, in seconds."""
-        self.spans: dict[Name, tuple[float, float]] = {}
-        """Its beginning and end (time.monotonic)."""
-        self.edit_spans: dict[Name, tuple[float, float]] = {}
-        """Of the change of each object that waited longest: from its own event to that of the first status that has
-        observed it. An object that changes again while it waits may be behind for long, and no change of it."""
-        self._unobserved: dict[Name, deque[tuple[int, float]]] = {}
-        """Generations without a status, each with the moment of its event."""
         self.caught_up: dict[Name, float] = {}
         """When the object was last seen to be current (time.monotonic)."""
 
@@ -76,7 +66,7 @@ class Observer:
 
     def forget_waits(self) -> None:
         """Begin a new measurement."""
-        self.waits, self.spans, self.edit_spans = {}, {}, {}
+        self.waits.clear()
         self.caught_up.clear()
 
     async def _list(self, kind: ResourceKind) -> str:
@@ -97,7 +87,6 @@ class Observer:
             except (aiohttp.ClientError, TimeoutError):
                 await asyncio.sleep(0.1)
             except Expired:
-                self.relists += 1
                 version = await self._list(kind)
 
     def _saw(self, kind: ResourceKind, type_: str, item: Mapping[str, Any]) -> None:
@@ -109,28 +98,14 @@ class Observer:
         generation = metadata["generation"]
         self.generations[name], self.phases[name] = generation, status.get("phase", "")
         observed = status.get("observedGeneration") or 0
-        self._edited(name, generation, observed, now)
         if observed < generation:
             self.behind.setdefault(name, now)
         elif name in self.behind:
             since = self.behind.pop(name)
-            if now - since > self.waits.get(name, 0.0):
-                self.waits[name], self.spans[name] = now - since, (since, now)
+            self.waits[name] = max(now - since, self.waits.get(name, 0.0))
             self.caught_up[name] = now
 
-    def _edited(self, name: Name, generation: int, observed: int, now: float) -> None:
-        line = self._unobserved.setdefault(name, deque())
-        if generation > (line[-1][0] if line else observed):
-            line.append((generation, now))
-        while line and line[0][0] <= observed:
-            since = line.popleft()[1]
-            longest = self.edit_spans.get(name, (0.0, 0.0))
-            if now - since > longest[1] - longest[0]:
-                self.edit_spans[name] = (since, now)
-        if not line:
-            del self._unobserved[name]
-
     def _forget(self, name: Name) -> None:
-        known: dict[Name, Any]
-        for known in (self.generations, self.phases, self.behind, self._unobserved):
-            known.pop(name, None)
+        table: dict[Name, Any]
+        for table in (self.generations, self.phases, self.behind):
+            table.pop(name, None)

@@ -1,7 +1,6 @@
 """A measured operator process: ours or the peer."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -12,16 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-
 TICKS = os.sysconf("SC_CLK_TCK")
-AS_IN_IMAGE = (sys.executable, "-m", "bench.operator.as_in_image")
-MODULES = {
-    "ours": "learnloop_operator",
-    "traced": "bench.operator.traced",
-    "peer": "bench.operator.plain_kopf",
-    "peer_of_all_kinds": "bench.operator.plain_kopf_all",
-}
+MODULES = {"ours": "learnloop_operator", "peer": "bench.operator.plain_kopf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +23,6 @@ class Running:
     log: Path
     started: float
     port: int
-
-    async def metric(self, pattern: str) -> float:
-        """Sum of the process's own samples whose name and labels match; 0 while there is none."""
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
-            lines = (await answer.text()).splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(pattern, line))
 
     def alive(self) -> None:
         """Does nothing.
@@ -54,7 +39,7 @@ class Running:
         return cpu_seconds(self.process.pid)
 
     def cpu_wait_seconds(self) -> float:
-        """How long its main thread, which does all the work, was ready to run and had no core so far."""
+        """How long its main thread, which does all the work, was ready to run without a core."""
         return cpu_wait_seconds(self.process.pid)
 
     def memory_mib(self) -> tuple[float, float]:
@@ -99,7 +84,7 @@ def running(side: str, kubeconfig: Path, data_url: str, extra: Mapping[str, str]
     environment |= {"LEARNLOOP_LOG_LEVEL": "WARNING"}
     started = time.monotonic()
     with log.open("ab") as file:
-        process = subprocess.Popen([*AS_IN_IMAGE, MODULES[side]], env=environment, stderr=file, stdout=file)
+        process = subprocess.Popen([sys.executable, "-m", MODULES[side]], env=environment, stderr=file, stdout=file)
     try:
         operator = Running(process, log, started, port)
         yield operator

@@ -38,27 +38,6 @@ def edit(number: int) -> dict[str, Any]:
 REWARD_POLICY: dict[str, Any] = {"components": [{"name": "solved", "type": "success", "weight": 1}]}
 
 
-def reward_edit(number: int) -> dict[str, Any]:
-    """Another revision of the reward."""
-    return {"spec": {"normalisation": {"method": "zscore", "clip": 5 + number % 5}}}
-
-
-def training_job() -> dict[str, Any]:
-    """Spec of a TrainingJob that waits to be resumed."""
-    return {
-        "suspend": True,
-        "algorithm": "ppo",
-        "totalSteps": 1000,
-        "data": {"environment": "CartPole-v1"},
-        "pod": {},
-    }
-
-
-def training_edit(number: int) -> dict[str, Any]:
-    """Another time until the pods of a finished job go."""
-    return {"spec": {"ttlSecondsAfterFinished": 600 + number}}
-
-
 def agent_edit(number: int) -> dict[str, Any]:
     """Another threshold."""
     return {"spec": {"training": {"triggers": {"episodes": 21 + number % 50}}}}
@@ -69,8 +48,3 @@ def learning_agent(policy: str) -> dict[str, Any]:
     task = {"observations": 4, "actions": 2, "environment": {"name": "CartPole-v1", "successReturn": 195}}
     training = {"triggers": {"episodes": 20}, "template": {"algorithm": "ppo", "totalSteps": 1000}}
     return {"suspend": True, "rewardPolicyRef": {"name": policy}, "task": task, "training": training}
-
-
-def memory_service() -> dict[str, Any]:
-    """Spec of a suspended MemoryService."""
-    return {"suspend": True, "storage": {"size": "1Gi"}}

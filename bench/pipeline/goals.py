@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench.tls_beside_plain import MOST
-
 
 @dataclass(frozen=True)
 class Goal:
@@ -39,14 +37,12 @@ class Goal:
 
 
 GOALS = (
-    Goal("accepted_http_p99_ms", "latency", ("accepted_http", "p99_ms"), "most", 10.0),
-    Goal("accepted_nats_p99_ms", "latency", ("accepted_nats", "p99_ms"), "most", 10.0),
-    Goal("reward_p99_ms", "latency", ("reward_worker", "p99_ms"), "most", 5.0),
-    Goal("reward_alone_p99_ms", "latency", ("reward_alone", "p99_ms"), "most", 5.0),
-    Goal("reward_amortised_p99_ms", "latency", ("reward_worker_amortised", "p99_ms"), "most", 5.0),
-    Goal("reward_calculate_http_p99_ms", "latency", ("reward_calculate_http", "p99_ms"), "most", 5.0),
-    Goal("dry_run_per_minute_and_core", "dry_run", ("summary_per_minute_and_core",), "least", 50_000),
-    Goal("dry_run_stepwise_per_minute_and_core", "dry_run", ("stepwise_per_minute_and_core",), "least", 50_000),
+    Goal("accepted_http_p99_ms", "latency", ("accepted_http", "p99_ms"), "most", 50.0),
+    Goal("accepted_nats_p99_ms", "latency", ("accepted_nats", "p99_ms"), "most", 50.0),
+    Goal("reward_p99_ms", "latency", ("reward_worker", "p99_ms"), "most", 50.0),
+    Goal("reward_alone_p99_ms", "latency", ("reward_alone", "p99_ms"), "most", 50.0),
+    Goal("reward_amortised_p99_ms", "latency", ("reward_worker_amortised", "p99_ms"), "most", 50.0),
+    Goal("reward_calculate_http_p99_ms", "latency", ("reward_calculate_http", "p99_ms"), "most", 50.0),
     Goal("secrets_planted", "redaction", ("planted",), "least", 100_000),
     Goal("secrets_leaked", "redaction", ("leaked_together",), "is", 0),
     Goal("secrets_leaked_by_publisher", "redaction", ("leaked", "publisher"), "is", 0),
@@ -80,6 +76,5 @@ GOALS = (
     Goal("step_overhead_1_ms", "overhead", ("elsewhere", "steps_of_1_ms", "overhead_over_acting"), "most", 0.05),
     Goal("step_overhead_10_ms", "overhead", ("elsewhere", "steps_of_10_ms", "overhead_over_acting"), "most", 0.05),
     Goal("record_us_per_call", "overhead", ("elsewhere", "record_us_per_call"), "most", 2.0),
-    Goal("tls_over_plain_worst", "encrypted", ("tls_over_plain_worst",), "most", MOST),
     Goal("episodes_left", "overhead", ("elsewhere", "episodes_left"), "is", 0),
 )

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from bench.pipeline import chaos, tenancy
-from bench.pipeline.__main__ import ADAPTING, PARTS, eta, run, shorter, summary
+from bench.pipeline.__main__ import run, summary
 from bench.pipeline.conformance import holds as document_holds
 from bench.pipeline.conformance import operations, summed
 from bench.pipeline.redaction import holds
-from bench.tls_beside_plain import compared
 
 
 def test_a_part_that_fails_is_named_and_misses_its_goals() -> None:
@@ -88,26 +87,6 @@ def test_an_operation_without_a_request_was_not_checked(tmp_path: Path) -> None:
     assert written(0)["not_exercised"] == ["GET /a", "GET /b", "PUT /a"]
 
 
-def test_the_time_that_is_left_follows_what_the_parts_so_far_took() -> None:
-    parts = list(PARTS)
-    whole = sum(part.seconds for part in PARTS.values())
-    assert eta(parts, [], 0) == whole
-    assert eta(parts[1:], parts[:1], 2 * PARTS[parts[0]].seconds) == pytest.approx(
-        2 * (whole - PARTS[parts[0]].seconds)
-    )
-
-
-def test_on_a_slow_machine_speeds_are_measured_shortly_and_what_is_counted_stays_as_large() -> None:
-    parts = list(PARTS)
-    whole = sum(part.seconds for part in PARTS.values())
-    assert shorter(parts, [], 0, whole, frozenset()) == frozenset()
-    short: frozenset[str] = frozenset()
-    for place in range(len(parts)):
-        short = frozenset(shorter(parts[place:], parts[:place], 1e6, 60, short))
-    assert short == ADAPTING
-    assert not ADAPTING & {"redaction", "fuzzed", "conformance", "tenancy", "chaos"}
-
-
 class Victim:
     """Whoever is killed and comes back, or has played everything there is."""
 
@@ -145,18 +124,3 @@ def test_intruders_make_as_many_statements_as_they_are_asked_for(statements: int
     assert sum(count for _, count in turns) == statements
     assert all(count == 1 for template, count in turns if template in tenancy.WRITES)
     assert sum(tenancy.shares(statements)) == statements
-
-
-def test_tls_is_judged_by_the_worst_ratio_and_a_slower_rate_is_worse_too() -> None:
-    plain = {"p50_ms": 2.0, "p99_ms": 4.0, "clients16_rps": 1000.0}
-    tls = {"p50_ms": 2.1, "p99_ms": 40.0, "clients16_rps": 800.0}
-    found = compared({"plain": [plain] * 3, "tls": [tls] * 3})
-    assert (found["tls_over_plain_p50_ms"], found["tls_over_plain_clients16_rps"]) == (1.05, 1.25)
-    assert found["tls_over_plain_worst"] == 1.25, "the p99 is told and not judged"
-    assert not found["tls_within_bar"]
-
-
-def test_the_bar_of_tls_is_a_goal_where_it_was_asked_for() -> None:
-    result = summary({"encrypted": {"tls_over_plain_worst": 1.3}}, quick=False, seconds=1)
-    assert result["goals_missed"] == ["tls_over_plain_worst"]
-    assert "tls_over_plain_worst" not in summary({"latency": {}}, quick=False, seconds=1)["bars"]
