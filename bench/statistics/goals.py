@@ -24,6 +24,8 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("lengths_beaten_rate", 0.0, EXPERIMENT_ALPHA),
     ("hang_of_a_fifth_episodes_p50_service", 0.0, 300.0),
     ("hang_of_a_fifth_episodes_p50_gateway", 0.0, 300.0),
+    ("pauses_rolled_back", 0.0, 0.0),
+    ("pauses_that_never_end_rolled_back", 60.0, 60.0),
     ("drop_median_episodes", 0.0, 300.0),
     ("drop_median_episodes_worst", 0.0, 300.0),
     ("drop_power", 0.95, 1.0),

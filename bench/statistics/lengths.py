@@ -23,11 +23,12 @@ DEADLINE = 60
 
 
 def rolled_back(metric: dict[str, Any], lengths: str, seeds: Sequence[int]) -> list[bool]:
-    """Of identical models, by seed; every second rollout is seen by two Prometheus servers in turn."""
+    """Of identical models, by seed; two Prometheus servers see every second rollout in turn, and every fourth has
+    overrides."""
     found = []
     for seed in seeds:
         cluster = rollout(metric, LENGTHS[lengths], seed, mode=MODES[seed % 2])
-        cluster.replicas = seed % 4 < 2
+        cluster.replicas, cluster.ordered_every = seed % 4 < 2, 0 if seed % 4 else 600
         found.append(ended(cluster) == "RolledBack")
     return found
 

@@ -14,6 +14,7 @@ from bench.statistics.goals import EXPERIMENT_ALPHA
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.lengths import figures as lengths
+from bench.statistics.pauses import figures as pauses
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
@@ -29,6 +30,7 @@ OTHERS = 2_000
 RECORDED = 40
 DRIFTS = 200
 LENGTH_SEEDS = 40
+PAUSED_HALF_HOURS = 60
 SIMULATED_SECONDS = 20.0
 MAX_DROP = 0.05
 SECONDS = 1_800
@@ -244,6 +246,11 @@ def episode_lengths() -> Figures:
     return lengths(LENGTH_SEEDS)
 
 
+def pods_that_pause() -> Figures:
+    """A pause of half a second every two minutes, for half an hour."""
+    return pauses(PAUSED_HALF_HOURS)
+
+
 SIDE_BY_SIDE: tuple[Callable[[], Figures], ...] = (
     episode_lengths,
     default_part,
@@ -254,6 +261,7 @@ SIDE_BY_SIDE: tuple[Callable[[], Figures], ...] = (
     experiments,
     guarded_experiments,
     fast_lane,
+    pods_that_pause,
 )
 """A process each, the longest first."""
 ALONE: tuple[Callable[[], Figures], ...] = (simulation, graphs)

@@ -2,7 +2,9 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.experiment_step_cluster import StepCluster
@@ -33,6 +35,8 @@ class LengthsCluster(Cluster):
 
     lengths = LENGTHS["failures are short"]
     replicas = False
+    ordered_every = 0
+    """Seconds between two overrides of a minute, by turns fixed answers and a stop; 0: none is ordered."""
 
     def seconds_of(self, value: float) -> float:
         return self.random.uniform(*self.lengths[0 if value else 1])
@@ -52,10 +56,18 @@ class LengthsCluster(Cluster):
 
     def run(self, seconds: int) -> None:
         for _ in range(max(1, seconds // 5)):
+            if self.ordered_every and int(self.now.timestamp()) % self.ordered_every < 5:
+                self._order()
             for _ in range(8):
                 if self.reconcile().requeue_after != 0.0:
                     break
             self.tick(5)
+
+    def _order(self) -> None:
+        number = int(self.now.timestamp()) // self.ordered_every
+        what = {"choice": "0", "instead": "fixed"} if number % 2 else {"instead": "stop"}
+        said = urlencode(what | {"for": "60", "reason": "a person decides"})
+        self.annotations[ANNOTATION_OVERRIDE] = f"{said} at {self.now.isoformat()} by alice"
 
     def check_promotion(self, revision: str) -> None:
         self.promotions.append(revision)
@@ -67,10 +79,12 @@ def rollout(
     seed: int,
     chances: tuple[float, float] = (0.9, 0.9),
     mode: str = "service",
+    ordered_every: int = 0,
 ) -> LengthsCluster:
     """Model 0 serves with full pipelines, and model 1 is asked for; 10 episodes a second."""
     cluster = LengthsCluster().by(mode)
     cluster.lengths, cluster.quality, cluster.per_second = lengths, {uri(0): chances[0]}, 10
+    cluster.ordered_every = ordered_every
     cluster.random.seed(seed)
     cluster.spec["rollout"] |= {"steps": [{"weight": weight, "minEpisodes": 20} for weight in (10, 25, 50, 100)]}
     cluster.spec["analysis"] |= {"metrics": [metric], "intervalSeconds": 5}

@@ -36,14 +36,14 @@ class Opened:
         if ends is not None:
             heappush(self._running, (ends, self._number, arm, value, now))
 
-    def ended(self, now: datetime) -> Iterator[tuple[str, float]]:
-        """Arm and return of every episode that has ended since the last call."""
+    def ended(self, now: datetime) -> Iterator[tuple[str, float, datetime]]:
+        """Arm, return and beginning of every episode that has ended since the last call."""
         while self._running and self._running[0][0] <= now:
             _, _, arm, value, began = heappop(self._running)
             for bound in BOUNDS:
                 if (now - began).total_seconds() <= bound:
                     self._ended[arm, bound].append(now)
-            yield arm, value
+            yield arm, value, began
 
     def since(self, arm: str, since: datetime, until: datetime, deadline: int) -> Openings:
         """What the arm's servers have counted after `since` and not after `until`."""

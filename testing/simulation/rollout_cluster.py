@@ -2,6 +2,7 @@
 
 import random
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.wire.routing import Arm
+from learnloop_api.wire.routing import Arm, Override
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.observed_arms import arms
@@ -308,11 +309,24 @@ class Cluster:
                 replicas = deployment["spec"]["replicas"]
                 deployment["status"] = {"replicas": replicas, "readyReplicas": 0 if broken else replicas}
             shares = self.shares()
-            for _ in range(self.per_second if self.traffic and shares else 0):
+            for _ in range(self.per_second if self.traffic and shares and not self.stopped() else 0):
                 revision = self.random.choices(list(shares), list(shares.values()))[0]
                 self._begin(revision)
-            for revision, value in self.opened.ended(self.now):
-                self.episodes.append((self.now, revision, value))
+            for revision, value, began in self.opened.ended(self.now):
+                if not self.touched(began):
+                    self.episodes.append((self.now, revision, value))
+
+    def stopped(self) -> bool:
+        """Whether an override lets no episode open."""
+        return any(item.instead != "fixed" and item.in_force(self.now) for item in self._overrides())
+
+    def touched(self, began: datetime) -> bool:
+        """Whether a person decided at any time of an episode that ends now: no arm's outcomes have it."""
+        return any(item.since <= self.now and began < item.until for item in self._overrides())
+
+    def _overrides(self) -> Sequence[Override]:
+        table = self.routing().table
+        return table.overrides or () if table else ()
 
     def _begin(self, revision: str) -> None:
         """An agent opens an episode; it ends after a while, or never."""

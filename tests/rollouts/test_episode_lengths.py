@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.names import ANNOTATION_OVERRIDE
+from learnloop_operator.rollout.decide import current
 from testing.simulation.episode_lengths import (
     ALIKE,
     BOUND,
@@ -29,6 +31,33 @@ def test_an_identical_model_is_promoted_whichever_of_its_episodes_are_short(
         cluster.replicas = replicas
         assert ended(cluster) == "Healthy", cluster.status["verdict"]
         assert cluster.promotions
+
+
+@pytest.mark.parametrize("seconds", [240, 600])
+@pytest.mark.parametrize("metric", [SEQUENTIAL, RATIO, BOUND], ids=["sequential", "ratio", "bound"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_overrides_roll_back_no_identical_model(lengths: str, metric: dict[str, Any], seconds: int) -> None:
+    """An override leaves out the episodes that it touches, and of those the long ones more often."""
+    cluster = rollout(metric, LENGTHS[lengths], seed=1, ordered_every=seconds)
+    phase = ended(cluster, 3_600)
+    assert "blockedRevision" not in cluster.status, cluster.status["verdict"]
+    assert cluster.status["overrides"], "nothing was ordered"
+    assert seconds < 600 or phase == "Healthy", cluster.status["verdict"]
+
+
+def test_endings_are_compared_again_when_the_longest_episodes_since_an_override_have_ended() -> None:
+    cluster = rollout(SEQUENTIAL, LENGTHS["failures are short"], seed=1)
+    cluster.run(400)
+    before = current(cluster.snapshot()).shares_since()
+    cluster.annotations[ANNOTATION_OVERRIDE] = "instead=stop&for=60&reason=it+hurts"
+    cluster.run(30)
+    began = current(cluster.snapshot()).shares_since()
+    cluster.run(90)
+    over = current(cluster.snapshot()).shares_since()
+    assert before
+    assert began
+    assert over
+    assert before < began < over
 
 
 def test_a_worse_model_is_rolled_back_although_its_failures_are_the_long_episodes() -> None:

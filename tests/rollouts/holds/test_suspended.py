@@ -1,10 +1,13 @@
 """spec.suspend in the middle of a rollout: the way up is closed, the way down is not."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_api import names
+from learnloop_operator.rollout.decide import decide
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.fast_lane_cluster import LanedCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, Cluster, uri
@@ -58,15 +61,40 @@ def test_abort_and_reject_are_obeyed_at_once(verb: str) -> None:
     assert cluster.status["blockedRevision"]["reason"] == ("Aborted" if verb == names.ANNOTATION_ABORT else "Rejected")
 
 
-@pytest.mark.parametrize("verb", ["pause", "restart"])
+@pytest.mark.parametrize("verb", ["pause", "restart", "promote", "skip"])
 def test_other_orders_wait_and_are_obeyed_afterwards(verb: str) -> None:
     cluster = at_weight(Cluster(), 10)
     cluster.annotations[names.verb_annotation(verb)] = cluster.status["canary"]["revision"]
     cluster.run(20)
     assert (cluster.weight(uri(1)), cluster.status.get("decisions")) == (10, None)
     cluster.spec["suspend"] = False
-    cluster.run(1)
-    assert [item["verb"] for item in cluster.status["decisions"]] == [verb]
+    decided = decide(cluster.snapshot()).status["decisions"]
+    assert [(item["verb"], item["outcome"]) for item in decided] == [(verb, "obeyed")]
+
+
+def test_orders_are_obeyed_while_only_the_agent_is_suspended() -> None:
+    """An agent that is suspended trains and plays nothing more; its ModelDeployment goes on."""
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.rise(1, BETTER, 10)
+    idle = replace(cluster.snapshot(), desired=replace(cluster.snapshot().desired, suspended_agent="cartpole"))
+    annotation = {**cluster.annotations, names.verb_annotation("promote"): cluster.status["canary"]["revision"]}
+    body = {**idle.object, "metadata": {**idle.object["metadata"], "annotations": annotation}}
+    [told] = decide(replace(idle, object=body)).status["decisions"]
+    assert (told["verb"], told["outcome"]) == ("promote", "obeyed")
+
+
+def test_no_rate_is_shown_while_the_agent_that_plays_is_suspended() -> None:
+    cluster = Cluster([{"weight": 10, "minEpisodes": 1_000}, {"weight": 100}])
+    cluster.run(10)
+    cluster.rise(1, BETTER, 10)
+    cluster.run(30)
+    assert "at the present rate" in cluster.status["verdict"]
+    snapshot = cluster.snapshot()
+    idle = replace(snapshot, desired=replace(snapshot.desired, suspended_agent="cartpole"))
+    verdict = decide(idle).status["verdict"]
+    assert "rate" not in verdict
+    assert verdict.endswith("more needed; LearningAgent cartpole is suspended, its actors play no episodes")
 
 
 def test_a_canary_without_pods_gets_nothing_and_is_not_let_in_again() -> None:

@@ -52,8 +52,20 @@ def _arms(status: Object) -> list[tuple[str, str]]:
         if arm:
             said = f": {arm['message']}" if arm.get("message") else ""
             ready = f"{arm.get('readyReplicas') or 0}/{arm.get('replicas') or 0} ready"
-            found.append((role, f"{arm['revision']} {arm['uri']}, {ready}{said}"))
+            found.append((role, f"{arm['revision']} {arm['uri']}, {ready}{said}{_figures(arm)}"))
+    if status.get("promotedAt"):
+        found.append(("promoted", f"{status['stable']['revision']} at {status['promotedAt']}"))
     return found
+
+
+def _figures(arm: Object) -> str:
+    """What the arm's episodes have shown."""
+    shown = [
+        f"{arm['episodes']} episodes" if arm.get("episodes") else "",
+        f"mean return {arm['meanReturn']:g}" if arm.get("meanReturn") is not None else "",
+        f"success rate {arm['successRate']:.1%}" if arm.get("successRate") is not None else "",
+    ]
+    return f"; {', '.join(filter(None, shown))}" if arm.get("episodes") else ""
 
 
 def _orders(status: Object) -> list[tuple[str, str]]:
@@ -78,7 +90,9 @@ def _evidence(status: Object) -> str:
         due = f", about {item['estimatedAt']}" if item.get("estimatedAt") else ""
         more = f"{item['neededEpisodes']} more canary episodes{due}" if item.get("neededEpisodes") else ""
         dry = "dry run" if item.get("dryRun") else ""
-        said = "; ".join(filter(None, [item["verdict"], *chances, more, dry]))
+        # A ratio can only be breached, which ends the rollout: until then its verdict stays undecided.
+        verdict = "no breach" if item.get("compared") and item["verdict"] == "undecided" else item["verdict"]
+        said = "; ".join(filter(None, [verdict, *chances, more, dry]))
         lines.append(f"{item['name']}: {item['claim']}: {said}")
     return "\n".join(["evidence", *(f"  {line}" for line in lines)]) if lines else ""
 

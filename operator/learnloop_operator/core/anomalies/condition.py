@@ -8,7 +8,10 @@ from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Manifest, Notice
 
 TYPE = "Anomalous"
-QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "OnlyTheLiteralRule"
+QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "FixedThresholdsOnly"
+
+CALM = "no sudden drop, no instability, no slow decline"
+WHY_FIXED = "They also do so for negative returns and for returns that rise"
 
 
 def judged(
@@ -41,7 +44,7 @@ def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
         if found.findings:
             first = found.findings[0]
             others = "".join(f"; {item.anomaly}: {item.sentence}" for item in found.findings[1:])
-            literal = f"; the literal rules: {', '.join(found.literal)}" if found.literal else ""
+            literal = f"; the specification's fixed thresholds: {', '.join(found.literal)}" if found.literal else ""
             return TRUE, first.anomaly, f"{_of(subject)}{first.sentence}{others}{literal}"
     enough = [found for found in watched.values() if found.returns >= LEAST]
     if not enough:
@@ -49,8 +52,12 @@ def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
         return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
     said = sorted({text for found in watched.values() for text in found.literal})
     if said:
-        return FALSE, LITERAL, f"the specification's literal rules say: {', '.join(said)}; no rule that holds does"
-    return FALSE, QUIET, "no sudden drop, no instability, no slow decline"
+        return (
+            FALSE,
+            LITERAL,
+            f"{CALM}; only the specification's fixed thresholds report: {', '.join(said)}. {WHY_FIXED}",
+        )
+    return FALSE, QUIET, CALM
 
 
 def _of(subject: str) -> str:

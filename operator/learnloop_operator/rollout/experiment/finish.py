@@ -80,4 +80,4 @@ def outcome(snapshot: Snapshot) -> Desired:
     if found.step is None and of_revision(load_pins(snapshot.before), arm.revision):
         return wanted
     winner = replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256)
-    return Desired(winner, over=wanted.model.revision)
+    return replace(wanted, model=winner, over=wanted.model.revision)

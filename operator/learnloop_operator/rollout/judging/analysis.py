@@ -176,9 +176,7 @@ def _against_stable(snapshot: Snapshot, state: State, canary: ArmState, stable: 
         if seen is None or type_of(metric).outcomes(metric, seen, found.measure) is None:
             text = f"{metric.name}: no number for stable at this look, what is known waits"
             return hold(text, reasons.EMPTY_RESULT)
-        elapsed = seconds_since(state.rollout_started_at, snapshot.now)
-        rate = episodes(snapshot, canary.revision) / elapsed if elapsed > 0 else 0.0
-        return weigh(metric, found, analysis, state.weight / 100.0, rate)
+        return weigh(metric, found, analysis, state.weight / 100.0, episode_rate(snapshot, state, canary.revision))
 
     return tested
 
@@ -335,6 +333,13 @@ def _drift(
     parts = len(snapshot.spec.rollout.steps)
     alpha = math.exp(-bars_of(snapshot.spec.analysis).worse) / parts
     return drift(metric, subject, reference, alpha, pairing.subject_is)
+
+
+def episode_rate(snapshot: Snapshot, state: State, revision: str) -> float:
+    """Episodes that the arm finishes a second; 0 where nothing is known and while the agent that plays is suspended."""
+    elapsed = seconds_since(state.rollout_started_at, snapshot.now)
+    idle = bool(snapshot.desired.suspended_agent) or elapsed <= 0.0
+    return 0.0 if idle else episodes(snapshot, revision) / elapsed
 
 
 def episodes(snapshot: Snapshot, revision: str) -> int:

@@ -123,10 +123,11 @@ class MetricType(ABC):
         """Whether the arm certainly is below `limit` (`low`: it is a minimum) or above it.
 
         What was seen lies beyond the bound already; the question is whether chance could have done it. Episodes that
-        run may all end well: those that ended so far are the short ones, and often these are the failures.
+        run may all end well: those that ended so far are the short ones, and often these are the failures. So may those
+        that ended without an outcome: an override touches the long ones more often.
         """
         found = self.outcomes(metric, arm, self._block_of(metric, arm))
-        running = arm.openings.running if arm.openings else 0.0
+        running = arm.openings.running + max(0.0, arm.openings.closed - arm.episodes) if arm.openings else 0.0
         seen, (start, end) = self.own_direction(found) if found else None, self.scale(metric) or (0.0, 1.0)
         seen = seen.plus(Counts(running, running if low else 0.0)) if seen else None
         least, most = (start + part * (end - start) for part in (mean_interval(seen, alpha) if seen else (0.0, 1.0)))

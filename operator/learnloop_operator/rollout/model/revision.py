@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -67,7 +68,8 @@ def resolve(
             )
         if agent.model is None:
             return Desired(problem=f"LearningAgent {name!r} has no model yet")
-        return _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model", namespace)
+        found = _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model", namespace)
+        return replace(found, suspended_agent=name if agent.phase == "Suspended" else "")
     if source.uri is None:
         return Desired(problem="spec.model: set uri and sha256, or learningAgentRef", final=True)
     return _desired(spec, source.uri, source.sha256, "spec.model", namespace)

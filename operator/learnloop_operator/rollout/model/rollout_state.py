@@ -97,10 +97,11 @@ class State:
         return replace(self, stable=stable, canary=canary, previous=previous)
 
     def shares_since(self) -> datetime | None:
-        """When an arm last got another share of new episodes; its readiness is one reason."""
+        """When an arm last got other episodes: another share of the new ones, or an override began or ended."""
         trial = self.experiment
         changes = [self.step_started_at if self.canary else None]
         changes += [trial.started_at, *(player.since for player in trial.players)] if trial else []
+        changes += [at for item in self.overrides for at in (item.since, item.until if item.over else None)]
         return max((at for at in map(parse, changes) if at), default=None)
 
     def at_weight(self, weight: int, step_base: int | None, now: datetime) -> "State":

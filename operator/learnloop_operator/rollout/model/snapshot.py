@@ -41,6 +41,8 @@ class Desired:
     """Only a change of this object's spec solves the problem."""
     over: str | None = None
     """The revision that spec.model means, where the winner of an experiment serves in its place."""
+    suspended_agent: str = ""
+    """Name of the LearningAgent that the model comes from, while it is suspended and its actors play nothing."""
 
 
 @dataclass(frozen=True, slots=True)

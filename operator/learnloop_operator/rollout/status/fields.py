@@ -8,11 +8,11 @@ from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
-from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.anchor import kept as kept_anchor
 from learnloop_operator.rollout.checks.dry_run_metrics import remark
 from learnloop_operator.rollout.judging import fast_lane_breaches
+from learnloop_operator.rollout.judging.analysis import episode_rate
 from learnloop_operator.rollout.judging.arm_capacity import replicas, world
 from learnloop_operator.rollout.judging.gate_suites import canary_waits
 from learnloop_operator.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
@@ -77,9 +77,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
 
 def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
     canary = move.state.canary
-    seen = snapshot.evidence.arms.get(canary.revision) if canary else None
-    elapsed = seconds_since(move.state.rollout_started_at, snapshot.now)
-    rate = seen.episodes / elapsed if seen and elapsed > 0.0 else 0.0
+    rate = episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
     return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
 
 

@@ -141,6 +141,8 @@ def _data_available(snapshot: Snapshot) -> Condition | None:
 
 def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:
     text = f"{done} of {needed} canary episodes finished, {needed - done} more needed"
+    if snapshot.desired.suspended_agent:
+        return f"{text}; LearningAgent {snapshot.desired.suspended_agent} is suspended, its actors play no episodes"
     elapsed = seconds_since(state.step_started_at, snapshot.now)
     if done <= 0 or elapsed <= 0.0:
         return text

@@ -66,6 +66,34 @@ def test_a_line_for_a_pipe_names_its_cells_and_leaves_the_empty_ones_out() -> No
     )
 
 
+def answered(status: dict[str, Any]) -> str:
+    class Cluster:
+        def get(self, plural: str, name: str) -> dict[str, Any]:
+            return {"metadata": {"name": name, "uid": "u"}, "status": status}
+
+        def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+            return []
+
+    class Options:
+        name = "x"
+
+    return str(why.run(Cluster(), Options()))  # type: ignore[arg-type]
+
+
+def test_why_of_a_promoted_model_has_its_figures_and_when_it_was_promoted() -> None:
+    stable = {"revision": "aaaaaaaa", "uri": "https://m/1", "episodes": 422, "meanReturn": -84.2, "successRate": 0.981}
+    promoted = "2026-01-31T11:30:00Z"
+    said = answered({"phase": "Healthy", "verdict": "serves", "stable": stable, "promotedAt": promoted})
+    assert "422 episodes, mean return -84.2, success rate 98.1%" in said
+    assert "aaaaaaaa at 2026-01-31T11:30:00Z" in said
+    assert "evidence" not in said
+
+
+def test_why_calls_a_ratio_that_is_not_breached_no_breach() -> None:
+    ratio = {"name": "return", "claim": "at least 0.9 × stable", "verdict": "undecided", "compared": [20.0]}
+    assert "return: at least 0.9 × stable: no breach" in answered({**ROLLOUT, "evidence": [ratio]})
+
+
 def test_why_tells_the_evidence_the_orders_and_who_decided_what() -> None:
     decided = {
         "verb": "pause",
@@ -82,17 +110,7 @@ def test_why_tells_the_evidence_the_orders_and_who_decided_what() -> None:
         "decisions": [decided, {**decided, "verb": "abort", "verified": True, "step": 2}],
     }
 
-    class Cluster:
-        def get(self, plural: str, name: str) -> dict[str, Any]:
-            return {"metadata": {"name": name, "uid": "u"}, "status": {**ROLLOUT, **more}}
-
-        def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-            return []
-
-    class Options:
-        name = "x"
-
-    said = why.run(Cluster(), Options())  # type: ignore[arg-type]
+    said = answered({**ROLLOUT, **more})
     for part in (
         "pause by alice (as claimed) since 2026-01-31T11:59:00Z",
         "would go back to https://m/0",
