@@ -139,7 +139,7 @@ def test_a_report_that_is_refused_or_missing_ends_the_pod_with_the_reason(receiv
     (tmp_path / "report.json").write_text("{}")
     refused = suite("deliver", tmp_path, **told)
     assert refused.returncode == 1
-    assert "does not take the report: 403" in refused.stderr
+    assert "refuses the report: 403" in refused.stderr
 
 
 def recorded(folder: Path) -> str:
