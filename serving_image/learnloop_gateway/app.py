@@ -7,9 +7,8 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_common.http.content_encoding import ADVICE, encoding_of
-from learnloop_gateway.client_stream import Outgoing
 from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
-from learnloop_gateway.openai_api.errors import ApiError, of_refusal
+from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
 
 EPISODES = "/v1/episodes"
 MODELS = "/v1/models"

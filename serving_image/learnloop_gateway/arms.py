@@ -1,9 +1,18 @@
 """Which arm answers a request: the one that its episode belongs to, as everywhere in learnloop."""
 
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import aiohttp
+
+from learnloop_api import names
+from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
-from learnloop_gateway.openai_api.errors import ApiError
+from learnloop_common.tls.contexts import client_context
+from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
+from learnloop_gateway.requests import ChatRequest, CompletionRequest
+from learnloop_gateway.upstream import noting_reuse, posted
 from learnloop_serving.arms.arm_draw import stable_arm
 from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.arms.server_seal import Seal
@@ -138,3 +147,81 @@ class Arms:
             return ""
         arm = self._arm(revision)
         return arm.url if arm is not None else ""
+
+
+NOBODY = Usage(prompt_tokens=0, completion_tokens=0)
+
+
+def stopped(override: Override) -> ApiError:
+    """The refusal of a stop: 403, which OpenAI's clients do not try again."""
+    return ApiError(403, f"nobody gets an answer here, as ordered {override.told()}", code="stopped")
+
+
+async def say_fixed(override: Override, model: str, request: ChatRequest | CompletionRequest, out: Outgoing) -> None:
+    """The words that a person has ordered, whole or as a stream; no token of them is a model's.
+
+    Raises:
+        ApiError: 403, the order is an action, which nobody can say.
+    """
+    if override.answer is None:
+        raise stopped(override)
+    out.headers[names.HEADER_OVERRIDE] = "fixed"
+    reply = ChatReply(f"override-{uuid.uuid4().hex[:24]}", model, chat=isinstance(request, ChatRequest))
+    if not request.stream:
+        await out.whole(200, reply.whole(override.answer, (), "stop", NOBODY))
+        return
+    counted = request.stream_options is not None and request.stream_options.include_usage
+    await out.begin()
+    await out.piece(reply.opening() + reply.piece(override.answer) + reply.end("stop"))
+    await out.end((reply.counted(NOBODY) if counted else b"") + DONE)
+
+
+BACK = (
+    names.HEADER_EPISODE,
+    names.HEADER_TRAJECTORY,
+    names.HEADER_REVISION,
+    "retry-after",
+)
+"""Headers of the other gateway's that the client gets, beside its content-type."""
+
+
+class Unreachable(Exception):
+    """No gateway of that arm answered."""
+
+
+class Forwarding:
+    """Connections to the gateways of the other arms."""
+
+    def __init__(self, first_seconds: float, seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=2.0, sock_read=first_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def forward(self, url: str, path: str, headers: Mapping[str, str], body: bytes, out: Outgoing) -> None:
+        """Raises Unreachable where no answer began; an answer that breaks off is cut off for the client too."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, ssl=client_context() or True)
+            self._session = aiohttp.ClientSession(
+                connector=connector, trust_env=False, auto_decompress=False, trace_configs=[noting_reuse()]
+            )
+        try:
+            async with posted(
+                self._session, f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout
+            ) as answer:
+                out.headers |= {name: answer.headers[name] for name in BACK if name in answer.headers}
+                kind = answer.headers.get("content-type", "application/json")
+                if answer.content_type != "text/event-stream":
+                    await out.whole(answer.status, await answer.read(), kind)
+                    return
+                await out.begin(kind, answer.status)
+                async for part in answer.content.iter_any():
+                    await out.piece(part)
+                await out.end()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if not out.started:
+                raise Unreachable(f"{url}: {str(error) or type(error).__name__}") from error
+            raise
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()

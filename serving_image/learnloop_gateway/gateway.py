@@ -11,19 +11,16 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.routing import EndEpisode, Override
-from learnloop_gateway.arms import Arms, Place
-from learnloop_gateway.by_person import say_fixed, stopped
-from learnloop_gateway.client_stream import Outgoing
-from learnloop_gateway.forwarding_to_arms import Forwarding, Unreachable
+from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.openai_api.errors import ApiError, invalid, of_refusal
-from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest, read_chat, read_completion
-from learnloop_gateway.sessions.open_sessions import OpenSessions
-from learnloop_gateway.sessions.session import Session
+from learnloop_gateway.recording import OpenSessions
+from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
+from learnloop_gateway.requests import ChatRequest, CompletionRequest, read_chat, read_completion
+from learnloop_gateway.session import Session
 from learnloop_gateway.settings import GatewaySettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.upstreams.port import Upstream, UpstreamDown
+from learnloop_gateway.upstream import Upstream, UpstreamDown
 from learnloop_serving.callers import Callers
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics

@@ -17,19 +17,15 @@ from learnloop_common.tls.contexts import with_scheme
 from learnloop_common.tls.pod_certificate import NotIssued, own_context
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
+from learnloop_gateway.chat_template import ChatTokens, TokeniserError
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.sessions.open_sessions import OpenSessions
-from learnloop_gateway.sessions.recording import Recording
+from learnloop_gateway.model_servers import LlamaCpp, OpenAiChat, Vllm
+from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings, read_gateway_settings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.tokens.chat_template import ChatTokens, TokeniserError
-from learnloop_gateway.upstreams.http import ModelServer
-from learnloop_gateway.upstreams.llama_cpp import LlamaCpp
-from learnloop_gateway.upstreams.openai_chat import OpenAiChat
-from learnloop_gateway.upstreams.port import TokenUpstream
-from learnloop_gateway.upstreams.vllm import Vllm
+from learnloop_gateway.upstream import ModelServer, TokenUpstream
 from learnloop_sdk.recording.trajectory_post import to_data_plane
 from learnloop_sdk.transport.http_client import Http
 from learnloop_sdk.transport.identity import Identity

@@ -6,17 +6,14 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.base import MOST
-from learnloop_gateway.client_stream import Outgoing
+from learnloop_gateway.chat_template import MOST_CALLS
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.openai_api.errors import ApiError
-from learnloop_gateway.openai_api.replies import DONE, event
-from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest
-from learnloop_gateway.sessions.open_sessions import OpenSessions
-from learnloop_gateway.sessions.recording import Recording
-from learnloop_gateway.sessions.session import Session, newest
+from learnloop_gateway.recording import OpenSessions, Recording
+from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
+from learnloop_gateway.requests import ChatRequest, CompletionRequest
+from learnloop_gateway.session import Session, newest
 from learnloop_gateway.token_turns import messages_seen, text_step
-from learnloop_gateway.tokens.tool_calls import MOST_CALLS
-from learnloop_gateway.upstreams.port import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_gateway.upstream import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
 
 PATHS = {True: "/v1/chat/completions", False: "/v1/completions"}
 OURS = ("metadata", "store")

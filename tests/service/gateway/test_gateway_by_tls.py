@@ -16,7 +16,7 @@ import pytest
 from learnloop_api.wire.certificates import CertificateRequest, IssuedPair
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.tls.certificates import Pair, make_leaf
-from learnloop_gateway.forwarding_to_arms import Forwarding, Unreachable
+from learnloop_gateway.arms import Forwarding, Unreachable
 from testing.certificates import LIFE, authority, folder
 from testing.language.gateway_process import GatewayProcess, write_routing
 from testing.language.scripted_server import ScriptedServer

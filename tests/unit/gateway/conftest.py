@@ -13,15 +13,14 @@ from learnloop_api.wire.language import LanguageTurn, TokenSampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
+from learnloop_gateway.chat_template import ChatTokens
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.sessions.open_sessions import OpenSessions
-from learnloop_gateway.sessions.recording import Recording
+from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.tokens.chat_template import ChatTokens
-from learnloop_gateway.upstreams.port import ChatUpstream, Drawn, UpstreamDown
+from learnloop_gateway.upstream import ChatUpstream, Drawn, UpstreamDown
 from learnloop_sdk.recording.recorder import Outcome
 from learnloop_sdk.recording.spool import Parcel
 from learnloop_serving.arms.routing_table import RoutingState

@@ -8,10 +8,9 @@ from typing import Any
 
 from tests.unit.gateway.conftest import Bench, Kept, build, turns
 
-from learnloop_gateway.sessions.journal import Journal
-from learnloop_gateway.sessions.recording import Recording
-from learnloop_gateway.sessions.session import Session
-from learnloop_gateway.upstreams.port import UpstreamDown
+from learnloop_gateway.recording import Recording
+from learnloop_gateway.session import Journal, Session
+from learnloop_gateway.upstream import UpstreamDown
 from learnloop_sdk.recording.spool_keys import SpoolKeys
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 

@@ -9,8 +9,8 @@ from tests.unit.gateway.conftest import Bench, build
 from tests.unit.gateway.scripted_chat import Chat
 from tests.unit.gateway.test_turns import LOOKUP, USER
 
-from learnloop_gateway.upstreams import llama_cpp, vllm
-from learnloop_gateway.upstreams.port import UpstreamDown
+from learnloop_gateway import model_servers
+from learnloop_gateway.upstream import UpstreamDown
 
 STAND_IN = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "I stand in"}}]}
 
@@ -83,16 +83,16 @@ async def test_a_lie_about_tokens_spent_costs_no_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [5, "ab", [-1], [2**31], ["7"], [True], [1.5], None])
 def test_what_are_no_token_ids_are_no_answer(ids: Any) -> None:
     with pytest.raises(UpstreamDown, match="token ids"):
-        llama_cpp._drawn({"tokens": ids, "completion_probabilities": []}, "http://x")
+        model_servers._drawn({"tokens": ids, "completion_probabilities": []}, "http://x")
     with pytest.raises(UpstreamDown, match="token ids"):
-        vllm._drawn({"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, True, "http://x")
+        model_servers._drawn({"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, True, "http://x")
 
 
 def test_what_are_no_probabilities_are_no_answer() -> None:
     with pytest.raises(UpstreamDown):
-        llama_cpp._drawn({"tokens": [1], "completion_probabilities": [{"logprob": "x"}]}, "http://x")
+        model_servers._drawn({"tokens": [1], "completion_probabilities": [{"logprob": "x"}]}, "http://x")
     with pytest.raises(UpstreamDown):
-        vllm._drawn({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, True, "http://x")
+        model_servers._drawn({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, True, "http://x")
 
 
 async def test_a_server_that_gives_more_tokens_than_asked_for_has_failed(bench: Bench) -> None:

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from learnloop_gateway.client_stream import Outgoing
-from learnloop_gateway.forwarding_to_arms import Forwarding, Unreachable
-from learnloop_gateway.upstreams.http import ModelServer
-from learnloop_gateway.upstreams.port import UpstreamDown
+from learnloop_gateway.arms import Forwarding, Unreachable
+from learnloop_gateway.replies import Outgoing
+from learnloop_gateway.upstream import ModelServer, UpstreamDown
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 

@@ -1,17 +1,131 @@
-"""Requests to a model server: bounded, timed out, never redirected, and left alone for a while after a failure."""
+"""The protocols of model servers, and the HTTP connection to one."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal, Protocol
 
 import aiohttp
 import orjson
 
+from learnloop_api.wire.language import TokenSampling
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_common.tls.contexts import client_context
-from learnloop_gateway.upstreams.idle_connections import noting_reuse, posted
-from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown, UpstreamRefused
+
+
+class UpstreamDown(Exception):
+    """The server does not answer, answers with an error of its own, or was left alone for a while."""
+
+    def __init__(self, message: str, *, retry_after: int = 0) -> None:
+        super().__init__(message[:500])
+        self.retry_after = retry_after
+
+
+class UpstreamBusy(UpstreamDown):
+    """The server answers 429: it works, and takes no more for now."""
+
+
+class UpstreamRefused(Exception):
+    """The server works, and does not take this request: the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Some tokens.
+
+    Attributes:
+        ids: the tokens.
+        log_probs: natural log of the probability each was drawn with, after the temperature; at temperature 0 before
+            it. None: the server does not say, or says it of another distribution.
+        finish: why there are no more; None: there may be.
+        total: tokens the server says it has drawn in all, where it says so with the last ones.
+    """
+
+    ids: Sequence[int]
+    log_probs: Sequence[float] | None
+    finish: Literal["stop", "length"] | None = None
+    total: int | None = None
+
+
+def token_ids(found: Any) -> list[int]:
+    """The ids a server gave; raises TypeError for anything else."""
+    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 2**31 for one in found):
+        raise TypeError(f"{str(found)[:80]!r} are no token ids")
+    return found
+
+
+class TokenUpstream(Protocol):
+    """A server that takes token ids and gives token ids."""
+
+    def draw(self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
+        """Draw an answer to `prompt`, in pieces or at once.
+
+        Raises:
+            UpstreamDown, UpstreamBusy, UpstreamRefused.
+        """
+        ...
+
+    async def prepare(self) -> None:
+        """Return when the server has the arm's weights and answers; raises UpstreamDown while it does not."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class ChatUpstream(Protocol):
+    """A server that speaks OpenAI's format and says nothing of tokens: what it says is recorded as text."""
+
+    def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """The server's answer to `body`, the pieces of its stream or the whole; raises as TokenUpstream.draw."""
+        ...
+
+    async def prepare(self) -> None:
+        """See TokenUpstream."""
+        ...
+
+    async def close(self) -> None:
+        """See TokenUpstream."""
+        ...
+
+
+Upstream = TokenUpstream | ChatUpstream
+
+
+CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, aiohttp.ClientOSError)
+
+
+def noting_reuse() -> aiohttp.TraceConfig:
+    """For a session: `posted` learns whether a request took a connection that had been idle."""
+
+    async def note(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
+        context.trace_request_ctx["reused"] = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(note)
+    return trace
+
+
+@asynccontextmanager
+async def posted(session: aiohttp.ClientSession, url: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    """The answer to a POST; raises as aiohttp does."""
+    async with await _answered(session, url, options) as answer:
+        yield answer
+
+
+async def _answered(session: aiohttp.ClientSession, url: str, options: dict[str, Any]) -> aiohttp.ClientResponse:
+    while True:
+        taken: dict[str, bool] = {}
+        try:
+            return await session.post(url, trace_request_ctx=taken, **options)
+        except CLOSED as error:
+            # Each closed connection leaves the pool, so this ends with a new one.
+            if not taken.get("reused") or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+
 
 MOST_BYTES = 64 * 2**20
 LONGEST_LINE = 2**20

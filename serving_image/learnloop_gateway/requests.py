@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.language import MAX_TEXT, MAX_TOKENS, MAX_TURNS, TokenId
-from learnloop_gateway.openai_api.errors import ApiError, invalid
+from learnloop_gateway.replies import ApiError, invalid
 
 MAX_TOOLS = 128
 Text = Annotated[str, Field(max_length=MAX_TEXT)]

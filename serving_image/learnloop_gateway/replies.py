@@ -1,4 +1,4 @@
-"""What is answered: whole bodies and the pieces of a stream, as OpenAI's API reference has them."""
+"""Replies in OpenAI's wire format: whole bodies, pieces of a stream, and errors."""
 
 import time
 from collections.abc import Sequence
@@ -6,8 +6,61 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
+from pydantic import ValidationError
+from starlette.types import Send
 
 from learnloop_api.wire.language import ToolCall, Usage
+from learnloop_serving.refusal import Refusal
+
+LONGEST = 1000
+
+
+class ApiError(Exception):
+    """A request that is not answered.
+
+    Attributes:
+        status: of HTTP.
+        param: the field at fault, where one is.
+        code: for programs, e.g. context_length_exceeded.
+        retry_after: seconds, for the header of that name; 0: none.
+    """
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str = "", retry_after: int = 0):
+        super().__init__(message)
+        self.status = status
+        self.message = message[:LONGEST]
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's name for the class of errors that the status belongs to."""
+        if self.status in (401, 403):
+            return "authentication_error" if self.status == 401 else "permission_error"
+        if self.status == 429:
+            return "rate_limit_error"
+        return "invalid_request_error" if self.status < 500 else "server_error"
+
+    def to_json(self) -> bytes:
+        """The body."""
+        error: dict[str, Any] = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return orjson.dumps({"error": error})
+
+
+def of_refusal(refusal: Refusal) -> ApiError:
+    """The same refusal in OpenAI's shape."""
+    return ApiError(refusal.status, refusal.message, code=refusal.reason, retry_after=refusal.retry_after)
+
+
+def invalid(error: ValidationError) -> ApiError:
+    """400 that names the first field that is wrong, its value and what was expected."""
+    every = error.errors(include_url=False)
+    first = next((one for one in every if one["type"] == "value_error"), every[0])  # of a union, the one that says why
+    field = ".".join(str(part) for part in first["loc"]) or None
+    told = f"{field or 'body'}: {repr(first.get('input'))[:80]}: {first['msg'].removeprefix('Value error, ')}"
+    return ApiError(400, told, param=field, code="invalid_value")
+
 
 DONE = b"data: [DONE]\n\n"
 Finish = Literal["stop", "length", "tool_calls"]
@@ -112,3 +165,39 @@ class ChatReply:
             return {"content": [token.to_chat() for token in tokens], "refusal": None}
         texts, log_probs = [token.text for token in tokens], [token.log_prob for token in tokens]
         return {"tokens": texts, "token_logprobs": log_probs, "top_logprobs": None, "text_offset": []}
+
+
+class Outgoing:
+    """Headers once, then the body, whole or in pieces."""
+
+    def __init__(self, send: Send, headers: dict[str, str] | None = None) -> None:
+        self._send = send
+        self.headers = headers or {}
+        self.started = False
+        self.status = 0
+
+    async def whole(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
+        """The whole answer."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        await self._start(status, {"content-type": kind, "content-length": str(len(body))} | self.headers | more)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def begin(self, kind: str = "text/event-stream; charset=utf-8", status: int = 200) -> None:
+        """The head of a stream."""
+        # Proxies between here and the client must not wait for the end of it.
+        plain = {"content-type": kind, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        await self._start(status, plain | self.headers)
+
+    async def piece(self, body: bytes) -> None:
+        """Some of the stream."""
+        if body:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, body: bytes = b"") -> None:
+        """The last of it."""
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, status: int, headers: dict[str, str]) -> None:
+        self.started, self.status = True, status
+        listed = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": listed})

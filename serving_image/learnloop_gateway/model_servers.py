@@ -1,0 +1,215 @@
+"""vLLM, llama.cpp and servers of OpenAI's API as upstreams."""
+
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from learnloop_api.wire.language import TokenSampling
+from learnloop_gateway.upstream import Drawn, ModelServer, UpstreamDown, UpstreamRefused, token_ids
+
+LOWEST = -1e9
+
+
+class Vllm:
+    """See TokenUpstream.
+
+    Args:
+        model: what the server calls the base model.
+        adapter: name and folder of the arm's adapter, as the server sees it; None: the base alone.
+        stops: ids that end an answer.
+        processed: its log-probabilities are those after the temperature.
+    """
+
+    def __init__(
+        self,
+        server: ModelServer,
+        model: str,
+        adapter: tuple[str, str] | None,
+        stops: Sequence[int],
+        *,
+        processed: bool = True,
+    ) -> None:
+        self._server, self._adapter, self._stops, self._processed = server, adapter, sorted(stops), processed
+        self._model = adapter[0] if adapter else model
+
+    async def prepare(self) -> None:
+        """Load the adapter where the server has none of its name."""
+        if self._model in await self._served():
+            return
+        if self._adapter is None:
+            raise UpstreamDown(f"{self._server.url} serves no model {self._model!r}")
+        name, folder = self._adapter
+        try:
+            await self._server.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
+        except (UpstreamRefused, ValueError) as error:  # it answers in plain text, and 400 to a second replica
+            if name not in await self._served():
+                raise UpstreamDown(f"adapter {name} was not loaded: {error}") from error
+
+    async def _served(self) -> set[str]:
+        found = await self._server.get("/v1/models")
+        listed = found.get("data") if isinstance(found, dict) else None
+        return {str(model.get("id")) for model in listed or () if isinstance(model, dict)}
+
+    async def draw(
+        self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
+    ) -> AsyncGenerator[Drawn, None]:
+        """See TokenUpstream. Every number is said: the server has defaults of the model's own."""
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": list(prompt),
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "logprobs": 1,
+            "stop_token_ids": self._stops,
+            "skip_special_tokens": False,
+            "return_token_ids": True,
+            "stream": stream,
+        }
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed
+        known = self._processed or sampling.temperature == 1.0
+        async with aclosing(self._server.ask("/v1/completions", body)) as pieces:
+            async for piece in pieces:
+                if drawn := _drawn_by_vllm(piece, known, self._server.url):
+                    yield drawn
+
+    async def close(self) -> None:
+        """See TokenUpstream."""
+        await self._server.close()
+
+
+def _drawn_by_vllm(piece: Any, known: bool, url: str) -> Drawn | None:
+    try:
+        choices = piece["choices"]
+        if not choices:
+            return None
+        (choice,) = choices
+        ids, finish = choice["token_ids"], choice.get("finish_reason")
+        if ids is None:
+            raise KeyError("token_ids")
+        ids = token_ids(ids)
+        chances = (choice.get("logprobs") or {}).get("token_logprobs")
+        log_probs = None
+        if known and isinstance(chances, list) and len(chances) == len(ids) and None not in chances:
+            log_probs = [_bounded(chance) for chance in chances]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"{url} gives no token ids ({error!r}): use vLLM 0.10.2 or newer"
+        raise UpstreamDown(problem) from error
+    return Drawn(ids, log_probs, None if finish is None else "length" if finish == "length" else "stop")
+
+
+def _bounded(log_prob: float) -> float:
+    return max(LOWEST, min(0.0, float(log_prob))) if math.isfinite(log_prob) else LOWEST
+
+
+class LlamaCpp:
+    """See TokenUpstream.
+
+    Args:
+        adapter: number of the arm's adapter among those the server was started with; None: the base alone.
+        adapters: how many it was started with: the others are switched off in each request.
+    """
+
+    def __init__(self, server: ModelServer, adapter: int | None = None, adapters: int = 0) -> None:
+        self._server = server
+        self._scales = [{"id": one, "scale": 1.0 if one == adapter else 0.0} for one in range(adapters)]
+
+    async def prepare(self) -> None:
+        """Wait for its model."""
+        await self._server.get("/health")
+
+    async def draw(
+        self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
+    ) -> AsyncGenerator[Drawn, None]:
+        """See TokenUpstream."""
+        # Before the sampler chain the server says what the logits alone give: right at temperature 1, and at 0.
+        after = sampling.temperature not in (0.0, 1.0)
+        body: dict[str, Any] = {
+            "prompt": list(prompt),
+            "n_predict": sampling.max_tokens,
+            "samplers": ["top_k", "top_p", "temperature"],
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": 0.0,
+            "typical_p": 1.0,
+            "repeat_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "n_probs": 1,
+            "post_sampling_probs": after,
+            "return_tokens": True,
+            "cache_prompt": True,
+            "stream": stream,
+        }
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed % 2**32
+        if self._scales:
+            body["lora"] = self._scales
+        async with aclosing(self._server.ask("/completion", body)) as pieces:
+            async for piece in pieces:
+                yield _drawn_by_llama_cpp(piece, self._server.url)
+
+    async def close(self) -> None:
+        """See TokenUpstream."""
+        await self._server.close()
+
+
+def _drawn_by_llama_cpp(piece: Any, url: str) -> Drawn:
+    try:
+        ids = token_ids(piece["tokens"])
+        found = [_log_prob(token) for token in piece.get("completion_probabilities") or ()]
+        finish = None
+        if piece.get("stop"):
+            finish = "length" if piece.get("stop_type", "eos") == "limit" else "stop"
+        total = piece.get("tokens_predicted") if finish else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UpstreamDown(f"{url} gives no token ids ({error!r}): use a llama.cpp of 2025 or newer") from error
+    usable = len(found) == len(ids) and None not in found
+    log_probs = [one for one in found if one is not None] if usable else None
+    return Drawn(ids, log_probs, "length" if finish == "length" else "stop" if finish else None, total)
+
+
+def _log_prob(token: Mapping[str, Any]) -> float | None:
+    said = token.get("logprob")
+    if said is None:
+        chance = token.get("prob")
+        if chance is None or float(chance) <= 0.0:
+            return None
+        said = math.log(min(1.0, float(chance)))
+    said = float(said)
+    return max(LOWEST, min(0.0, said)) if math.isfinite(said) else LOWEST
+
+
+class OpenAiChat:
+    """See ChatUpstream.
+
+    Args:
+        model: what the server calls its model: it replaces the name in each request.
+    """
+
+    def __init__(self, server: ModelServer, model: str) -> None:
+        self._server, self.model = server, model
+
+    async def prepare(self) -> None:
+        """It lists its models."""
+        await self._server.get("/v1/models")
+
+    async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """See ChatUpstream."""
+        async with aclosing(self._server.ask(path, body | {"model": self.model})) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, dict):
+                    raise UpstreamDown(f"{self._server.url}: answers {str(piece)[:80]!r} in place of an object")
+                yield piece
+
+    async def close(self) -> None:
+        """See ChatUpstream."""
+        await self._server.close()
