@@ -13,7 +13,7 @@ from bench.adversary.found import Found
 from bench.adversary.world import ATTACKER, VICTIM, World
 from learnloop_api import names
 from learnloop_common.service_accounts.key_source import KeySource
-from learnloop_serving.callers import Callers
+from learnloop_serving.refusal import Callers
 from testing.servers.policy_servers import STABLE, LiveServer, linear_policy, table
 from testing.servers.token_issuer import ISSUER
 

@@ -3,7 +3,7 @@
 from typing import Self
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
 class ConfigurationError(ValueError):
@@ -24,6 +24,8 @@ class EnvironmentSettings(BaseSettings):
             return cls()
         except ValidationError as error:
             raise ConfigurationError(cls._sentence(error)) from None
+        except SettingsError as error:
+            raise ConfigurationError(f"{error}: give JSON") from None
 
     @classmethod
     def _sentence(cls, error: ValidationError) -> str:

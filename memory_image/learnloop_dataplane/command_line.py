@@ -17,8 +17,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
-from learnloop_common.http.draining_server import DrainingServer, closing
-from learnloop_common.http.probes_port import CONNECTIONS, serve_both
+from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, serve_both
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.telemetry.json_logs import set_up
 from learnloop_common.tls.pod_certificate import NotIssued, own_context

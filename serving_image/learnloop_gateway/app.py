@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_common.http.content_encoding import ADVICE, encoding_of
+from learnloop_common.http_server import ADVICE, encoding_of
 from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
 from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
 

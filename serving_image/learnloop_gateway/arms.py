@@ -13,11 +13,10 @@ from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
 from learnloop_gateway.requests import ChatRequest, CompletionRequest
 from learnloop_gateway.upstream import noting_reuse, posted
-from learnloop_serving.arms.arm_draw import stable_arm
-from learnloop_serving.arms.routing_table import RoutingState
-from learnloop_serving.arms.server_seal import Seal
-from learnloop_serving.episode_ids import EpisodeIds, Opening
+from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.episodes import Episodes
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 
 
 @dataclass(frozen=True, slots=True)

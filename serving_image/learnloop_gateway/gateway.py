@@ -21,10 +21,9 @@ from learnloop_gateway.settings import GatewaySettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import Upstream, UpstreamDown
-from learnloop_serving.callers import Callers
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Refusal
+from learnloop_serving.refusal import Callers, Refusal
 
 log = logging.getLogger(__name__)
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
@@ -61,7 +60,7 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.callers = Callers(settings.serving.caller_keys, settings.serving.caller_namespaces)
+        self.callers = Callers(settings.serving.caller_keys, settings.serving.served_namespaces)
         self.draining = False
         self.loaded = False
         self.drain_seconds = settings.serving.drain_seconds
@@ -116,7 +115,7 @@ class Gateway:
         if names.HEADER_ARM not in headers or self.settings.serving.routing_mode == "gateway":
             return False
         subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
-        return subject is not None and _account(subject) in self.settings.pin_accounts
+        return subject is not None and _account(subject) in self.settings.accounts_that_pin
 
     async def _by_person(
         self,
@@ -169,7 +168,7 @@ class Gateway:
         if subject is None:
             return  # everybody is served: whoever can ask here can ask the arm's own Service
         account = _account(subject)
-        if account not in self.settings.pin_accounts:
+        if account not in self.settings.accounts_that_pin:
             told = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
             raise ApiError(403, told, code="pin_refused")
 

@@ -1,20 +1,11 @@
 """One gateway process: read the tokeniser, follow the routing table, wait for the model server, serve, drain."""
 
-import asyncio
 import logging
 import ssl
-import sys
 
-import uvicorn
-import uvloop
-from starlette.types import ASGIApp
-
-from learnloop_api import names
-from learnloop_common import process_end
-from learnloop_common.http.draining_server import DrainingServer
-from learnloop_common.http.probes_port import serve_both
+from learnloop_common.http_server import DrainingServer, probes_config, run, serve_both, uvicorn_config
+from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls.contexts import with_scheme
-from learnloop_common.tls.pod_certificate import NotIssued, own_context
 from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.chat_template import ChatTokens, TokeniserError
@@ -22,20 +13,17 @@ from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import LlamaCpp, OpenAiChat, Vllm
 from learnloop_gateway.recording import OpenSessions, Recording
-from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings, read_gateway_settings
+from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ModelServer, TokenUpstream
 from learnloop_sdk.recording.trajectory_post import to_data_plane
 from learnloop_sdk.transport.http_client import Http
 from learnloop_sdk.transport.identity import Identity
-from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
-from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
-from learnloop_serving.probes import probes_config
-from learnloop_serving.settings import ConfigurationError
-from learnloop_serving.uvicorn_config import uvicorn_config
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server import background_tasks, read_seal
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 8.0
@@ -78,10 +66,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     """Serve until told to stop; returns the exit status. Raises ConfigurationError."""
     own = settings.serving
     tokens = read_tokens(settings)
-    try:
-        seal = Seal.read(own.episode_key_file)
-    except ValueError as error:
-        raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
+    seal = read_seal(own)
     metrics = Metrics(own.model_deployment, own.revision, LANGUAGE_BUCKETS)
     language = LanguageMetrics(metrics.registry, own.model_deployment, own.revision)
     routing = RoutingState(own.model_deployment, metrics)
@@ -108,19 +93,12 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
     app = build_app(gateway)
-    server = DrainingServer(_config(settings, app, tls), gateway)
-    endless = {
-        "routing table": follow_file(own.routing_file, routing)
-        if own.routing_file
-        else ConfigMapWatch(own, routing, metrics).follow(),
-        "conversations": sessions.sweep(),
-        "canary reachability": episodes.reach.run(),
-    }
-    if own.episode_key_file is not None:
-        endless["episode key"] = follow_key(own.episode_key_file, seal)
+    config = uvicorn_config(app, own.host, own.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
+    probes = probes_config(app, own.host, own.probes_port, tls)
+    endless = background_tasks(own, routing, metrics, episodes, seal) | {"conversations": sessions.sweep()}
     try:
         return await serve_both(
-            server, probes_config(app, own, tls), endless=endless, passing={"model server": gateway.prepare()}
+            DrainingServer(config, gateway), probes, endless=endless, passing={"model server": gateway.prepare()}
         )
     finally:
         await gateway.close()
@@ -130,23 +108,6 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
         await http.close()
 
 
-def _config(settings: GatewaySettings, app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    own = settings.serving
-    return uvicorn_config(app, own.host, own.port, connections=CONNECTIONS, tls=tls, drain_seconds=10)
-
-
 def main() -> int:
     """Entry point of `python -m learnloop_gateway`."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        settings = read_gateway_settings()
-        try:
-            tls = own_context()
-        except (NotIssued, ValueError, OSError) as error:
-            raise ConfigurationError(f"no certificate to serve with: {error}") from error
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(settings, tls))
-    except ConfigurationError as error:
-        process_end.leave(str(error))
-        return 1
+    return run(GatewaySettings, serve)

@@ -1,37 +1,26 @@
-"""What the pod's environment says of the language model. Checked once: a wrong value is one clear sentence."""
+"""Settings of a gateway before a language model, read from the pod's environment."""
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_serving.settings import ConfigurationError, Settings, read_settings
+from learnloop_common.settings import EnvironmentSettings
+from learnloop_serving.settings import Settings
 
-ENV_LANGUAGE_MODEL = "LEARNLOOP_LANGUAGE_MODEL"
-ENV_UPSTREAM = "LEARNLOOP_UPSTREAM"
-ENV_FALLBACK = "LEARNLOOP_FALLBACK"
-ENV_AGENT = "LEARNLOOP_AGENT"
 ENV_TOKENISER = "LEARNLOOP_TOKENISER_FOLDER"
-ENV_TURNS = "LEARNLOOP_TURNS_FOLDER"
-ENV_PINS = "LEARNLOOP_PIN_ACCOUNTS"
-ENV_IDLE = "LEARNLOOP_SESSION_IDLE_SECONDS"
-ENV_IN_FLIGHT = "LEARNLOOP_MOST_IN_FLIGHT"
 
 
 class ServerSettings(BaseModel):
-    """A model server.
+    """A model server: vllm and llama.cpp give tokens, openai gives text alone.
 
     Attributes:
-        kind: vllm and llama.cpp give tokens; openai gives text alone.
-        model: what it calls the model; for llama.cpp without a meaning.
-        adapter: vllm: name of the arm's adapter. llama.cpp: its number among those it was started with.
-        adapter_folder: vllm: where the adapter lies, as the server sees it.
-        adapters: llama.cpp: how many it was started with.
-        key_file: a file with the bearer token it wants.
+        model: the server's name of the model; llama.cpp ignores it.
+        adapter: vllm: name of the arm's adapter. llama.cpp: its number among those the server was started with.
+        adapter_folder: vllm: folder of the adapter, as the server sees it.
+        adapters: llama.cpp: how many adapters it was started with.
+        key_file: a file with the server's bearer token.
         processed_log_probs: vllm: it runs with --logprobs-mode processed_logprobs.
     """
 
@@ -49,86 +38,47 @@ class ServerSettings(BaseModel):
     seconds: float = Field(default=600.0, gt=0, le=86_400)
 
     def key(self) -> str:
-        """The bearer token; "" where it wants none."""
+        """The bearer token; empty where the server needs none."""
         return "" if self.key_file is None else self.key_file.read_text(encoding="utf-8").strip()
 
 
-@dataclass(frozen=True)
-class GatewaySettings:
-    """One arm's gateway. Durations in seconds.
+class GatewaySettings(EnvironmentSettings):
+    """Configuration of one arm's gateway. Durations in seconds."""
 
-    Attributes:
-        agent: whose experience the turns are; "": nothing is recorded.
-        tokeniser: folder of tokeniser and chat template; None: the server gives text alone.
-        turns: folder for turns that are not delivered yet.
-        pin_accounts: service accounts, NAMESPACE/NAME, that may ask for an arm by name.
-        callers may be anybody: then so may those who pin.
-    """
-
-    serving: Settings
-    model: LanguageModel
-    server: ServerSettings
-    agent: str = ""
-    fallback: ServerSettings | None = None
-    tokeniser: Path | None = None
-    turns: Path = Path("/tmp/learnloop-turns")
-    pin_accounts: frozenset[str] = field(default_factory=frozenset)
-    idle_seconds: float = 900.0
-    most_in_flight: int = 256
-
-
-def read_gateway_settings(env: Mapping[str, str] = os.environ) -> GatewaySettings:
-    """Read and check the environment; raises ConfigurationError."""
-    serving = read_settings(env)
-    server = _server(env, ENV_UPSTREAM)
-    if server is None:
-        raise ConfigurationError(f"{ENV_UPSTREAM}: '' is empty: say which server runs the model, as JSON")
-    tokeniser = env.get(ENV_TOKENISER, "")
-    if not tokeniser and server.kind != "openai":
-        raise ConfigurationError(f"{ENV_TOKENISER}: '' is empty: name the folder of the base model")
-    pins = frozenset(name.strip() for name in env.get(ENV_PINS, "").split(",") if name.strip())
-    return GatewaySettings(
-        serving=serving,
-        model=_model(env),
-        server=server,
-        agent=env.get(ENV_AGENT, ""),
-        fallback=_server(env, ENV_FALLBACK),
-        tokeniser=Path(tokeniser) if tokeniser else None,
-        turns=Path(env.get(ENV_TURNS) or "/tmp/learnloop-turns"),
-        pin_accounts=pins,
-        idle_seconds=_number(env, ENV_IDLE, 900.0, 1.0, 86_400.0),
-        most_in_flight=int(_number(env, ENV_IN_FLIGHT, 256, 1, 65_536)),
+    serving: Settings = Field(default_factory=Settings.read, validation_alias="policy_server_settings")
+    model: LanguageModel = Field(validation_alias="LEARNLOOP_LANGUAGE_MODEL")
+    server: ServerSettings = Field(
+        validation_alias="LEARNLOOP_UPSTREAM", description="give the server that runs the model, as JSON"
     )
+    fallback: ServerSettings | None = Field(default=None, validation_alias="LEARNLOOP_FALLBACK")
+    agent: str = Field(default="", description="the LearningAgent that records the turns; empty: nothing is recorded")
+    tokeniser: Path | None = Field(
+        default=None, validation_alias=ENV_TOKENISER, description="folder of tokeniser and chat template"
+    )
+    turns: Path = Field(
+        default=Path("/tmp/learnloop-turns"),
+        validation_alias="LEARNLOOP_TURNS_FOLDER",
+        description="folder of turns that are not delivered yet",
+    )
+    pin_accounts: str = Field(
+        default="", description="service accounts, NAMESPACE/NAME by comma, that may choose an arm by name"
+    )
+    idle_seconds: float = Field(
+        default=900.0,
+        ge=1,
+        le=86_400,
+        validation_alias="LEARNLOOP_SESSION_IDLE_SECONDS",
+        description="give a number from 1 to 86400",
+    )
+    most_in_flight: int = Field(default=256, ge=1, le=65_536, description="give a number from 1 to 65536")
 
+    @model_validator(mode="after")
+    def _has_tokens(self) -> Self:
+        if self.tokeniser is None and self.server.kind != "openai":
+            raise ValueError(f"{ENV_TOKENISER}: '' is empty: name the folder of the base model")
+        return self
 
-def _model(env: Mapping[str, str]) -> LanguageModel:
-    try:
-        return LanguageModel.model_validate_json(env.get(ENV_LANGUAGE_MODEL, ""))
-    except ValidationError as error:
-        raise ConfigurationError(f"{ENV_LANGUAGE_MODEL}: {_first(error)}") from None
-
-
-def _server(env: Mapping[str, str], variable: str) -> ServerSettings | None:
-    text = env.get(variable, "")
-    if not text:
-        return None
-    try:
-        return ServerSettings.model_validate_json(text)
-    except ValidationError as error:
-        raise ConfigurationError(f"{variable}: {_first(error)}") from None
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"[:300]
-
-
-def _number(env: Mapping[str, str], variable: str, default: float, low: float, high: float) -> float:
-    text = env.get(variable, "").strip()
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise ConfigurationError(f"{variable}: {text[:50]!r} is not valid: give a number from {low:g} to {high:g}")
-    return value
+    @property
+    def accounts_that_pin(self) -> frozenset[str]:
+        """The accounts of `pin_accounts`."""
+        return frozenset(filter(None, (name.strip() for name in self.pin_accounts.split(","))))

@@ -46,11 +46,6 @@ class DrawnAnswer:
         return self._stops.found
 
     @property
-    def cut(self) -> bool:
-        """The client was shown less than the tokens say."""
-        return self._stops.found
-
-    @property
     def ended(self) -> bool:
         """The last token is one that ends an answer."""
         return bool(self.ids) and self.ids[-1] in self._tokens.stops
@@ -344,7 +339,7 @@ class Answering:
         calls = tuple((one.id, one.name, json.dumps(json.loads(one.arguments), sort_keys=True)) for one in answer.calls)
         row.said = [*turn.said, ("assistant", answer.text, calls, None)] if turn.said else []
         row.offered, row.ended = _key(turn.offered), answer.ended
-        row.broken = "stop" if answer.cut or failed else ""
+        row.broken = "stop" if answer.stopped or failed else ""
         return row.number
 
     def _seen(self, turn: Turn) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import shutil
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
 from learnloop_common import process_end
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_common.acting.policy import ModelError
+from learnloop_common.settings import ConfigurationError
 from learnloop_serving.loader import fetch
-from learnloop_serving.settings import ConfigurationError, Settings, read_settings
+from learnloop_serving.settings import Settings
 
 log = logging.getLogger(__name__)
 CHUNK = 1 << 20
@@ -151,7 +151,7 @@ async def prepare(settings: Settings, env: Mapping[str, str]) -> None:
         arguments = base_alone(kind, base, gguf)
     else:
         fetched = folder / "fetched"
-        digest = await fetch(replace(settings, max_model_bytes=MOST_BYTES), fetched)
+        digest = await fetch(settings, fetched, MOST_BYTES)
         if digest != settings.model_sha256:
             raise ModelError(f"sha256: {settings.model_uri} has {digest}, expected {settings.model_sha256}")
         rank = int(env.get("LEARNLOOP_MAX_LORA_RANK", "64"))
@@ -168,7 +168,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        asyncio.run(prepare(read_settings(), os.environ))
+        asyncio.run(prepare(Settings.read(), os.environ))
     except (ModelError, ConfigurationError, OSError) as error:
         process_end.leave(str(error))
         return 1

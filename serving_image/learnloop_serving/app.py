@@ -27,16 +27,15 @@ from learnloop_api.wire.routing import (
     ServingError,
 )
 from learnloop_common.acting.policy import Policy, PolicyError
-from learnloop_common.http.content_encoding import ADVICE, encoding_of
-from learnloop_serving.callers import Callers
-from learnloop_serving.episode_ids import Opening
+from learnloop_common.http_server import ADVICE, encoding_of
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.inference_protocol.routes import oip_routes
+from learnloop_serving.inference_protocol import oip_routes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Apart, Refusal
+from learnloop_serving.refusal import Apart, Callers, Refusal
+from learnloop_serving.server_seal import Opening
 from learnloop_serving.settings import Settings
-from learnloop_serving.shadow_mode.mirror import PATH as SHADOW_PATH
-from learnloop_serving.shadow_mode.shadow_routes import shadow_routes
+from learnloop_serving.shadow import PATH as SHADOW_PATH
+from learnloop_serving.shadow import shadow_routes
 
 log = logging.getLogger(__name__)
 PREFIX = "/v1/episodes"
@@ -56,7 +55,7 @@ class Arm:
         self.settings = settings
         self.episodes = episodes
         self.metrics = metrics
-        self.callers = Callers(settings.caller_keys, settings.caller_namespaces)
+        self.callers = Callers(settings.caller_keys, settings.served_namespaces)
         self.draining = False
         self.drain_seconds = settings.drain_seconds
         self.offload = False

@@ -22,17 +22,15 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_common.acting.deciding import Decision, decide
 from learnloop_common.acting.policy import Observations, Policy, advise
-from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
-from learnloop_serving.arms.canary_reachability import Reach
-from learnloop_serving.arms.decision_limits import DecisionBuckets
-from learnloop_serving.arms.routing_table import RoutingState
-from learnloop_serving.arms.server_seal import Seal
-from learnloop_serving.episode_ids import EpisodeIds, Opening
-from learnloop_serving.inference_protocol.stable_stand_in import StandIn
+from learnloop_serving.arm_draw import CreditBank, choose_arm, stable_arm
+from learnloop_serving.canary_reachability import Reach
+from learnloop_serving.decision_limits import DecisionBuckets
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal, invalid, ordered
-from learnloop_serving.shadow_mode.mirror import MirrorQueue
-from learnloop_serving.shadow_mode.shadow_arm import Shadow
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
+from learnloop_serving.shadow import MirrorQueue, Shadow
+from learnloop_serving.stable_stand_in import StandIn
 
 REMEMBERED = 65_536
 LONGEST_SECONDS = 86_400

@@ -1,4 +1,4 @@
-"""From a model URI to a checked policy. Nothing is trusted: size, digest and signature are verified before use."""
+"""The policies before anything was learned, and how long a policy takes."""
 
 import asyncio
 import hashlib
@@ -7,20 +7,86 @@ import re
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import httpx
+import numpy as np
 
-from learnloop_api.uniform_policy import parse
+from learnloop_api.kinds.behaviour import SAMPLED, Behaviour
+from learnloop_api.uniform_policy import UniformSpaces, parse
+from learnloop_common.acting.metadata import Numbers
 from learnloop_common.acting.onnx_policy import OnnxPolicy
-from learnloop_common.acting.policy import ModelError, Policy
+from learnloop_common.acting.policy import ModelError, Observations, Policy, Results
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.settings import Settings
-from learnloop_serving.uniform_policies import uniform
+
+
+@dataclass(frozen=True)
+class UniformPolicy:
+    """Every action equally likely: the honest baseline before anything was learned."""
+
+    actions: int
+    observations: int | None
+    platform: str = "learnloop_uniform"
+    continuous: bool = False
+    behaviour: Behaviour = SAMPLED
+    numbers: None = None
+
+    def run(self, observation: Observations) -> Results:
+        """See Policy.run. All logits are 0; the greedy action is 0 by the usual tie rule."""
+        batch = observation.shape[0]
+        return {
+            "action": np.zeros(batch, dtype=np.int64),
+            "logits": np.zeros((batch, self.actions), dtype=np.float32),
+        }
+
+
+class UniformNumbers:
+    """Numbers drawn uniformly within their bounds; hybrid: a choice before them, each as likely."""
+
+    platform = "learnloop_uniform"
+    continuous = True
+    behaviour = SAMPLED
+
+    def __init__(self, numbers: Numbers, observations: int | None) -> None:
+        """Without a mean and a deviation in what `run` gives, numbers are drawn from their bounds."""
+        self.numbers, self.observations, self.actions = numbers, observations, numbers.dimensions
+        low, high = (np.asarray(side, dtype=np.float64) for side in (numbers.low, numbers.high))
+        choice = [0.0] if numbers.choices else []
+        self._centre = np.concatenate((choice, low / 2 + high / 2)).astype(np.float32)
+
+    def run(self, observation: Observations) -> Results:
+        """See Policy.run. The greedy action is the middle of all bounds, and the first choice by the usual tie rule."""
+        batch = observation.shape[0]
+        results = {"action": np.tile(self._centre, (batch, 1))}
+        if self.numbers.choices:
+            results["logits"] = np.zeros((batch, self.numbers.choices), dtype=np.float32)
+        return results
+
+
+def uniform(spaces: UniformSpaces) -> Policy:
+    """Anything that these spaces have, each as likely."""
+    if not spaces.low:
+        return UniformPolicy(spaces.choices, spaces.observations)
+    return UniformNumbers(Numbers(spaces.low, spaces.high, spaces.choices), spaces.observations)
+
+
+def measure(policy: Policy) -> float:
+    """Seconds one observation takes, the median of five runs after a warm-up."""
+    observation = np.zeros((1, policy.observations or 1), dtype=np.float32)
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        policy.run(observation)
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[2]
+
 
 log = logging.getLogger(__name__)
 CHUNK = 1 << 20
+MAX_MODEL_BYTES = 512 * 2**20
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -58,7 +124,7 @@ def parse_uniform(uri: str) -> Policy:
         raise ModelError(f"uri: {error}") from None
 
 
-async def fetch(settings: Settings, target: Path) -> str:
+async def fetch(settings: Settings, target: Path, most_bytes: int = MAX_MODEL_BYTES) -> str:
     """Copy what `settings.model_uri` names to `target`; returns its SHA-256 in hex, which the caller has to compare.
 
     Network trouble is retried for `load_retry_seconds`. Raises ModelError.
@@ -68,7 +134,7 @@ async def fetch(settings: Settings, target: Path) -> str:
     pause = 0.25
     while True:
         try:
-            return await _fetch(settings, scheme, target)
+            return await _fetch(settings, scheme, target, most_bytes)
         except TransientError as error:
             if time.monotonic() + pause > deadline:
                 raise ModelError(
@@ -79,15 +145,15 @@ async def fetch(settings: Settings, target: Path) -> str:
         pause = min(pause * 2, 5.0)
 
 
-async def _fetch(settings: Settings, scheme: str, target: Path) -> str:
+async def _fetch(settings: Settings, scheme: str, target: Path, most_bytes: int) -> str:
     """Copy the model to `target`; returns its SHA-256 in hex."""
     uri = settings.model_uri
     if scheme in ("http", "https"):
-        return await _download(uri, {}, settings, target, redirects=True)
+        return await _download(uri, {}, settings, target, most_bytes, redirects=True)
     if scheme == "learnloop":
-        return await _download(*_artifact(settings), settings, target, redirects=False)
+        return await _download(*_artifact(settings), settings, target, most_bytes, redirects=False)
     if scheme == "file":
-        return await asyncio.to_thread(_copy, Path(unquote(urlsplit(uri).path)), settings, target)
+        return await asyncio.to_thread(_copy, Path(unquote(urlsplit(uri).path)), settings, target, most_bytes)
     raise ModelError(
         f"uri: {uri}: scheme {scheme}:// is not supported by the policy server: "
         "use learnloop://, https://, file:// or uniform://"
@@ -111,7 +177,9 @@ def _artifact(settings: Settings) -> tuple[str, dict[str, str]]:
     return f"{settings.data_url}/api/v1/artifacts/{match[2]}", headers
 
 
-async def _download(url: str, headers: dict[str, str], settings: Settings, target: Path, redirects: bool) -> str:
+async def _download(
+    url: str, headers: dict[str, str], settings: Settings, target: Path, most_bytes: int, redirects: bool
+) -> str:
     timeout = httpx.Timeout(15.0, connect=5.0)
     try:
         async with (
@@ -127,31 +195,31 @@ async def _download(url: str, headers: dict[str, str], settings: Settings, targe
                     f"model uri {settings.model_uri} could not be fetched: HTTP {response.status_code}; "
                     "push the artifact to this namespace first, or correct the address"
                 )
-            return await _save(response.aiter_bytes(CHUNK), settings, target)
+            return await _save(response.aiter_bytes(CHUNK), settings, target, most_bytes)
     except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError) as error:
         raise TransientError(str(error) or type(error).__name__) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ModelError(f"{settings.model_uri} could not be fetched: {error}") from error
 
 
-async def _save(chunks: AsyncIterator[bytes], settings: Settings, target: Path) -> str:
+async def _save(chunks: AsyncIterator[bytes], settings: Settings, target: Path, most_bytes: int) -> str:
     digest, size = hashlib.sha256(), 0
     with target.open("wb") as file:
         async for chunk in chunks:
             size += len(chunk)
-            _check_size(size, settings)
+            _check_size(size, settings, most_bytes)
             digest.update(chunk)
             await asyncio.to_thread(file.write, chunk)
     return digest.hexdigest()
 
 
-def _copy(source: Path, settings: Settings, target: Path) -> str:
+def _copy(source: Path, settings: Settings, target: Path, most_bytes: int) -> str:
     digest, size = hashlib.sha256(), 0
     try:
         with source.open("rb") as incoming, target.open("wb") as outgoing:
             while chunk := incoming.read(CHUNK):
                 size += len(chunk)
-                _check_size(size, settings)
+                _check_size(size, settings, most_bytes)
                 digest.update(chunk)
                 outgoing.write(chunk)
     except OSError as error:
@@ -159,8 +227,6 @@ def _copy(source: Path, settings: Settings, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _check_size(size: int, settings: Settings) -> None:
-    if size > settings.max_model_bytes:
-        raise ModelError(
-            f"{settings.model_uri} is larger than {settings.max_model_bytes} bytes, the most a policy may be"
-        )
+def _check_size(size: int, settings: Settings, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise ModelError(f"{settings.model_uri} is larger than {most_bytes} bytes, the most a policy may be")

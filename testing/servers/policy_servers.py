@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -21,12 +22,12 @@ from onnx import TensorProto, helper, numpy_helper
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import Policy
 from learnloop_serving.app import Arm, build_app
-from learnloop_serving.arms.routing_table import RoutingState
-from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episodes import Episodes
+from learnloop_serving.loader import UniformPolicy
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.settings import Settings, read_settings
-from learnloop_serving.uniform_policies import UniformPolicy
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server_seal import Seal
+from learnloop_serving.settings import Settings
 
 STABLE, CANARY, OTHER = "aaaaaaaa", "bbbbbbbb", "cccccccc"
 KEY = b"shared by all servers of ModelDeployment cart"
@@ -77,16 +78,15 @@ def table(*arms: tuple[str, str, int] | tuple[str, str, int, str], **fields: Any
 
 def settings(**env: str) -> Settings:
     """Settings of a policy server of ModelDeployment cart."""
-    return read_settings(
-        {
-            "LEARNLOOP_MODEL_DEPLOYMENT": "cart",
-            "LEARNLOOP_REVISION": STABLE,
-            "LEARNLOOP_MODEL_URI": "uniform://discrete/2?observations=4",
-            "LEARNLOOP_ROUTING_FILE": "/nonexistent/routing.json",
-            "LEARNLOOP_NAMESPACE": "default",
-        }
-        | env
-    )
+    own = {
+        "LEARNLOOP_MODEL_DEPLOYMENT": "cart",
+        "LEARNLOOP_REVISION": STABLE,
+        "LEARNLOOP_MODEL_URI": "uniform://discrete/2?observations=4",
+        "LEARNLOOP_ROUTING_FILE": "/nonexistent/routing.json",
+        "LEARNLOOP_NAMESPACE": "default",
+    }
+    with mock.patch.dict(os.environ, own | env, clear=True):
+        return Settings.read()
 
 
 class _WithMirror(uvicorn.Server):

@@ -1,6 +1,6 @@
 """One process of the data plane: its parts, begun and ended in order."""
 
-from learnloop_common.http.draining_server import Drain
+from learnloop_common.http_server import Drain
 from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.access.request_share import RequestShare
 from learnloop_dataplane.assembly.audit_parts import AuditParts

@@ -1,6 +1,6 @@
 """Whether this process can serve, and what is slower than it should be."""
 
-from learnloop_common.http.draining_server import Drain
+from learnloop_common.http_server import Drain
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts

@@ -17,7 +17,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_common.acting.policy import PolicyError
-from learnloop_serving.uniform_policies import UniformPolicy
+from learnloop_serving.loader import UniformPolicy
 from testing.servers.policy_servers import LiveServer, table
 
 T = TypeVar("T")

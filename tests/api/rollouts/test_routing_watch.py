@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"

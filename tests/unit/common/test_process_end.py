@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 
 from learnloop_common import process_end
-from learnloop_common.http.probes_port import serve_both
+from learnloop_common.http_server import serve_both
 from learnloop_sdk.errors import LearnloopError
 from testing.servers.ports import held_port
 

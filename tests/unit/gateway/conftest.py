@@ -23,10 +23,10 @@ from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ChatUpstream, Drawn, UpstreamDown
 from learnloop_sdk.recording.recorder import Outcome
 from learnloop_sdk.recording.spool import Parcel
-from learnloop_serving.arms.routing_table import RoutingState
-from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server_seal import Seal
 from testing.language.tiny_chat_folder import END, write_folder
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
@@ -151,6 +151,7 @@ def build(
         model=spoken,
         server=ServerSettings(kind="vllm", url="http://x"),
         agent="cart",
+        tokeniser=folder,
         **more,
     )
     metrics = Metrics("cart", STABLE)

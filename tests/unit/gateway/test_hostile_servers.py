@@ -83,16 +83,20 @@ async def test_a_lie_about_tokens_spent_costs_no_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [5, "ab", [-1], [2**31], ["7"], [True], [1.5], None])
 def test_what_are_no_token_ids_are_no_answer(ids: Any) -> None:
     with pytest.raises(UpstreamDown, match="token ids"):
-        model_servers._drawn({"tokens": ids, "completion_probabilities": []}, "http://x")
+        model_servers._drawn_by_llama_cpp({"tokens": ids, "completion_probabilities": []}, "http://x")
     with pytest.raises(UpstreamDown, match="token ids"):
-        model_servers._drawn({"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, True, "http://x")
+        model_servers._drawn_by_vllm(
+            {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, True, "http://x"
+        )
 
 
 def test_what_are_no_probabilities_are_no_answer() -> None:
     with pytest.raises(UpstreamDown):
-        model_servers._drawn({"tokens": [1], "completion_probabilities": [{"logprob": "x"}]}, "http://x")
+        model_servers._drawn_by_llama_cpp({"tokens": [1], "completion_probabilities": [{"logprob": "x"}]}, "http://x")
     with pytest.raises(UpstreamDown):
-        model_servers._drawn({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, True, "http://x")
+        model_servers._drawn_by_vllm(
+            {"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, True, "http://x"
+        )
 
 
 async def test_a_server_that_gives_more_tokens_than_asked_for_has_failed(bench: Bench) -> None:

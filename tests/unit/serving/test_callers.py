@@ -9,10 +9,10 @@ import pytest
 
 from learnloop_api import names
 from learnloop_common.service_accounts.key_source import KeySource
+from learnloop_common.settings import ConfigurationError
 from learnloop_sdk import Learnloop
 from learnloop_sdk.errors import PolicyRefused
-from learnloop_serving.callers import BELIEVED_SECONDS, Callers
-from learnloop_serving.settings import ConfigurationError
+from learnloop_serving.refusal import BELIEVED_SECONDS, Callers
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, settings, table
 from testing.servers.token_issuer import ISSUER, Cluster
 
@@ -99,7 +99,7 @@ async def test_a_token_that_held_is_believed_for_a_minute_and_never_past_its_end
         assert await callers.refusal(token) is None
         assert not asked
         later = time.monotonic() + 6
-        monkeypatch.setattr("learnloop_serving.callers.time.monotonic", lambda: later)
+        monkeypatch.setattr("learnloop_serving.refusal.time.monotonic", lambda: later)
         refused = await callers.refusal(token)
         assert refused is not None
         assert (refused.status, len(asked)) == (401, 1)
@@ -136,7 +136,7 @@ def test_settings_that_cannot_know_callers_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST is empty"):
         settings(LEARNLOOP_CALLERS="token")
     found = settings(LEARNLOOP_CALLERS="token", KUBERNETES_SERVICE_HOST="10.0.0.1", LEARNLOOP_CALLER_NAMESPACES="a, b")
-    assert found.caller_namespaces == {"default", "a", "b"}
+    assert found.served_namespaces == {"default", "a", "b"}
     assert found.caller_keys is not None
     assert found.caller_keys.audiences == ("learnloop", names.GATE_AUDIENCE), "a rank decides about no policy"
     assert found.caller_keys.jwks_url == "https://10.0.0.1:443/openid/v1/jwks"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from learnloop_serving.arms.decision_limits import DecisionBuckets
-from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.decision_limits import DecisionBuckets
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal
+from learnloop_serving.routing_table import RoutingState
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 LEFT = [1.0, 0.0, 0.0, 0.0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.routing import Arm, RoutingTable
-from learnloop_serving.arms.arm_draw import CreditBank, choose_arm
+from learnloop_serving.arm_draw import CreditBank, choose_arm
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

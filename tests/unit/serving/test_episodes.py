@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from learnloop_api.wire.routing import ActResponse, OpenedEpisode, ServingError
-from learnloop_serving.uniform_policies import UniformPolicy
+from learnloop_serving.loader import UniformPolicy
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, LiveServer, table
 
 LEFT, RIGHT = [1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]

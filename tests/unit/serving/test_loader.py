@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import ModelError, choose
-from learnloop_serving.loader import load_policy, parse_uniform
+from learnloop_serving.loader import fetch, load_policy, parse_uniform
 from testing.servers.policy_servers import settings, write_policy
 from testing.servers.ports import held_port
 
@@ -100,12 +100,10 @@ async def test_a_missing_file_and_a_wrong_digest_are_told_apart(store: Store) ->
     assert len(store.paths) == 2
 
 
-async def test_a_model_beyond_the_bound_is_not_downloaded_to_its_end(store: Store) -> None:
-    import dataclasses
-
+async def test_a_model_beyond_the_bound_is_not_downloaded_to_its_end(store: Store, tmp_path: Path) -> None:
     config = settings(LEARNLOOP_MODEL_URI=f"{address(store)}/m", LEARNLOOP_MODEL_SHA256="0" * 64)
     with pytest.raises(ModelError, match="larger than 10 bytes"):
-        await load_policy(dataclasses.replace(config, max_model_bytes=10))
+        await fetch(config, tmp_path / "copy", 10)
 
 
 @pytest.mark.parametrize(

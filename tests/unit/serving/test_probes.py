@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from learnloop_serving import server
-from learnloop_serving.probes import ProbesOnly, probes_config
+from learnloop_common.http_server import ProbesOnly, probes_config
+from learnloop_common.settings import ConfigurationError
 from testing.servers.policy_servers import settings
 
 
@@ -27,12 +27,12 @@ def test_probes_and_metrics_are_answered_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("said", ["0", "65536", "many"])
 def test_a_port_that_cannot_be_is_refused_by_its_name(said: str) -> None:
-    with pytest.raises(server.ConfigurationError, match=f"LEARNLOOP_PROBES_PORT: '{said}' is not valid"):
+    with pytest.raises(ConfigurationError, match=f"LEARNLOOP_PROBES_PORT: '{said}' is not valid"):
         settings(LEARNLOOP_PROBES_PORT=said)
 
 
 def test_probes_have_a_port_of_their_own_where_one_is_set() -> None:
-    probes = probes_config(everything, settings(LEARNLOOP_PROBES_PORT="8081"), None)
+    probes = probes_config(everything, "127.0.0.1", settings(LEARNLOOP_PROBES_PORT="8081").probes_port, None)
     assert probes is not None
     assert probes.port == 8081
-    assert probes_config(everything, settings(), None) is None
+    assert probes_config(everything, "127.0.0.1", settings().probes_port, None) is None

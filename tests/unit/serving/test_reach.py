@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from learnloop_api.wire.routing import Arm
-from learnloop_serving.arms import canary_reachability as reaching
-from learnloop_serving.arms.canary_reachability import Reach
-from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving import canary_reachability as reaching
+from learnloop_serving.canary_reachability import Reach
+from learnloop_serving.loader import UniformPolicy
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.uniform_policies import UniformPolicy
+from learnloop_serving.routing_table import RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 from testing.servers.ports import held_port
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
-from learnloop_serving.episode_ids import EpisodeIds
+from learnloop_serving.server_seal import MARK_DIGITS, EpisodeIds, Seal
 
 OLD, NEW = "o" * 40, "n" * 40
 

@@ -1,5 +1,4 @@
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -10,8 +9,8 @@ import httpx
 import pytest
 
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS
-from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.routing_table import ConfigMapWatch, RoutingState, follow_file
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 STABLE_ONLY = table((STABLE, "stable", 100))
@@ -136,7 +135,7 @@ async def watching(
     api: tuple[ApiServer, str], tmp_path: Path, state: RoutingState, metrics: Metrics
 ) -> AsyncIterator[ApiServer]:
     (tmp_path / "token").write_text("first")
-    config = dataclasses.replace(settings(), kubernetes_url=api[1], service_account=tmp_path)
+    config = settings().model_copy(update={"kubernetes_url": api[1], "service_account": tmp_path})
     task: Awaitable[None] = asyncio.create_task(ConfigMapWatch(config, state, metrics).follow())
     await until(lambda: any("watch=1" in target for target, _ in api[0].requests))
     yield api[0]
@@ -203,7 +202,7 @@ async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
 async def test_a_connection_that_breaks_inside_the_event_loop_is_opened_again(
     api: tuple[ApiServer, str], tmp_path: Path, state: RoutingState, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(settings(), kubernetes_url=api[1], service_account=tmp_path)
+    config = settings().model_copy(update={"kubernetes_url": api[1], "service_account": tmp_path})
     watch = ConfigMapWatch(config, state, metrics)
     client, broken_connections = watch._client, [True]
 

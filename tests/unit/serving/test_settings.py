@@ -1,11 +1,19 @@
 """What the environment of a policy server has to say."""
 
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from learnloop_serving.settings import ConfigurationError, read_settings
+from learnloop_common.settings import ConfigurationError
+from learnloop_serving.settings import Settings
 from testing.servers.policy_servers import STABLE, clean_environment
+
+
+def read_settings(env: dict[str, str]) -> Settings:
+    with mock.patch.dict(os.environ, env, clear=True):
+        return Settings.read()
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ import pytest
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_common.acting.onnx_policy import OnnxPolicy
-from learnloop_serving.arms.server_seal import Seal
-from learnloop_serving.shadow_mode.importance_weights import CLIP, OffPolicyWeights
-from learnloop_serving.shadow_mode.mirror import PURPOSE
+from learnloop_serving.server_seal import Seal
+from learnloop_serving.shadow import CLIP, PURPOSE, OffPolicyWeights
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
 Start = Callable[..., LiveServer]
@@ -28,7 +27,7 @@ OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a receiver takes longer than a second, and a copy given up is not what is tested here."""
-    monkeypatch.setattr("learnloop_serving.shadow_mode.mirror.TIMEOUT_SECONDS", 3600.0)
+    monkeypatch.setattr("learnloop_serving.shadow.TIMEOUT_SECONDS", 3600.0)
 
 
 def pair(
@@ -169,7 +168,7 @@ def black_hole() -> Iterator[str]:
 def test_a_receiver_that_never_answers_costs_copies_and_no_answer(
     start: Start, tmp_path: Path, black_hole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_serving.shadow_mode.mirror.QUEUE_ITEMS", 8)
+    monkeypatch.setattr("learnloop_serving.shadow.QUEUE_ITEMS", 8)
     stable = start(policy=linear_policy(tmp_path))
     stable.route(mirroring(stable, black_hole))
     episode = stable.opened()

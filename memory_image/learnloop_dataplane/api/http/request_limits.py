@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learnloop_common.http.content_encoding import ADVICE, encoding_of
+from learnloop_common.http_server import ADVICE, encoding_of
 from learnloop_common.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.access.request_share import RequestShare
 from learnloop_dataplane.api.http.error_responses import refusal

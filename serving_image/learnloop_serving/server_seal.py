@@ -1,17 +1,15 @@
-"""The key that all policy servers of one ModelDeployment share, and the marks they recognise one another by.
-
-Evidence for or against an arm is what its servers count, so what they count must come from an episode that one of them
-opened, or from stable's copies. Both carry a mark: HMAC-SHA-256 (RFC 2104) under a key that the operator makes once for
-each ModelDeployment and Kubernetes mounts into its pods, cut to 128 bits (section 5).
-"""
+"""The key that the servers of a ModelDeployment share, and the episode ids that it signs."""
 
 import asyncio
 import hmac
 import logging
 import re
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
+from learnloop_api.wire.routing import agent_tag
+from learnloop_common.cluster_clock import ClusterClock
 from learnloop_common.key_lines import KeyLines
 
 log = logging.getLogger(__name__)
@@ -103,3 +101,48 @@ async def follow_key(path: Path, seal: Seal) -> None:
             if str(error) != told:
                 told = str(error)
                 log.error("the key of the episodes: %s; the last one stays in force", told)
+
+
+PURPOSE = b"episode"
+_SEALED = re.compile(
+    rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{16}}([0-9a-f]{{8}}))\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an id says of its episode: the arm that owns it, when it was opened (Unix, seconds) and its agent's tag."""
+
+    episode_id: str
+    revision: str = ""
+    at: int = 0
+    tag: str = ""
+
+
+class EpisodeIds:
+    """Makes and reads the ids of one ModelDeployment."""
+
+    def __init__(self, model_deployment: str, seal: Seal, clock: ClusterClock | None = None) -> None:
+        self._clock = clock or ClusterClock()
+        self._purpose = b"%b\0%b" % (PURPOSE, model_deployment.encode())
+        self._seal = seal
+
+    def make(self, revision: str, agent: str | None = None) -> str:
+        """The id of an episode of `agent` that is opened now and belongs to the arm `revision`."""
+        said = f"{revision}.t{int(self._clock.now()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
+        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+
+    def again(self, episode_id: str) -> str:
+        """The id of the same episode among these ids; `episode_id` has a mark of others."""
+        said = episode_id.rpartition(".m")[0]
+        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+
+    def read(self, episode_id: str) -> Opening | None:
+        """What the id says; None when no server of this ModelDeployment gave it out."""
+        found = _SEALED.fullmatch(episode_id)
+        if found is None:
+            return None
+        said, revision, at, tag, mark = found.groups()
+        if not self._seal.holds(self._purpose, said.encode(), mark):
+            return None
+        return Opening(episode_id, revision, int(at, 16), tag)

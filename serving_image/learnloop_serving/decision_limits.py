@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_serving.arms.routing_table import RoutingState
 from learnloop_serving.refusal import Refusal
+from learnloop_serving.routing_table import RoutingState
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60

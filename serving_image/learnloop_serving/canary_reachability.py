@@ -18,7 +18,7 @@ import httpx
 
 from learnloop_api.wire.routing import Arm
 from learnloop_common.tls.contexts import client_context
-from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.routing_table import RoutingState
 
 log = logging.getLogger(__name__)
 PATH = "/readyz"

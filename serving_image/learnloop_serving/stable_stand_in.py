@@ -17,11 +17,11 @@ from fastapi import Request, Response
 from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_common.tls.contexts import client_context
-from learnloop_serving.arms.arm_draw import stable_arm
-from learnloop_serving.arms.routing_table import RoutingState
-from learnloop_serving.inference_protocol.tensors import HEADER_JSON_LENGTH
+from learnloop_serving.arm_draw import stable_arm
+from learnloop_serving.inference_protocol import HEADER_JSON_LENGTH
 from learnloop_serving.refusal import Refusal
-from learnloop_serving.shadow_mode.shadow_arm import Shadow
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.shadow import Shadow
 
 TIMEOUT_SECONDS = 10.0
 _PASSED = ("content-type", HEADER_JSON_LENGTH)

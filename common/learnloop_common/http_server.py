@@ -1,0 +1,225 @@
+"""HTTP servers on uvicorn: draining, a port of its own for probes, and background tasks."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol, Self, TypeVar
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from learnloop_common import process_end
+from learnloop_common.settings import ConfigurationError
+from learnloop_common.tls.pod_certificate import NotIssued, own_context
+
+ADVICE = "send the body without Content-Encoding"
+
+
+def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The Content-Encoding that a request's headers name; "" where the body is as it is."""
+    named = next((value for name, value in headers if name.lower() == b"content-encoding"), b"")
+    encoding = named.decode("latin-1").strip()[:40]
+    return "" if encoding.lower() in ("", "identity") else encoding
+
+
+log = logging.getLogger(__name__)
+_CLOSE = (b"connection", b"close")
+
+
+class Drains(Protocol):
+    """What a server serves, and whether it is about to end."""
+
+    draining: bool
+    drain_seconds: float
+
+
+@dataclass
+class Drain:
+    """Of a server that has nothing else to remember it."""
+
+    drain_seconds: float
+    draining: bool = False
+
+
+class DrainingServer(uvicorn.Server):
+    """On SIGTERM: not ready first, then keep serving `drain_seconds` while endpoints forget this pod, then stop."""
+
+    def __init__(self, config: uvicorn.Config, arm: Drains) -> None:
+        super().__init__(config)
+        self._arm = arm
+        self._stop_at = float("inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn's signal handler; a second signal stops at once."""
+        if self._arm.draining or sig != signal.SIGTERM:
+            super().handle_exit(sig, frame)
+            return
+        log.info("draining for %g s", self._arm.drain_seconds)
+        self._arm.draining = True
+        self._stop_at = time.monotonic() + self._arm.drain_seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's heartbeat, ten a second; True ends the server."""
+        return time.monotonic() >= self._stop_at or await super().on_tick(counter)
+
+
+def closing(app: ASGIApp, drain: Drains) -> ASGIApp:
+    """`app`, whose answers end their connections while it drains: the next request then goes to somebody else."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if drain.draining and message["type"] == "http.response.start":
+                kept = [header for header in message.get("headers", ()) if header[0].lower() != _CLOSE[0]]
+                message = {**message, "headers": [*kept, _CLOSE]}
+            await send(message)
+
+        await app(scope, receive, sent if scope["type"] == "http" else send)
+
+    return answered
+
+
+CONNECTIONS = 64
+"""More than a kubelet, an operator and some Prometheus ever have."""
+
+
+class Beside(uvicorn.Server):
+    """A server in the event loop of another, which hears the signals for both."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves them to the other."""
+        yield
+
+
+async def serve_both(
+    ours: uvicorn.Server,
+    probes: uvicorn.Config | None,
+    endless: Mapping[str, Coroutine[Any, Any, None]] | None = None,
+    passing: Mapping[str, Coroutine[Any, Any, None]] | None = None,
+) -> int:
+    """Serve callers until `ours` ends, and probes in the same event loop; return the exit status.
+
+    Args:
+        endless: background tasks by name. The end of one, by an exception or not, ends the server with status 1, and
+            the reason becomes the termination message.
+        passing: tasks that may end; an exception of one ends the server in the same way.
+    """
+    work = {**(endless or {}), **(passing or {})}
+    if probes is not None:
+        work["probes"] = Beside(probes).serve()
+    status = 0
+
+    async def watched(name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        nonlocal status
+        try:
+            await coroutine
+            if (passing and name in passing) or ours.should_exit:
+                return
+            process_end.leave(f"{name} ended: the server stops")
+        except (Exception, SystemExit) as error:
+            process_end.end(error, "" if process_end.says_all(error) else f"{name}: ")
+        status, ours.should_exit = 1, True
+
+    tasks = [asyncio.create_task(watched(name, coroutine), name=name) for name, coroutine in work.items()]
+    try:
+        await ours.serve()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return status
+
+
+def uvicorn_config(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    connections: int,
+    tls: ssl.SSLContext | None,
+    drain_seconds: int | None = None,
+) -> uvicorn.Config:
+    """For `app` at `host`:`port`.
+
+    Args:
+        connections: at once; more are answered 503.
+        drain_seconds: for what is under way when the server ends; None: as long as it takes.
+    """
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=drain_seconds,
+        limit_concurrency=connections,
+        h11_max_incomplete_event_size=16_384,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
+    )
+
+
+PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class ProbesOnly:
+    """ASGI: hands on GET of `PATHS`, and knows nothing else."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI connection."""
+        if scope["type"] == "http" and (scope["method"] != "GET" or scope["path"] not in PATHS):
+            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._inner(scope, receive, send)
+
+
+def probes_config(app: ASGIApp, host: str, port: int | None, tls: ssl.SSLContext | None) -> uvicorn.Config | None:
+    """The server of `app`'s probes; None: they are served on its own port."""
+    return None if port is None else uvicorn_config(ProbesOnly(app), host, port, connections=CONNECTIONS, tls=tls)
+
+
+class ServerSettings(Protocol):
+    """Settings that every server of an arm has."""
+
+    @classmethod
+    def read(cls) -> Self:
+        """From the environment; raises ConfigurationError."""
+
+
+Settings = TypeVar("Settings", bound=ServerSettings)
+
+
+def run(settings: type[Settings], serve: Callable[[Settings, ssl.SSLContext | None], Coroutine[Any, Any, int]]) -> int:
+    """Entry point of a server process: logs, settings, TLS, event loop. Returns the exit status."""
+    import uvloop
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        own = settings.read()
+        try:
+            tls = own_context()
+        except (NotIssued, ValueError, OSError) as error:
+            raise ConfigurationError(f"no certificate to serve with: {error}") from error
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(own, tls))
+    except ConfigurationError as error:
+        process_end.leave(str(error))
+        return 1

@@ -1,1 +1,0 @@
-"""Which arm an episode gets, and the routing table that says so."""

@@ -1,1 +1,0 @@
-"""Open Inference Protocol v2."""

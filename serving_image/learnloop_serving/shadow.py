@@ -1,0 +1,339 @@
+"""Shadow mode: stable mirrors its decisions, the arm in shadow answers them for no user and compares."""
+
+import asyncio
+import logging
+import math
+import random
+import threading
+import time
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import httpx
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.routing import Arm, ServingError
+from learnloop_api.wire.shadow import MAX_ITEMS, Ending, ShadowBatch, ShadowDecision
+from learnloop_common.acting.deciding import Advice, log_probability
+from learnloop_common.acting.policy import Policy, PolicyError, advise
+from learnloop_common.tls.contexts import client_context
+from learnloop_serving.arm_draw import stable_arm
+from learnloop_serving.metrics import ShadowMetrics, Use
+from learnloop_serving.refusal import Refusal, invalid
+from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.server_seal import Seal
+
+if TYPE_CHECKING:
+    from learnloop_serving.app import Arm as Server
+
+CLIP = 20.0
+REMEMBERED = 4_096
+
+
+@dataclass(slots=True)
+class _Played:
+    steps: int = 0
+    log_ratio: float = 0.0
+    drawn: bool = True
+
+
+class OffPolicyWeights:
+    """Weights of the episodes that are being played; bounded, the oldest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._episodes: OrderedDict[str, _Played] = OrderedDict()
+
+    def step(self, episode_id: str, log_prob: float | None, shadow_log_prob: float | None) -> None:
+        """One action of an episode: its log-probabilities under stable and in shadow; None where it was not drawn."""
+        played = self._episodes.get(episode_id)
+        if played is None:
+            played = self._episodes[episode_id] = _Played()
+            if len(self._episodes) > REMEMBERED:
+                self._episodes.popitem(last=False)
+        played.steps += 1
+        if log_prob is None or shadow_log_prob is None:
+            played.drawn = False
+        else:
+            played.log_ratio += shadow_log_prob - log_prob
+
+    def end(self, episode_id: str, completed: bool, length: int) -> tuple[Use, float]:
+        """What the episode is good for, and its weight (0 unless it counts)."""
+        played = self._episodes.pop(episode_id, None)
+        if played is None or played.steps != length or not length:
+            return "incomplete", 0.0
+        if not completed:
+            return "unfinished", 0.0
+        if not played.drawn:
+            return "deterministic", 0.0
+        return "counted", min(CLIP, math.exp(min(played.log_ratio, 50.0)))
+
+
+log = logging.getLogger(__name__)
+PATH = "/v1/shadow"
+PURPOSE = b"shadow"
+QUEUE_ITEMS = 1_024
+QUEUE_NUMBERS = 1_048_576
+BATCH_NUMBERS = 16_384
+"""More numbers in one batch would hold up the event loop for longer than a policy takes."""
+TIMEOUT_SECONDS = 1.0
+POLL_SECONDS = 0.05
+IDLE_SECONDS = 0.2
+LONGEST_PAUSE = 2.0
+Item = tuple[str, dict[str, object], int]
+"""("decisions" or "endings", the message, how many numbers it holds)"""
+
+
+class MirrorQueue:
+    """The queue and the task that empties it."""
+
+    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
+        self._revision = revision
+        self._routing = routing
+        self._metrics = metrics
+        self._seal = seal
+        self._queue: deque[Item] = deque()
+        self._numbers = 0
+        self._lock = threading.Lock()  # a slow policy decides on a thread of its own
+
+    @property
+    def on(self) -> bool:
+        """Does the table in force name an arm in shadow?"""
+        return self._routing.table is not None and self._routing.table.mirror is not None
+
+    def target(self, episode_id: str | None) -> Arm | None:
+        """The arm that gets copies of this episode (None: of a request that knows no episodes), if any does."""
+        table = self._routing.table
+        if table is None or table.mirror is None:
+            return None
+        stable = stable_arm(table)
+        if stable is None or stable.revision != self._revision:
+            return None
+        place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100
+        return table.mirrored(datetime.now(UTC)) if place < table.mirror.percent else None
+
+    def decided(
+        self,
+        episode_id: str | None,
+        observation: list[float],
+        greedy: int | list[float],
+        action: int | list[float] | None = None,
+        log_prob: float | None = None,
+    ) -> None:
+        """Stable has decided; `action` and `log_prob` only when it drew."""
+        target = self.target(episode_id)
+        if target is None:
+            return
+        message: dict[str, object] = {"observation": observation, "greedy": greedy}
+        for key, value in (("episode_id", episode_id), ("action", action), ("log_prob", log_prob)):
+            if value is not None:
+                message[key] = value
+        self._put(target, ("decisions", message, len(observation)))
+
+    def ended(self, episode_id: str, status: str, episode_return: float, length: int) -> None:
+        """An episode of stable's has ended."""
+        target = self.target(episode_id)
+        if target is not None:
+            end = {"episode_id": episode_id, "status": status, "episode_return": episode_return, "length": length}
+            self._put(target, ("endings", end, 1))
+
+    def _put(self, target: Arm, item: Item) -> None:
+        with self._lock:
+            if len(self._queue) < QUEUE_ITEMS and self._numbers + item[2] <= QUEUE_NUMBERS:
+                self._queue.append(item)
+                self._numbers += item[2]
+                return
+        self._metrics.lost(target.revision, "full", 1)
+
+    async def run(self) -> None:
+        """Empty the queue until cancelled."""
+        pause = POLL_SECONDS
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context()) as client:
+            while True:
+                target = self._receiver()
+                if target is None:
+                    self._forget()
+                    await asyncio.sleep(IDLE_SECONDS)
+                    continue
+                batch = self._batch()
+                if not batch:
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                lost = await self._send(client, target, batch)
+                if lost:
+                    self._metrics.lost(target.revision, lost, len(batch))
+                    await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE) if lost else POLL_SECONDS
+
+    def _receiver(self) -> Arm | None:
+        table = self._routing.table
+        return table.mirrored(datetime.now(UTC)) if table else None
+
+    def _forget(self) -> None:
+        """Mirroring is over: copies still queued are for nobody."""
+        with self._lock:
+            self._queue.clear()
+            self._numbers = 0
+
+    def _batch(self) -> list[Item]:
+        """The oldest copies; an ending is queued after all decisions of its episode, so it never overtakes one."""
+        batch: list[Item] = []
+        numbers = 0
+        with self._lock:
+            while self._queue and len(batch) < MAX_ITEMS and numbers < BATCH_NUMBERS:
+                item = self._queue.popleft()
+                batch.append(item)
+                numbers += item[2]
+            self._numbers -= numbers
+        return batch
+
+    async def _send(self, client: httpx.AsyncClient, target: Arm, batch: list[Item]) -> str:
+        """Hand the batch over; "" or why it was lost."""
+        said: dict[str, object] = {"revision": target.revision}
+        for kind in ("decisions", "endings"):
+            said[kind] = [message for what, message, _ in batch if what == kind]
+        body = orjson.dumps(said)
+        headers = {names.HEADER_MARK: self._seal.mark(PURPOSE, body)}
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                answer = await client.post(f"{target.url}{PATH}", content=body, headers=headers)
+        except Exception as error:  # neither a URL nor a connection in any state may end the copies
+            log.debug("shadow %s: %r", target.revision, error)
+            return "unreachable"
+        return "" if answer.status_code == 202 else "refused"
+
+
+T = TypeVar("T")
+
+
+class Shadow:
+    """One server's share of the copies."""
+
+    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
+        self._revision = revision
+        self._routing = routing
+        self._metrics = metrics
+        self._seal = seal
+        self._episodes = OffPolicyWeights()
+
+    @property
+    def on(self) -> bool:
+        """Is this the arm in shadow? Then no user may get its answers."""
+        table = self._routing.table
+        return table is not None and table.mirror is not None and table.mirror.revision == self._revision
+
+    def is_copy(self, arm: str | None) -> bool:
+        """Is a request that names `arm` a copy made by the gateway? Its answer goes to nobody."""
+        table = self._routing.table
+        return (
+            self.on and arm != self._revision and table is not None and bool(table.mirror and table.mirror.by_gateway)
+        )
+
+    def read(self, body: bytes, mark: str) -> ShadowBatch:
+        """The copies of a POST /v1/shadow; raises Refusal 400, 403 when no server of this ModelDeployment sent them,
+        and 410 when this arm is not the one in shadow."""
+        if not self._seal.holds(PURPOSE, body, mark):
+            self._metrics.unproven.inc()
+            raise Refusal(403, "Unproven", f"{names.HEADER_MARK}: is not the mark of a server of this ModelDeployment")
+        try:
+            batch = ShadowBatch.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid(error) from error
+        if batch.revision != self._revision or not self.on:
+            raise Refusal(410, "ArmWithdrawn", f"revision {batch.revision} is not in shadow at this server")
+        return batch
+
+    def take(self, policy: Policy, batch: ShadowBatch) -> None:
+        """Run, compare and count every copy. Never raises for what the policy does."""
+        for decision in batch.decisions:
+            self._metrics.copies["server"].inc()
+            self._decide(policy, decision)
+        for ending in batch.endings:
+            self._end(ending)
+
+    def answer_copy(self, work: Callable[[], T]) -> T:
+        """Do `work` for a copy made by the gateway, measured as such; whatever it raises is counted and raised."""
+        self._metrics.copies["gateway"].inc()
+        start = time.perf_counter()
+        try:
+            return work()
+        except PolicyError:
+            self._metrics.errors.inc()
+            raise
+        finally:
+            self._metrics.observe(time.perf_counter() - start)
+
+    def _decide(self, policy: Policy, decision: ShadowDecision) -> None:
+        start = time.perf_counter()
+        try:
+            advice = _advice(policy, decision.observation)
+        except PolicyError:
+            self._metrics.errors.inc()
+            return
+        self._metrics.observe(time.perf_counter() - start)
+        self._metrics.compared.inc()
+        if self._same(advice.action, decision.greedy):
+            self._metrics.agreed.inc()
+        if decision.episode_id is None:
+            return
+        mine = None
+        if decision.action is not None:
+            mine = log_probability(policy.behaviour, policy.numbers, advice, decision.action)
+        self._episodes.step(decision.episode_id, decision.log_prob, mine)
+
+    def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
+        if isinstance(mine, int) or isinstance(theirs, int):
+            return mine == theirs
+        table = self._routing.table
+        bound = table.mirror.max_distance if table and table.mirror else 0.0
+        return len(mine) == len(theirs) and all(abs(a - b) <= bound for a, b in zip(mine, theirs, strict=True))
+
+    def _end(self, ending: Ending) -> None:
+        use, weight = self._episodes.end(ending.episode_id, ending.status == "completed", ending.length)
+        self._metrics.played(use, weight, ending.episode_return)
+
+
+def _advice(policy: Policy, observation: list[float]) -> Advice:
+    """What the policy's network says of one observation; raises PolicyError."""
+    if policy.observations is not None and len(observation) != policy.observations:
+        raise PolicyError(f"observation has {len(observation)} numbers, the policy takes {policy.observations}")
+    (advice,) = advise(policy, np.array([observation], dtype=np.float32))
+    return advice
+
+
+MAX_BODY = 4_194_304
+
+
+def shadow_routes(arm: "Server") -> APIRouter:
+    """The one route, for `arm`."""
+    router = APIRouter(tags=["shadow"])
+    schema = {"requestBody": {"content": {"application/json": {"schema": ShadowBatch.model_json_schema()}}}}
+
+    @router.post(PATH, status_code=202, openapi_extra=schema, summary="Copies of stable's decisions; nobody is told.")
+    async def shadow(request: Request) -> Response:
+        try:
+            batch = arm.episodes.shadow.read(await _body(request), request.headers.get(names.HEADER_MARK, ""))
+            await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
+        except Refusal as refusal:
+            error = ServingError(reason=refusal.reason, message=refusal.message[:1000])
+            return Response(error.model_dump_json(), refusal.status, media_type="application/json")
+        return Response(status_code=202)
+
+    return router
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise Refusal(413, "TooLarge", f"body: longer than {MAX_BODY} bytes")
+        parts.append(chunk)
+    return b"".join(parts)

@@ -1,1 +1,0 @@
-"""Copies of live requests to an arm in shadow, and what it would have earned."""
