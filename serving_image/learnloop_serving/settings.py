@@ -51,7 +51,7 @@ class Settings(EnvironmentSettings):
     data_url: Url = ""
     token_file: Path = Path(names.TOKEN_FILE)
     kubernetes_url: str = Field(default_factory=_kubernetes_url)
-    service_account: Path = SERVICE_ACCOUNT
+    service_account: Path = Field(default_factory=lambda: SERVICE_ACCOUNT)
     host: str = "0.0.0.0"
     port: int = Field(default=names.PORT_SERVING, ge=0, le=65_535, description="give a number from 0 to 65535")
     probes_port: int | None = Field(default=None, ge=1, le=65_535, description="give a number from 1 to 65535")
@@ -89,8 +89,8 @@ class Settings(EnvironmentSettings):
             return None
         return KeySource(
             f"{self.kubernetes_url}/openid/v1/jwks",
-            str(SERVICE_ACCOUNT / "token"),
-            str(SERVICE_ACCOUNT / "ca.crt"),
+            str(self.service_account / "token"),
+            str(self.service_account / "ca.crt"),
             audiences=(names.TOKEN_AUDIENCE, names.GATE_AUDIENCE),
         )
 
