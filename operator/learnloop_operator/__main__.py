@@ -16,7 +16,7 @@ from learnloop_operator.settings import SettingsError, from_environment
 def main() -> int:
     """Run until SIGTERM (0), a lost Lease or a dead watch (1), or a configuration that cannot work (2)."""
     try:
-        settings, style = from_environment(os.environ), style_of(os.environ)
+        settings, style = from_environment(), style_of(os.environ)
     except (SettingsError, ValueError) as error:
         print(f"learnloop-operator: {error}", file=sys.stderr)
         return 2

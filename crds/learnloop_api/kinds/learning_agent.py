@@ -112,8 +112,7 @@ class Training(Resource):
         default=50,
         ge=0,
         le=100,
-        description="Whose run comes first where the installation's quotas make runs wait: the higher one's, and a run "
-        "of lower priority makes way at its newest checkpoint. Waiting raises it by a point each 20 seconds.",
+        description="Order in which runs begin where the limits of the namespace make them wait: the highest first.",
     )
     warm_start: bool = Field(
         default=True,

@@ -322,8 +322,8 @@ class TrainingJobSpec(TrainingTemplate):
         default=50,
         ge=0,
         le=100,
-        description="Whose turn comes first where the installation's quotas make runs wait: the higher one's. May be "
-        "changed; a run in a queue of Kueue has its priorityClass instead.",
+        description="Order in which runs begin where the limits of the namespace make them wait: the highest first. "
+        "May be changed; a run in a queue of Kueue has its priorityClass instead.",
     )
     suspend: bool = Field(
         default=False, description="Stops the pods and keeps the newest checkpoint; false resumes from it."

@@ -7,6 +7,9 @@ and objects that were there before it are not asked about; this holds without it
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.memory_service import ModelVolume
@@ -19,6 +22,8 @@ REASON = "PodNotAllowed"
 @dataclass(frozen=True, slots=True)
 class PodRules:
     """The platform's lists, `authors` of the chart. An empty list of images or accounts allows any; of kinds, none."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     images: tuple[str, ...] = ()
     """Prefixes."""

@@ -5,14 +5,17 @@ Policies add up: who owns a namespace lets more through by a policy of their own
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from learnloop_api import names
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 
 Rule = Mapping[str, Any]
+Port = Annotated[StrictInt, Field(gt=0, lt=65536)]
 _NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
 _S3 = "https://s3.example.com"
 DNS: Rule = {"ports": [{"port": port, "protocol": kind} for port in (53, 5353) for kind in ("UDP", "TCP")]}
@@ -23,13 +26,15 @@ DNS: Rule = {"ports": [{"port": port, "protocol": kind} for port in (53, 5353) f
 class WorkloadNetwork:
     """What the installation says of training, actors and MemoryServices."""
 
-    peers: tuple[Mapping[str, Any], ...] = ()
+    __pydantic_config__ = ConfigDict(extra="forbid", populate_by_name=True)
+
+    peers: Annotated[tuple[Mapping[str, Any], ...], Field(alias="from")] = ()
     """NetworkPolicyPeers that may reach MemoryServices and their metrics from elsewhere, among them Prometheus."""
-    closed: bool = True
+    closed: StrictBool = True
     """What goes out is closed too, but for what each of them is known to need."""
     to: tuple[Rule, ...] = ()
     """NetworkPolicyEgressRules of all of them beside their own."""
-    api_server_ports: tuple[int, ...] = (443, 6443)
+    api_server_ports: Annotated[tuple[Port, ...], Field(alias="apiServerPorts")] = (443, 6443)
     """The API server is no pod: who asks it may reach these ports of any address."""
 
 

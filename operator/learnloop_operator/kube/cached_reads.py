@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from learnloop_api import names
-from learnloop_operator.core.plan import Manifest
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.kube.kinds import (
@@ -59,9 +58,6 @@ class Reader(Protocol):
         self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> list[Object]:
         """All objects that match."""
-
-    async def admitted(self, manifest: Manifest) -> Object:
-        """The object as the API server would store it; nothing is made."""
 
 
 class CachedReads:
@@ -148,10 +144,6 @@ class CachedReads:
         if namespace is None or fields or terms is None or not self.cache.complete(kind):
             return await self._kube.list(kind, namespace, labels=labels, fields=fields)
         return self.cache.select(kind, namespace, terms)
-
-    async def admitted(self, manifest: Manifest) -> Object:
-        """The object as the API server would store it; nothing is made. Always asked live."""
-        return await self._kube.admitted(manifest)
 
 
 def _terms(labels: str) -> dict[str, str] | None:

@@ -170,16 +170,6 @@ class KubeClient:
         path = kind.path(manifest["metadata"].get("namespace"))
         return await self.http.request("POST", path, body=manifest)
 
-    async def admitted(self, manifest: Manifest) -> Object:
-        """The object as the API server would keep it, webhooks' changes included; nothing is made.
-
-        Raises:
-            Forbidden: it would not be let in, or asking is not allowed.
-            KubeError: anything else, such as a webhook that cannot be asked without effect.
-        """
-        path = kind_of(manifest).path(manifest["metadata"].get("namespace"))
-        return await self.http.request("POST", path, body=manifest, query={"dryRun": "All"})
-
     async def replace(self, manifest: Manifest) -> Object:
         """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
         kind = kind_of(manifest)

@@ -49,8 +49,6 @@ WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 OLD_WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
 """As Kueue before v0.15 has it."""
 POD = ResourceKind("", "v1", "pods", "Pod")
-RESOURCE_QUOTA = ResourceKind("", "v1", "resourcequotas", "ResourceQuota")
-LIMIT_RANGE = ResourceKind("", "v1", "limitranges", "LimitRange")
 SERVICE = ResourceKind("", "v1", "services", "Service")
 SECRET = ResourceKind("", "v1", "secrets", "Secret")
 CONFIG_MAP = ResourceKind("", "v1", "configmaps", "ConfigMap")
@@ -76,8 +74,6 @@ ALL_KINDS = (
     OLD_WORKLOAD,
     POD,
     REPLICA_SET,
-    RESOURCE_QUOTA,
-    LIMIT_RANGE,
     SERVICE,
     SECRET,
     CONFIG_MAP,

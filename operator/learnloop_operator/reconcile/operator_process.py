@@ -23,7 +23,6 @@ from learnloop_operator.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.training_turns import TrainingTurns
 from learnloop_operator.kube.trust_bundles import TrustBundles
 from learnloop_operator.kube.watch_liveness import WatchLiveness, watch_lease
 from learnloop_operator.metrics import OperatorMetrics
@@ -77,9 +76,8 @@ class Operator:
         evidence = WithExperience(
             PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
         )
-        turns = TrainingTurns(cache, settings.training_quotas)
         self.services = Services(
-            self.reads, self.data_plane, evidence, settings, self.lane, turns, cluster_clock=self.kube.http.clock
+            self.reads, self.data_plane, evidence, settings, self.lane, cache, cluster_clock=self.kube.http.clock
         )
         self.runtime = Runtime(
             controllers(self.services),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.training_turns import TrainingTurns
+from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.rollout.evidence.source import EvidenceSource
@@ -29,8 +29,7 @@ class Services:
     evidence: EvidenceSource
     settings: Settings
     lane: FastLaneReader
-    turns: TrainingTurns | None = None
-    """Who says whose turn it is to train; None: everybody's."""
+    cache: ObjectCache | None = None
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)

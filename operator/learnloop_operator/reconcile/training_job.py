@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
@@ -16,14 +16,12 @@ from learnloop_operator.kube.event_reader import failure_of, failure_of_job, wit
 from learnloop_operator.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
 from learnloop_operator.kube.kinds import (
     DEPLOYMENT,
-    GANG_KINDS,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
     POD,
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.reconcile.room_reader import RoomReader
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.reconcile.spec_validation import read_spec
 from learnloop_operator.reconcile.study_reader import StudyReader
@@ -34,14 +32,14 @@ from learnloop_operator.training.backends.meeting_place import deployment_name
 from learnloop_operator.training.backends.trainjob import job_of_ranks
 from learnloop_operator.training.decide import decide
 from learnloop_operator.training.rank_status import rank_of
-from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
+from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot, Turn
 from learnloop_operator.training.study.decide import decide as decide_study
 from learnloop_operator.training.study.snapshot import StudySnapshot
 from learnloop_operator.training.study.trials import path as study_path
-from learnloop_operator.training.whole_gang import gang_of, template_of
+from learnloop_operator.training.turns import Key, Quota, turn_of
 
 KEY_BYTES = 32
-GANGS = frozenset(kind.kind for kind in GANG_KINDS)
+PROMISED = timedelta(seconds=60)
 QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
 """Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
@@ -64,7 +62,8 @@ class TrainingJobController:
             )
         )
         self._studies = StudyReader(services)
-        self._room = RoomReader(services.kube)
+        self._admitted: dict[Key, datetime] = {}
+        """Runs whose turn came a moment ago: their status may not say so yet."""
 
     async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
         """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
@@ -98,9 +97,7 @@ class TrainingJobController:
         pods = await with_events(self._services.kube, namespace, pods, now)
         incomplete = len(pods) <= spec.workers and not resting
         job = await self._backend_job(namespace, gang, incomplete)
-        if not incomplete:
-            self._room.made(namespace, name)
-        snapshot = TrainingSnapshot(
+        return TrainingSnapshot(
             now=now,
             object=live,
             children=tuple(item for item in (gang.object, samplers) if item),
@@ -113,8 +110,7 @@ class TrainingJobController:
             queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
             queue_ignored=await self._queue_ignored(spec, gang, job, now),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
-            turn=self._services.turns.turn(live, now) if self._services.turns and not resting else None,
-            room=await self._room.bounds(namespace) if incomplete and spec.queue is None else None,
+            turn=None if resting else self._turn(live, now),
             agent=agent,
             agent_name=agent_name,
             deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
@@ -122,18 +118,12 @@ class TrainingJobController:
             fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
             pod_rules=self._services.settings.pod_rules,
         )
-        return await self._room.admitted(snapshot, template_of(snapshot, self._backends.defaults))
 
     def decide(self, snapshot: TrainingSnapshot) -> Plan:
         """See core.training and core.study."""
         if isinstance(snapshot, StudySnapshot):
             return decide_study(snapshot)
-        # What others were promised since this was gathered counts, too: no gang gets room that another one begins in.
-        snapshot = replace(snapshot, room=self._room.beside(snapshot))
-        plan = decide(snapshot, self._backends)
-        if snapshot.room is not None and snapshot.job is None and any(item["kind"] in GANGS for item in plan.apply):
-            self._room.promise(snapshot.namespace, snapshot.name, gang_of(snapshot, self._backends), snapshot.now)
-        return plan
+        return decide(snapshot, self._backends)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The run's heartbeats and checkpoint are of no use to anyone; artifacts stay, models may be served from them.
@@ -142,6 +132,21 @@ class TrainingJobController:
         the wrong moment) is removed before another job of the same name begins.
         """
         return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
+
+    def _turn(self, live: Object, now: datetime) -> Turn | None:
+        quotas, cache, namespace = self._services.settings.training_quotas, self._services.cache, _namespace(live)
+        quota = quotas.of(namespace)
+        if cache is None or quota == Quota():
+            return None
+        if not (cache.complete(TRAINING_JOB) and cache.complete(LEARNING_AGENT)):
+            return Turn(place=1, waiting=1, why="the operator has just started and does not know all runs yet")
+        oldest = now - PROMISED
+        self._admitted = {key: at for key, at in self._admitted.items() if at > oldest}
+        jobs, agents = (cache.select(kind, namespace, {}) for kind in (TRAINING_JOB, LEARNING_AGENT))
+        turn = turn_of(live, jobs, agents, quota, now, frozenset(self._admitted))
+        if turn is not None and not turn.why:
+            self._admitted[namespace, str(live["metadata"]["name"])] = now
+        return turn
 
     async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> BackendJob | None:
         """The job; where pods are missing, with the reason that only events tell."""
@@ -209,3 +214,7 @@ class TrainingJobController:
         if skip or agent is None:
             return None
         return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)
+
+
+def _namespace(live: Object) -> str:
+    return str(live["metadata"]["namespace"])

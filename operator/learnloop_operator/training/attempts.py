@@ -16,7 +16,7 @@ NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
 """Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
 most for pods that wait for a node, as a thousand jobs may at once."""
 RESTARTING = "Restarting"
-EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted", "NoRoom")
+EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted")
 """Reasons that ask nobody to do anything."""
 
 

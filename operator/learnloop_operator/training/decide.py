@@ -34,8 +34,7 @@ from learnloop_operator.training.learnable_actions import unlearnable_job
 from learnloop_operator.training.samplers import with_samplers
 from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.status import PHASES, StatusVerdict, status
-from learnloop_operator.training.turn import await_turn, make_way
-from learnloop_operator.training.whole_gang import await_room, withdraw_part
+from learnloop_operator.training.turns import await_turn
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -307,12 +306,9 @@ RULES: tuple[TrainingRule, ...] = (
     refuse_pods,
     refuse_actions,
     await_turn,
-    await_room,
     start,
     await_removal,
-    withdraw_part,
     heed_refusal,
-    make_way,
     heed_disruption,
     end_attempt,
     watch,

@@ -9,8 +9,6 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.coordination.namespace_room import NamespaceRoom
-from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import BaseSnapshot
 
@@ -66,6 +64,17 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A run's place among those that wait in its namespace."""
+
+    place: int
+    """From 1."""
+    waiting: int
+    why: str = ""
+    """The limit that it waits for; "": it may begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """Everything a backend needs to render one attempt."""
 
@@ -100,11 +109,7 @@ class TrainingSnapshot(BaseSnapshot):
     queue_says: str = ""
     """Why the gang waits, in the words of its Workload."""
     turn: Turn | None = None
-    """What the scheduler says; None: nothing makes runs wait for one another."""
-    room: NamespaceRoom | None = None
-    """What bounds pods here; None: nothing does, or no pods are to be made now."""
-    admitted_rank: Manifest | None = None
-    """core/v1 PodSpec of a rank with all that the API server's webhooks add; None: not known, or of no interest."""
+    """None: no limit of the namespace makes runs wait."""
     agent: Manifest | None = None
     agent_name: str | None = None
     deployment: Manifest | None = None

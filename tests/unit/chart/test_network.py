@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.settings import Settings, from_environment
+from learnloop_operator.settings import Settings
 from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends.choice import Backends
 from testing.network_policies import Network, Party
+from testing.operators.settings_of import settings_of
 from testing.training.training_builders import DEFAULTS, resource, spec, world
 
 from .conftest import Release, Render
@@ -192,7 +193,7 @@ def test_a_receiver_inside_is_reached_where_it_is_named_and_without_receivers_no
 
 def workloads(release: Release) -> Settings:
     (container,) = release.pods()["Deployment/learnloop-operator"]["spec"]["containers"]
-    return from_environment({one["name"]: one["value"] for one in container["env"] if "value" in one})
+    return settings_of({one["name"]: one["value"] for one in container["env"] if "value" in one})
 
 
 def test_what_the_operator_makes_fits_the_releases_own_policies(release: Release, network: Network) -> None:

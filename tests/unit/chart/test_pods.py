@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.settings import from_environment
+from testing.operators.settings_of import settings_of
 
 from .conftest import CHART, ROOT, Object, Release, Render
 
@@ -117,7 +117,7 @@ def test_the_operator_understands_the_environment_it_is_given(release: Release) 
     environment = {
         name: value for name, value in release.environment("learnloop-operator").items() if isinstance(value, str)
     }
-    settings = from_environment(environment)
+    settings = settings_of(environment)
     scheme = "https" if settings.tls else "http"
     assert settings.data_url == f"{scheme}://learnloop-data.learnloop-system.svc:8080"
     assert settings.prometheus_url == f"{scheme}://learnloop-prometheus.learnloop-system.svc:9090"

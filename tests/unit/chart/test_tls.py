@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from learnloop_common.tls.certificates import Pair, make_leaf, read
-from learnloop_operator.settings import from_environment
+from testing.operators.settings_of import settings_of
 
 from .conftest import Rejected, Release, Render
 
@@ -168,7 +168,7 @@ async def test_the_operator_understands_what_it_is_told(on: Release) -> None:
     environment = {
         name: value for name, value in on.environment("learnloop-operator").items() if isinstance(value, str)
     }
-    settings = from_environment(environment)
+    settings = settings_of(environment)
     assert settings.tls
 
 

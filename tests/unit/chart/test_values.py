@@ -11,10 +11,10 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.receivers import Receivers
-from learnloop_operator.core.coordination.quotas import read as read_quotas
 from learnloop_operator.training.backends.job import DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.training.backends.rank_pods import ranks_of_jobs
 from learnloop_operator.training.backends.trainjob import NODE
+from learnloop_operator.training.turns import Quota, Quotas
 from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render
@@ -129,12 +129,12 @@ def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator
 
 def test_quotas_of_training_reach_the_operator_and_by_default_nobody_waits(render: Render) -> None:
     variable = "LEARNLOOP_TRAINING_QUOTAS"
-    usual = read_quotas(json.loads(render().environment("learnloop-operator")[variable]))
-    assert not usual.limits, "nobody waits"
-    quotas = {"cluster": {"gpus": 16}, "namespaces": {"team-a": {"runs": 2, "runsPerDay": 10}}}
+    usual = Quotas.model_validate_json(render().environment("learnloop-operator")[variable])
+    assert usual.of("any") == Quota(), "no run waits"
+    quotas = {"namespaces": {"team-a": {"runs": 2, "runsPerDay": 10}}}
     told = render({"trainer": {"quotas": quotas}}).environment("learnloop-operator")[variable]
-    found = read_quotas(json.loads(told))
-    assert (found.cluster.gpus, found.of("team-a").runs, found.of("team-b").limits) == (16, 2, False)
+    found = Quotas.model_validate_json(told)
+    assert (found.of("team-a"), found.of("team-b")) == (Quota(runs=2, runs_per_day=10), Quota())
 
 
 def test_receivers_reach_the_data_plane_with_their_secrets_mounted_and_nobody_else_has_them(render: Render) -> None:

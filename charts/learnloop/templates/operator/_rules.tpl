@@ -46,14 +46,6 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# Whether all ranks of a run have room, before one of them is made. A pod is created as a dry run only, which tells what
-# webhooks add to it; dry-runs.yaml refuses the operator anything else.
-- apiGroups: [""]
-  resources: [pods]
-  verbs: [create]
-- apiGroups: [""]
-  resources: [resourcequotas, limitranges]
-  verbs: [list]
 # The password of a MemoryService that runs its own PostgreSQL, the key of its audit chain, the key by which a
 # ModelDeployment's servers know their episodes, and that by which a learner knows its samplers. They are made, and never read, changed or removed.
 - apiGroups: [""]

@@ -56,9 +56,7 @@ class TurnStatus(Resource):
 
     place: int | None = Field(default=None, ge=1, description="Place in the queue, from 1.")
     waiting: int | None = Field(default=None, ge=1, description="How many stand in it.")
-    eta: ShortText | None = Field(default=None, description="How long it will about wait, e.g. 5m.")
     admitted_at: Time | None = Field(default=None, description="When its turn came.")
-    waited_seconds: int | None = Field(default=None, ge=0, description="How long it had waited then.")
 
 
 class TrainingJobStatus(Status):

@@ -46,10 +46,6 @@ class Backend(Protocol):
         """Of the JobSet beneath whose Job makes the pods; "": the pods are made by the object itself."""
 
     @property
-    def counted(self) -> tuple[str, ...]:
-        """What an attempt makes one of each of, by the names that a ResourceQuota has for them."""
-
-    @property
     def install(self) -> str:
         """What brings the kind into a cluster."""
 

@@ -22,7 +22,6 @@ class Job:
     kind: str = "Job"
     container: str = "trainer"
     replicated_job: str = ""
-    counted: tuple[str, ...] = ("count/jobs.batch",)
     install: str = "nothing: every cluster has it"
 
     def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:

@@ -25,7 +25,6 @@ class PyTorchJob:
     container: str = "pytorch"
     """The training operator insists on this name."""
     replicated_job: str = ""
-    counted: tuple[str, ...] = ("count/pytorchjobs.kubeflow.org",)
     install: str = "the Kubeflow training operator v1"
 
     def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:

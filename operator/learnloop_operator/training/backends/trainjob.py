@@ -18,14 +18,6 @@ from learnloop_operator.training.snapshot import BackendJob, RunRequest
 
 DISRUPTED = "FailJobSetFailurePolicyAction"
 """The reason of a JobSet that the runtime's rule about disrupted ranks has failed (jobset, FailJobSetActionReason)."""
-COUNTED = (
-    "count/trainjobs.trainer.kubeflow.org",
-    "count/jobsets.jobset.x-k8s.io",
-    "count/jobs.batch",
-    "count/services",
-    "services",
-)
-"""The TrainJob, its JobSet, that one's only Job, and the Service of its host names."""
 SUFFIX, LONGEST_NAME = "abcde", 63
 """What the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
 MANAGER = f"{names.GROUP}/operator"
@@ -61,7 +53,6 @@ class TrainJob:
     kind: str = "TrainJob"
     container: str = NODE
     replicated_job: str = NODE
-    counted: tuple[str, ...] = COUNTED
     install: str = "Kubeflow Trainer v2.2 or later"
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:

@@ -15,7 +15,8 @@ from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.revision import resolve
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
-from learnloop_operator.settings import SettingsError, from_environment
+from learnloop_operator.settings import SettingsError
+from testing.operators.settings_of import settings_of
 from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world
 
 from ..agent import test_learning_agent as agents
@@ -151,11 +152,11 @@ def test_actors_that_play_end_when_the_platform_takes_their_pod_back() -> None:
 
 
 def test_the_lists_come_from_the_chart_and_a_bad_one_stops_the_operator() -> None:
-    found = from_environment({"LEARNLOOP_POD_RULES": '{"images": ["a/"], "volumeKinds": []}'})
+    found = settings_of({"LEARNLOOP_POD_RULES": '{"images": ["a/"], "volumeKinds": []}'})
     assert found.pod_rules == PodRules(images=("a/",), volume_kinds=())
     for wrong in ("[]", "{", '{"images": "a/"}', '{"images": [1]}', '{"image": ["a/"]}'):
         with pytest.raises(SettingsError, match="LEARNLOOP_POD_RULES"):
-            from_environment({"LEARNLOOP_POD_RULES": wrong})
+            settings_of({"LEARNLOOP_POD_RULES": wrong})
 
 
 def test_an_arm_whose_deployment_is_gone_is_not_made_anew_with_a_forbidden_pod() -> None:

@@ -13,10 +13,11 @@ from learnloop_operator.agents.decide import decide as decide_agent
 from learnloop_operator.agents.snapshot import AgentDefaults, MemoryHome
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.settings import SettingsError, from_environment
+from learnloop_operator.settings import SettingsError
 from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends.choice import Backends
 from testing.network_policies import Network, Party
+from testing.operators.settings_of import settings_of
 from testing.training.training_builders import DEFAULTS, resource, spec, world
 
 from ..agent.test_learning_agent import spec as agent_spec
@@ -224,12 +225,12 @@ def test_every_policy_belongs_to_what_it_is_made_for_and_comes_before_its_pods()
 
 def test_settings_read_it_and_refuse_what_cannot_be() -> None:
     given = '{"from": [{"podSelector": {}}], "to": [{}], "closed": false, "apiServerPorts": [6443]}'
-    found = from_environment({"LEARNLOOP_WORKLOAD_NETWORK": given}).workload_network
+    found = settings_of({"LEARNLOOP_WORKLOAD_NETWORK": given}).workload_network
     assert found == WorkloadNetwork(({"podSelector": {}},), False, ({},), (6443,))
-    assert from_environment({}).workload_network is None
+    assert settings_of({}).workload_network is None
     for value in ("x", "[]", '{"from": {}}', '{"to": [1]}', '{"closed": 1}', '{"apiServerPorts": [0]}', '{"a": 1}'):
         with pytest.raises(SettingsError, match="LEARNLOOP_WORKLOAD_NETWORK is "):
-            from_environment({"LEARNLOOP_WORKLOAD_NETWORK": value})
+            settings_of({"LEARNLOOP_WORKLOAD_NETWORK": value})
 
 
 def _env(pod: Any) -> list[Any]:

@@ -130,7 +130,7 @@ async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> N
         async def run(self, _: str, job: str) -> None:
             asked.append(job)
 
-    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, turns=None)
+    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, cache=None)
     controller = TrainingJobController(services)  # type: ignore[arg-type]
     assert await controller.gather("ns", "t") is not None
     assert (kube.asked, asked) == (["t"] * 4, []), "itself and a gang of any backend; no pods, no run"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults
-from learnloop_operator.settings import SettingsError, from_environment
+from learnloop_operator.settings import SettingsError
+from testing.operators.settings_of import settings_of
 
 from .test_rendering import manifest, snapshot
 
@@ -53,9 +54,9 @@ def test_servers_are_told_whom_to_serve_and_an_author_cannot_say_otherwise() -> 
 
 
 def test_settings_say_who_and_refuse_what_cannot_be() -> None:
-    found = from_environment({"LEARNLOOP_SERVING_CALLERS": "token", "LEARNLOOP_SERVING_PEERS": '[{"podSelector": {}}]'})
+    found = settings_of({"LEARNLOOP_SERVING_CALLERS": "token", "LEARNLOOP_SERVING_PEERS": '[{"podSelector": {}}]'})
     assert (found.serving_callers, found.serving_peers) == ("token", ({"podSelector": {}},))
-    assert from_environment({}).serving_peers is None
+    assert settings_of({}).serving_peers is None
     for variable, value in (("CALLERS", "all"), ("PEERS", "x"), ("PEERS", "[1]"), ("PEERS", "{}")):
         with pytest.raises(SettingsError, match=f"LEARNLOOP_SERVING_{variable} is "):
-            from_environment({f"LEARNLOOP_SERVING_{variable}": value})
+            settings_of({f"LEARNLOOP_SERVING_{variable}": value})

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from learnloop_api.wire.training_status import TrainingStatus
-from learnloop_operator.core.coordination.turns import Turn
 from learnloop_operator.core.times import stamp
+from learnloop_operator.training.snapshot import Turn
 from testing.training.training_builders import NOW, heartbeat, job, plan, proof, ranks, run, spec, world
 
 
@@ -27,7 +27,7 @@ def test_a_run_that_waits_is_told_with_its_place_in_the_queue() -> None:
     assert [event.place for event in told(plan(world(turn=turn)))] == [3]
 
 
-def test_a_run_that_made_way_is_told_as_queued_again_once_for_each_wait() -> None:
+def test_a_run_that_lost_its_place_is_told_as_queued_again_once_for_each_wait() -> None:
     turn = Turn(place=2, waiting=2, why="namespace ns runs 1 of 1 trainings")
     state = {"attempts": 1, "step": 420, "startedAt": stamp(NOW - timedelta(minutes=9)), "preemptions": 1}
     first = plan(world(state, turn=turn, run=run(age=30.0, beat=heartbeat())))
