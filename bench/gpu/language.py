@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from bench.gpu.lanes import Lane, Outcome
 from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS, SHAPE
 from bench.language import peer
-from learnloop_api.kinds.training.language_algorithms import GrpoParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.from_scratch import tokeniser
 
@@ -47,7 +47,7 @@ def measured(lane: Lane, base: Path, pythons: dict[str, str]) -> Outcome:
 
 def _peer(lane: Lane, base: Path, python: str) -> Outcome:
     """TRL's GRPOTrainer; its first round is among those measured, since it cannot be left out."""
-    chosen, answer = GrpoParameters(batch_episodes=EPISODES, group_size=GROUP), base.parent / "answer.json"
+    chosen, answer = hyperparameters("grpo", batch_episodes=EPISODES, group_size=GROUP), base.parent / "answer.json"
     limits = {"most_tokens": MOST_TOKENS, "context": CONTEXT}
     job = peer.job(base, base.parent / "peer", chosen, seed=0, rounds=ROUNDS + 1, **limits)
     job |= {"device": lane.device, "bfloat16": True}

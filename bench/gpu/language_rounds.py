@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS
-from learnloop_api.kinds.training.language_algorithms import GrpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.language import algorithms
@@ -22,7 +22,7 @@ from learnloop_trainer.language.sampler import Limits
 from learnloop_trainer.training_run.language_beginning import network_of
 
 
-def learner(base: Path, parameters: GrpoParameters, device: torch.device) -> Any:
+def learner(base: Path, parameters: Parameters, device: torch.device) -> Any:
     """GRPO at step 0, with the network that a TrainingJob has."""
     traits = algorithms.find("grpo")
     assert traits is not None  # registered when the package was imported
@@ -38,7 +38,8 @@ def main(job: dict[str, Any]) -> dict[str, float]:
     """Wall seconds and sampled tokens of the rounds; on a GPU after a first one, in which its kernels are loaded."""
     torch.set_num_threads(job["threads"])
     device = torch.device(job["device"])
-    parameters = GrpoParameters(
+    parameters = hyperparameters(
+        "grpo",
         batch_episodes=EPISODES,
         group_size=GROUP,
         precision=job["precision"],

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed.collectives import Alone
@@ -60,7 +61,7 @@ class Outcome:
 def parameters_of(case: Case) -> Any:
     """Its hyperparameters, the defaults included."""
     given = {"learning_rate_schedule": "constant", **case.parameters}
-    return _traits(case).parameters(weights=case.weights, **given)
+    return hyperparameters(case.algorithm, weights=case.weights, **given)
 
 
 def _traits(case: Case) -> Any:

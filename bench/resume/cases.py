@@ -12,21 +12,21 @@ _SAC |= {"learningStarts": 400}
 CASES: dict[str, dict[str, Any]] = {
     "dqn": {
         "algorithm": "dqn",
-        "dqn": _DQN,
+        "hyperparameters": _DQN,
         "totalSteps": 20_000,
         "data": {"environment": "Exploration-v1", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "ppo": {
         "algorithm": "ppo",
-        "ppo": _PPO,
+        "hyperparameters": _PPO,
         "totalSteps": 80_000,
         "data": {"environment": "Exploration-v1", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "sac": {
         "algorithm": "sac",
-        "sac": _SAC,
+        "hyperparameters": _SAC,
         "totalSteps": 6_000,
         "data": {
             "environment": "Navigation-v1",

@@ -14,7 +14,7 @@ from bench.resume.gang import Gang
 
 LARGE = {
     "algorithm": "ppo",
-    "ppo": {"environments": 64, "horizon": 64, "epochs": 4, "minibatches": 4, "hidden": [512, 512]},
+    "hyperparameters": {"environments": 64, "horizon": 64, "epochs": 4, "minibatches": 4, "hidden": [512, 512]},
     "totalSteps": 64 * 64 * 6,
     "data": {"environment": "Exploration-v1", "level": "beginner"},
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters, SacParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
@@ -18,13 +18,11 @@ from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.floating_point import settle
 from learnloop_trainer.training_run.checkpoints import no_episodes
 
-PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac": SacParameters}
-
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
     """Train, stop early when the task is solved and asked to, evaluate; on `device` (cpu) with `threads` (1)."""
     settle(task.get("threads", 1))
-    parameters = PARAMETERS[task["algorithm"]].model_validate(task["ours"])
+    parameters = hyperparameters(task["algorithm"], **task["ours"])
     members, seed = range(parameters.environments), int(task["seed"])
     environment = make(task["environment"], Split.TRAINING, seed, members)
     occasion = Occasion(seed, task["steps"], len(members), Alone())

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Learner, Occasion, learner
@@ -60,7 +60,7 @@ TASKS = {
 def train(environment: str, side: Side, steps: int, seed: int) -> Learner:
     """A learner after `steps` environment steps, on one thread."""
     settle(1)
-    parameters = ALGORITHMS[side.algorithm].model_validate(side.parameters)
+    parameters = hyperparameters(side.algorithm, **side.parameters)
     members = range(parameters.environments)
     world = make(environment, Split.TRAINING, seed, members)
     algorithm = learner(parameters, world, Occasion(seed, steps, len(members), Alone()), torch.device("cpu"))

@@ -11,10 +11,16 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_trainer.training_order import Order
 
 PPO = {"environments": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [16]}
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
+
+
+def _taken(algorithm: str, hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    """Those that the algorithm takes."""
+    return {name: value for name, value in hyperparameters.items() if name in ALGORITHMS[algorithm].fields}
 
 
 def document(algorithm: str = "ppo", steps: int = 1024, **changes: Any) -> dict[str, Any]:
@@ -22,7 +28,7 @@ def document(algorithm: str = "ppo", steps: int = 1024, **changes: Any) -> dict[
     spec = {
         "algorithm": algorithm,
         "totalSteps": steps,
-        algorithm: PPO if algorithm == "ppo" else DQN,
+        "hyperparameters": PPO if algorithm == "ppo" else _taken(algorithm, DQN),
         "data": {"environment": "CartPole-v1"},
         "evaluation": {"episodes": 8},
         **changes,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from learnloop_api.kinds.training.algorithm_blocks import field_name
 from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.language.base_model import folder_digest
@@ -41,7 +40,7 @@ def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> di
     }
     spec = {
         "algorithm": algorithm,
-        field_name(algorithm): block,
+        "hyperparameters": block,
         "totalSteps": steps,
         "seed": 1,
         "evaluation": {"episodes": 128},

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.training.algorithm_blocks import field_name
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.store.array_container import part, unpack
@@ -52,8 +51,8 @@ def order_of(
     small: Small, algorithm: str, environment: str, steps: int, parameters: Any, **data: Any
 ) -> dict[str, Any]:
     found = small("ppo", steps, data={"environment": environment, **data}, evaluation={"episodes": 30})
-    del found["spec"]["ppo"]
-    found["spec"] |= {"algorithm": algorithm, **({field_name(algorithm): parameters} if parameters else {})}
+    del found["spec"]["hyperparameters"]
+    found["spec"] |= {"algorithm": algorithm, "hyperparameters": parameters or {}}
     return found
 
 

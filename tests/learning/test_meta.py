@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import MamlParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
@@ -18,7 +18,7 @@ META_UPDATES = 80
 
 
 def trained(adaptation_rate: float) -> Maml:
-    parameters = MamlParameters(hidden=[32, 32], adaptation_rate=adaptation_rate)
+    parameters = hyperparameters("maml", hidden=[32, 32], adaptation_rate=adaptation_rate)
     world = make("PointGoals-v1", Split.TRAINING, 0, range(parameters.environments), GOALS)
     steps = META_UPDATES * parameters.environments * 20 * 2
     learner = Maml(parameters, world, Occasion(0, steps + 1, parameters.environments, Alone()), torch.device("cpu"))
@@ -31,7 +31,7 @@ def trained(adaptation_rate: float) -> Maml:
 @pytest.mark.parametrize("environment", ["Navigation-v1", "Manipulation-v1"])
 def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> None:
     """Vehicles and arms that answer more or less to what is wanted: new ones reach their goals after an inner step."""
-    parameters = MamlParameters(hidden=[32, 32], environments=80, learning_rate=0.01)
+    parameters = hyperparameters("maml", hidden=[32, 32], environments=80, learning_rate=0.01)
     family = Conditions(randomise=(("gain", 0.5, 1.5),))
     world = make(environment, Split.TRAINING, 0, range(parameters.environments), family)
     learner = Maml(parameters, world, Occasion(0, 10**9, parameters.environments, Alone()), torch.device("cpu"))

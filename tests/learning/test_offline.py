@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithm_blocks import field_name
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
@@ -63,7 +62,7 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
         "algorithm": "bc",
         "seed": seed,
         "totalSteps": 200_000,
-        "bc": {"recording": (tmp_path / "log.jsonl").as_uri()},
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri()},
         "data": {"environment": "CartPole-v1"},
     }
     order = Order.model_validate({"job": "log-2", "spec": spec})
@@ -103,7 +102,7 @@ def test_from_numbers_drawn_blindly_vtrace_learns_where_the_goal_is(
         "algorithm": "vtrace",
         "seed": seed,
         "totalSteps": 300_000,
-        "vtrace": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9},
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9},
         "data": {"environment": "PointGoals-v1"},
     }
     order = Order.model_validate({"job": "log-3", "spec": spec})
@@ -122,7 +121,7 @@ def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(
     spec = {
         "algorithm": "vtrace",
         "totalSteps": 300_000,
-        "vtrace": {"recording": (tmp_path / "log.jsonl").as_uri()},
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri()},
         "data": {"environment": "CartPole-v1"},
     }
     order = Order.model_validate({"job": "log-1", "spec": spec})
@@ -145,7 +144,7 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
         "seed": seed,
         "totalSteps": 1_000_000,
         "export": {"behaviour": {"kind": "greedy"}},
-        field_name(algorithm): {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
         "data": {"environment": "CartPole-v1"},
     }
     order = Order.model_validate({"job": "log-4", "spec": spec})
@@ -172,7 +171,7 @@ def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
     spec = {
         "algorithm": algorithm,
         "totalSteps": steps,
-        field_name(algorithm): {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]}
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]}
         | parameters,
         "data": {"environment": "PointGoals-v1"},
     }

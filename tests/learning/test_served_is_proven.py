@@ -95,7 +95,7 @@ def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tup
         data["randomise"] = FAMILY
     export = {"behaviour": behaviour} if behaviour else {}
     evaluation = {"episodes": EPISODES}
-    changes: dict[str, Any] = {algorithm.replace("-", "_"): block, "data": data, "export": export}
+    changes: dict[str, Any] = {"hyperparameters": block, "data": data, "export": export}
     order = make_order(algorithm, steps=512, seed=3, evaluation=evaluation, **changes)
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()

@@ -32,7 +32,7 @@ def test_what_learned_from_a_recording_is_fine_tuned_by_ppo(
     recorded(name, tmp_path / "log.jsonl")
     batch = {"batchSize": 32} if algorithm == "bc" else {"batchEpisodes": 1}
     block = {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [16], **batch}
-    changes: dict[str, Any] = {algorithm: block, "data": {"environment": name}}
+    changes: dict[str, Any] = {"hyperparameters": block, "data": {"environment": name}}
     order = make_order(algorithm, steps=20_000, evaluation={"episodes": 8, "suite": SUITE}, **changes)
     suite = proven(order, tmp_path, monkeypatch).suite
     assert suite is not None
@@ -47,7 +47,7 @@ def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_wh
 ) -> None:
     maml = {"environments": 20, "episodes": 10, "hidden": [16]}
     data = {"environment": "PointGoals-v1", "randomise": FAMILY}
-    order = make_order("maml", steps=4000, maml=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
+    order = make_order("maml", steps=4000, hyperparameters=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
     manifest = proven(order, tmp_path, monkeypatch)
     assert manifest.suite is not None
     found = {one.dimension: one for one in manifest.suite.results}

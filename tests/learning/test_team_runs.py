@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.team_algorithms import MaddpgParameters, QmixParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maddpg, qmix
 from learnloop_trainer.distributed.collectives import Alone
@@ -26,21 +26,21 @@ from learnloop_trainer.training_run.session import begin
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
 TEAMS = [
-    ("independent-dqn", "independentDqn", "TwoStep-v1"),
-    ("qmix", "qmix", "TwoStep-v1"),
-    ("maddpg", "maddpg", "Relay-v1"),
+    ("independent-dqn", "TwoStep-v1"),
+    ("qmix", "TwoStep-v1"),
+    ("maddpg", "Relay-v1"),
 ]
 
 
-def order_of(make_order: Callable[..., Order], algorithm: str, block: str, name: str, **changes: Any) -> Order:
-    extra = {algorithm: None} if algorithm != block else {}
-    return make_order(algorithm, steps=2048, **{**extra, block: SMALL, "data": {"environment": name}, **changes})
+def order_of(make_order: Callable[..., Order], algorithm: str, name: str, **changes: Any) -> Order:
+    given = {"hyperparameters": SMALL, "data": {"environment": name}}
+    return make_order(algorithm, steps=2048, **{**given, **changes})
 
 
 @given(seed=st.integers(0, 2**31 - 1))
 def test_the_teams_value_never_falls_when_an_agents_value_rises(seed: int) -> None:
     agents, width = 3, 4
-    network = qmix.init(QmixParameters(hidden=[8], embedding=8), agents, width, 2, seed, CPU)
+    network = qmix.init(hyperparameters("qmix", hidden=[8], embedding=8), agents, width, 2, seed, CPU)
     random = np.random.default_rng(seed)
     state = torch.from_numpy(random.normal(size=(64, agents * width)).astype(np.float32) * 5)
     values = torch.from_numpy(random.normal(size=(64, agents)).astype(np.float32) * 10).requires_grad_()
@@ -53,7 +53,7 @@ def test_the_teams_value_never_falls_when_an_agents_value_rises(seed: int) -> No
 
 def test_the_greedy_joint_action_is_the_best_of_all_joint_actions() -> None:
     agents, actions = 2, 3
-    network = qmix.init(QmixParameters(hidden=[8], embedding=8), agents, 2, actions, 5, CPU)
+    network = qmix.init(hyperparameters("qmix", hidden=[8], embedding=8), agents, 2, actions, 5, CPU)
     state = torch.randn(1, agents * 2, generator=torch.Generator().manual_seed(0))
     values = forward(network.leaves, "q", "relu", state.view(agents, 2))
     joint = {
@@ -65,7 +65,7 @@ def test_the_greedy_joint_action_is_the_best_of_all_joint_actions() -> None:
 
 
 def test_qmixs_loss_is_the_papers_with_the_teams_mean_reward_and_nothing_after_the_end() -> None:
-    parameters = QmixParameters(hidden=[4], embedding=4)
+    parameters = hyperparameters("qmix", hidden=[4], embedding=4)
     network = qmix.init(parameters, 2, 3, 2, 0, CPU)
     seen = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
     action, reward = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([[2.0, 4.0], [1.0, 1.0]])
@@ -92,7 +92,7 @@ def test_for_an_agents_own_value_only_its_own_action_is_replaced() -> None:
 def test_a_central_critic_sees_what_the_others_do_and_an_own_one_does_not() -> None:
     seen = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
     for centralized in (True, False):
-        parameters = MaddpgParameters(hidden=[8], centralized=centralized)
+        parameters = hyperparameters("maddpg", hidden=[8], centralized=centralized)
         _, critic = maddpg.init(parameters, 2, 3, 1, 0, CPU)
         quiet, loud = torch.zeros(1, 2, 1), torch.tensor([[[0.0], [1.0]]])
         values = [maddpg.value(critic.leaves, seen, maddpg.joint(a), centralized=centralized) for a in (quiet, loud)]
@@ -100,11 +100,11 @@ def test_a_central_critic_sees_what_the_others_do_and_an_own_one_does_not() -> N
         assert values[0][0, 1] != values[1][0, 1]
 
 
-@pytest.mark.parametrize(("algorithm", "block", "name"), TEAMS)
+@pytest.mark.parametrize(("algorithm", "name"), TEAMS)
 def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(
-    make_order: Callable[..., Order], algorithm: str, block: str, name: str
+    make_order: Callable[..., Order], algorithm: str, name: str
 ) -> None:
-    order = order_of(make_order, algorithm, block, name)
+    order = order_of(make_order, algorithm, name)
 
     def advance(training: Any, count: int) -> Any:
         for _ in range(count):
@@ -126,17 +126,16 @@ def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(
     }
 
 
-@pytest.mark.parametrize(("algorithm", "block", "name"), TEAMS)
+@pytest.mark.parametrize(("algorithm", "name"), TEAMS)
 def test_a_teams_run_ends_with_one_policy_that_any_agent_can_ask(
     make_order: Callable[..., Order],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     algorithm: str,
-    block: str,
     name: str,
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
-    order = order_of(make_order, algorithm, block, name, evaluation={"episodes": 4})
+    order = order_of(make_order, algorithm, name, evaluation={"episodes": 4})
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()
     assert manifest is not None
@@ -161,6 +160,6 @@ def test_a_teams_run_ends_with_one_policy_that_any_agent_can_ask(
 def test_team_algorithms_and_environments_that_do_not_fit_are_refused(
     make_order: Callable[..., Order], algorithm: str, name: str, problem: str
 ) -> None:
-    order = make_order(algorithm, **{algorithm: {}}, data={"environment": name})
+    order = make_order(algorithm, hyperparameters={}, data={"environment": name})
     with pytest.raises(ConfigError, match=rf"spec.data.environment: '{name}' {problem}"):
         begin(order, Alone(), CPU)

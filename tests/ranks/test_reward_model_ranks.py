@@ -41,7 +41,7 @@ def order(tmp_path: Path) -> dict[str, Any]:
     spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}}
     spec = {
         "algorithm": "bradley-terry",
-        "bradleyTerry": {"batchPairs": 8, "heldOutShare": 0.3, "recording": recording, "learningRate": 0.005},
+        "hyperparameters": {"batchPairs": 8, "heldOutShare": 0.3, "recording": recording, "learningRate": 0.005},
         "totalSteps": 80,
         "data": {"environment": "ToolLookup-v1", "languageModel": spoken},
     }

@@ -110,22 +110,21 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
     assert manifest.experience.trajectory_ids == ["t"]
 
 
-@pytest.mark.parametrize(("algorithm", "field"), [("cql", "cql"), ("iql-offline", "iqlOffline")])
+@pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
 def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(
     launch: Launch,
     small: Callable[..., dict[str, Any]],
     tmp_path: Path,
     ports: tuple[int, int],
     algorithm: str,
-    field: str,
 ) -> None:
     store = tmp_path / "store"
     (store / "trajectories").mkdir(parents=True)
     recorded("CartPole-v1", store / "trajectories" / "la.jsonl")
     data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
     order = small("dqn", 4096, data=data)
-    del order["spec"]["dqn"]
-    order["spec"] |= {"algorithm": algorithm, field: {"hidden": [16], "batchSize": 32, "environments": 2}}
+    del order["spec"]["hyperparameters"]
+    order["spec"] |= {"algorithm": algorithm, "hyperparameters": {"hidden": [16], "batchSize": 32, "environments": 2}}
     both = [start() for start in ranks(launch, order, store, ports[0])]
     results = [rank.ended() for rank in both]
     assert [code for code, _ in results] == [0, 0], results

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationError
-from pydantic.alias_generators import to_camel
 
 from learnloop_api import names
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parameters, block
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parameters
 from learnloop_api.kinds.training.evaluation import LOGGED_SHARE
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
@@ -44,9 +43,7 @@ class Order(Resource):
     @property
     def parameters(self) -> Parameters:
         """Hyperparameters of the chosen algorithm, defaults filled in."""
-        algorithm = self.spec.algorithm
-        given: Parameters | None = getattr(self.spec, block(algorithm))
-        return given or ALGORITHMS[algorithm]()
+        return ALGORITHMS[self.spec.algorithm].complete(self.spec.hyperparameters)
 
     @property
     def logged_share(self) -> float:
@@ -66,12 +63,12 @@ class Order(Resource):
     def shares(self) -> int:
         """What is divided among ranks: environments, groups of conversations, or pairs; so many ranks have work."""
         parameters: Any = self.parameters
-        if not parameters.language:
+        if not parameters.algorithm.language:
             return int(parameters.environments)
         if hasattr(parameters, "batch_pairs"):
             return int(parameters.batch_pairs)
         episodes = int(parameters.batch_episodes)
-        return episodes // int(parameters.group_size) if parameters.plays else episodes
+        return episodes // int(parameters.group_size) if parameters.algorithm.plays else episodes
 
     def widest_layer(self, environ: Mapping[str, str]) -> int:
         """Width of the network's widest layer; of a language model as far as config.json says it, else a large one."""
@@ -144,22 +141,22 @@ def _explain(error: ValidationError) -> ConfigError:
 
 
 def _refuse_foreign_parameters(order: Order) -> None:
-    others = set(ALGORITHMS) - {order.spec.algorithm}
-    for other in sorted(name for name in others if getattr(order.spec, block(name)) is not None):
+    given, taken = order.spec.hyperparameters.to_kube(), ALGORITHMS[order.spec.algorithm].fields
+    for foreign in sorted(set(given) - set(taken)):
         raise ConfigError(
-            f"spec.{to_camel(block(other))}",
-            "(set)",
-            f"does not belong to algorithm {order.spec.algorithm}",
-            f"remove it or set spec.algorithm to {other}",
+            f"spec.hyperparameters.{foreign}",
+            given[foreign],
+            f"is not a hyperparameter of {order.spec.algorithm}",
+            f"remove it, or change the algorithm; it takes {', '.join(sorted(taken))}",
         )
 
 
 def _refuse_half_a_language_model(order: Order) -> None:
     spoken, algorithm = order.spec.data.language_model is not None, order.spec.algorithm
-    if order.parameters.language and not spoken:
+    if order.parameters.algorithm.language and not spoken:
         problem, fix = f"is missing: {algorithm} trains a language model", "name the base model, or another algorithm"
         raise ConfigError("spec.data.languageModel", "", problem, fix)
-    if spoken and not order.parameters.language:
+    if spoken and not order.parameters.algorithm.language:
         problem, fix = f"is nothing that {algorithm} trains", f"set algorithm to one of {', '.join(LANGUAGE)}"
         raise ConfigError("spec.data.languageModel", "(set)", problem, fix)
 

@@ -90,8 +90,8 @@ class Requests(Resource):
     hyperparameters: list[SearchDimension] = Field(
         default_factory=list,
         max_length=32,
-        description="Fields of the algorithm's block that a request may set, each within its range or choices; a "
-        "request that names another one is refused.",
+        description="Hyperparameters that a request may set, each within its range or choices; a request that names "
+        "another one is refused.",
         json_schema_extra={"listType": "map", "listMapKeys": ["parameter"]},
     )
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, ShortText, Uri
 from learnloop_api.kinds.cel_rules import Rule
-from learnloop_api.kinds.training.team_algorithms import Layers
+from learnloop_api.kinds.training.hyperparameters import Layers
 
 Parameter = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z][A-Za-z0-9]*$")]
 Choice = Annotated[str, Field(min_length=1, max_length=63)]
@@ -53,9 +53,7 @@ class SearchDimension(Resource):
         ),
     )
 
-    parameter: Parameter = Field(
-        description="Field of the algorithm's block, e.g. learningRate; a wrong one is refused with those there are."
-    )
+    parameter: Parameter = Field(description="Hyperparameter, e.g. learningRate; the algorithm must take it.")
     float_: Range | None = Field(default=None, alias="float", description="A real number in a range.")
     int_: WholeRange | None = Field(default=None, alias="int", description="A whole number in a range.")
     choices: list[Choice] | None = Field(

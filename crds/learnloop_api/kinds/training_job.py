@@ -13,8 +13,7 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
-from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG, LANGUAGE, READS_LOG, SAMPLED
+from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, SAMPLED, Recipe
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, TrainingGates
 from learnloop_api.kinds.training.logged_data import LoggedData
@@ -144,11 +143,10 @@ OF_NUMBERS = ("curriculum", "shaping", "safety", "study")
 """Fields of TrainingTemplate that say nothing to a language model."""
 
 
-class TrainingTemplate(AlgorithmBlocks):
+class TrainingTemplate(Recipe):
     """Everything about a run but its data: what a LearningAgent repeats for each new job."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        *ALGORITHM_RULES,
         Rule(
             "self.backend != 'job' || self.workers == 0",
             "a Job runs one rank: set workers to 0, or choose another backend",
@@ -246,7 +244,7 @@ class TrainingTemplate(AlgorithmBlocks):
 # Field of TrainingJobSpec that never changes → whether it may be left out.
 FROZEN = (
     ("algorithm", False),
-    *((field_name(algorithm), True) for algorithm in ALGORITHMS),
+    ("hyperparameters", False),
     ("totalSteps", False),
     ("seed", False),
     ("backend", False),

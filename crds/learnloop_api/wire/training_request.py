@@ -65,7 +65,7 @@ class TrainingRequest(WireModel):
     hyperparameters: dict[ParameterName, Hyperparameter] = Field(
         default_factory=dict,
         max_length=MOST_PARAMETERS,
-        description="fields of the algorithm's block, within what spec.training.requests.hyperparameters allows",
+        description="within what spec.training.requests.hyperparameters allows",
     )
     compute: RequestedCompute | None = None
     evaluation: RequestedEvaluation | None = None

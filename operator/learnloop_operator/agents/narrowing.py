@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.learning_agent import Training
 from learnloop_api.kinds.study import SearchDimension
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG, block
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
@@ -62,7 +61,7 @@ def _hyperparameters(
 ) -> None:
     allowed = {item.parameter: item for item in training.requests.hyperparameters}
     algorithm = training.template.algorithm
-    fields = {field.alias or attribute for attribute, field in ALGORITHMS[algorithm].model_fields.items()}
+    fields = ALGORITHMS[algorithm].fields
     chosen: dict[str, Any] = {}
     for name, wish in request.hyperparameters.items():
         dimension = allowed.get(name)
@@ -79,8 +78,7 @@ def _hyperparameters(
         else:
             chosen[name] = wish
     if chosen:
-        field = to_camel(block(algorithm))
-        template[field] = {**template.get(field, {}), **chosen}
+        template["hyperparameters"] = {**template["hyperparameters"], **chosen}
 
 
 def _outside(dimension: SearchDimension, wish: Any) -> str:

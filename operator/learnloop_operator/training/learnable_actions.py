@@ -5,7 +5,6 @@ A run finds out by itself, after its pod has started; an agent would begin one a
 
 from learnloop_api.kinds.behaviour import usual
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
-from learnloop_api.kinds.training.offline_algorithms import FromLog
 from learnloop_api.kinds.training_job import TrainingJobSpec, TrainingTemplate
 from learnloop_api.known_environments import SPACES as KNOWN
 from learnloop_api.uniform_policy import UniformSpaces, parse
@@ -55,7 +54,7 @@ def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said
     """
     algorithm, acts = f"{at}.algorithm", f"{at}.export.behaviour.kind"
     kind = _kind(spaces)
-    name, learner = template.algorithm, _learners()[template.algorithm]
+    name, learner = template.algorithm, ALGORITHMS[template.algorithm]
     if why := _misfit(kind, template, at, said):
         return why
     if kind == "discrete":
@@ -64,7 +63,7 @@ def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said
     behaviour = usual(name, continuous=True) if asked is None else asked
     gates = template.gates
     gated = gates.significant or gates.min_return is not None or gates.min_improvement is not None
-    able = [other for other, one in _learners().items() if one.spreads and kind in one.acts]
+    able = [one for one in FROM_LOG if ALGORITHMS[one].spreads and kind in ALGORITHMS[one].acts]
     if behaviour.kind == "sampled" and not learner.spreads:
         why = f"sampled draws numbers, and {name} learns no deviation of them"
         return f"{acts}: {why}; set it to greedy, or {algorithm} to {_or(able)}"
@@ -75,11 +74,6 @@ def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said
     )
     sampled = "set it to sampled" if learner.spreads else f"set it to sampled, {algorithm} to {_or(able)}"
     return f"{acts}: {why}; {sampled}, or set no gates (gates.significant: false)"
-
-
-def _learners() -> dict[str, type[FromLog]]:
-    found = {name: ALGORITHMS[name] for name in FROM_LOG}
-    return {name: learner for name, learner in found.items() if issubclass(learner, FromLog)}
 
 
 def _or(words: list[str]) -> str:

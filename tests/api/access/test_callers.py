@@ -169,10 +169,10 @@ async def test_the_api_servers_own_rules_hold_and_are_told(
     training: httpx.AsyncClient, kubectl: Any, trainer: str
 ) -> None:
     headers = bearer(kubectl, "trainer", trainer)
-    bad = {"spec": {**SPEC, "dqn": {}}}
+    bad = {"spec": {**SPEC, "hyperparameters": {"embedding": 8}}}
     answer = await training.post("/api/v1/training/start", json=bad, headers=headers)
     assert answer.status_code == 422
-    assert "dqn goes with algorithm: dqn only" in answer.json()["error"]["message"]
+    assert "embedding: only with algorithm qmix" in answer.json()["error"]["message"]
     missing = await training.post("/api/v1/training/stop", json={"job": "nowhere"}, headers=headers)
     assert missing.status_code == 404
 

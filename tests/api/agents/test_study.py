@@ -135,8 +135,8 @@ async def test_a_study_makes_trials_prunes_one_and_becomes_what_the_best_one_pro
     trials = await searcher.trials("s")
     assert sorted(trials) == ["s-t0", "s-t1"]
     first = trials["s-t0"]
-    assert 0.001 <= first["spec"]["ppo"]["learningRate"] <= 0.1
-    assert first["spec"]["ppo"]["hidden"] in ([32], [64, 64])
+    assert 0.001 <= first["spec"]["hyperparameters"]["learningRate"] <= 0.1
+    assert first["spec"]["hyperparameters"]["hidden"] in ([32], [64, 64])
     assert first["metadata"]["ownerReferences"][0]["name"] == "s"
     await searcher.play("s-t0", {"step": 300, "totalSteps": 1000, "recentReturn": _returns(200.0)})
     await searcher.look("s", 2)
@@ -174,14 +174,16 @@ async def test_a_data_plane_and_an_operator_that_die_in_mid_study_double_no_tria
         first = Searcher(api_server, namespace, url)
         await first.begin("s")
         await first.look("s", 3)
-        parameters = {name: item["spec"]["ppo"] for name, item in (await first.trials("s")).items()}
+        parameters = {name: item["spec"]["hyperparameters"] for name, item in (await first.trials("s")).items()}
     status = await first.look("s")
     assert ready(status)["reason"] == "DataPlaneUnavailable"
     await first.data.close()
     with listening(dsn, tmp_path) as url:
         second = Searcher(api_server, namespace, url)
         await second.look("s", 4)
-        assert {name: item["spec"]["ppo"] for name, item in (await second.trials("s")).items()} == parameters
+        assert {
+            name: item["spec"]["hyperparameters"] for name, item in (await second.trials("s")).items()
+        } == parameters
         for number in range(3):
             await second.prove(f"s-t{number}", 400.0 + number)
             await second.look("s", 3)
@@ -199,7 +201,7 @@ async def test_a_combination_the_api_server_refuses_is_a_failed_trial_and_too_ma
     wide = {"parameter": "minibatches", "int": {"low": 1000, "high": 1024}}
     few = {"environments": 4, "horizon": 4}
     study = {**SPEC["study"], "trials": 9, "parallelism": 1, "maxFailedTrials": 2, "space": [wide]}  # type: ignore[dict-item]
-    await searcher.begin("s", ppo=few, study=study)
+    await searcher.begin("s", hyperparameters=few, study=study)
     refused = 0
     for _ in range(8):
         try:

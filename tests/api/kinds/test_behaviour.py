@@ -60,7 +60,7 @@ def test_defaults_reach_into_the_templates_of_an_agent(kube: Any, namespace: str
     template = spec["deployment"]["template"]
     assert template["rollout"]["keepForSeconds"] == 60
     assert [step["weight"] for step in template["rollout"]["steps"]] == [10, 25, 50, 100]
-    assert spec["training"]["template"]["ppo"]["learningRate"] == 0.0025
+    assert spec["training"]["template"]["workers"] == 2
     assert spec["training"]["triggers"]["minIntervalSeconds"] == 60
     assert spec["memory"] == {"recall": 0}
 
@@ -125,13 +125,12 @@ def test_two_managers_share_a_keyed_list(kube: Any, namespace: str) -> None:
     [
         ({"totalSteps": 5}, "spec.totalSteps"),
         ({"seed": 1}, "spec.seed"),
-        ({"dqn": {"batchSize": 64}}, "spec.dqn"),
-        ({"dqn": None}, "spec.dqn"),
+        ({"hyperparameters": {"batchSize": 64}}, "spec.hyperparameters"),
         ({"deadlineSeconds": 60}, "spec.deadlineSeconds"),
         ({"data": {"environment": "Acrobot-v1"}}, "spec.data"),
         ({"gates": {"minReturn": 1}}, "spec.gates"),
         ({"pod": {"tolerations": [{"key": "gpu"}]}}, "spec.pod"),
-        ({"algorithm": "ppo", "dqn": None}, "spec.algorithm"),
+        ({"algorithm": "ppo", "hyperparameters": {}}, "spec.algorithm"),
     ],
 )
 def test_the_recipe_of_a_training_job_never_changes(

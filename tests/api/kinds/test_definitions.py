@@ -51,7 +51,7 @@ def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
     ("field", "sentence"),
     [
         ("la", "keeps one agent's loop turning"),
-        ("tjob.spec.ppo.gaeLambda", "generalised advantage estimation"),
+        ("tjob.spec.hyperparameters.gaeLambda", "generalised advantage estimation"),
         ("rp.spec.components.type", "1 when the task was completed"),
         ("mdep.spec.rollout.steps", "One step up."),
         ("mdep.status.blockedRevision", "kubectl learnloop retry"),

@@ -2,11 +2,14 @@
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 
 HERE = Path(__file__).parent
 GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
@@ -45,6 +48,27 @@ def test_a_malformed_object_is_refused_with_field_and_fix(case: dict[str, Any], 
     assert case["field"] in message
     assert case["fix"] in message
     assert "no such key" not in message, "a rule failed to evaluate"
+
+
+def test_each_hyperparameter_that_an_algorithm_does_not_take_is_refused_by_name(kube: Any) -> None:
+    dqn, values = ALGORITHMS["dqn"], {}
+    for other in ALGORITHMS.values():
+        values |= {name: value for name, value in other.model().to_kube().items() if name not in dqn.fields}
+    assert len(values) > 40
+    for name, value in values.items():
+        job = changed("TrainingJob", {"spec.hyperparameters": {name: value}})
+        message = kube.refusal(partial(kube.create, job, dry=True))
+        assert name in message
+        assert "remove it, or change algorithm" in message
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_defaults_of_an_algorithm_written_out_are_accepted(algorithm: str, kube: Any) -> None:
+    one = ALGORITHMS[algorithm]
+    given = {"spec.algorithm": algorithm, "spec.hyperparameters": one.model().to_kube(), "spec.workers": 0}
+    if one.language:
+        given["spec.data.languageModel"] = {"base": {"uri": "file:///models/tiny", "sha256": "0" * 64}}
+    kube.create(changed("TrainingJob", given), dry=True)
 
 
 def test_a_list_longer_than_its_bound_is_refused_with_the_bound(kube: Any) -> None:

@@ -15,7 +15,7 @@ from testing.wandb_files import history, records
 
 SPEC = {
     "algorithm": "ppo",
-    "ppo": {"horizon": 8},
+    "hyperparameters": {"horizon": 8},
     "totalSteps": 4096,
     "seed": 3,
     "data": {"environment": "CartPole-v1"},

@@ -16,7 +16,7 @@ from learnloop_api.crd.kinds import KINDS, LEARNING_AGENT, MODEL_DEPLOYMENT, Kin
 from learnloop_api.crd.schema import INT_OR_STRING, OPAQUE, spec_schema, status_schema
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import RULES
-from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -166,7 +166,7 @@ def test_what_never_changes_is_compared_at_the_field_itself_beside_the_fields_ow
     assert [rule for rule in _rules(spec) if "oldSelf" in rule] == [
         f"has(self.{name}) == has(oldSelf.{name})" for name in [*optional, "samplers"]
     ]
-    assert _rules(spec["properties"]["ppo"])[:-1] == [rule.rule for rule in PpoParameters.all_rules()]
+    assert _rules(spec["properties"]["hyperparameters"])[:-1] == [rule.rule for rule in Parameters.all_rules()]
 
 
 def _rules(schema: dict[str, Any]) -> list[str]:

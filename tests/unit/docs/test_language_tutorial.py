@@ -57,7 +57,7 @@ def test_its_agents_run_learns_and_proves(
     spec = agent["training"]["template"] | {"data": {"environment": environment, "languageModel": spoken}}
     # As in the tutorial, but for one small round, and with nobody's recorded turns yet.
     spec |= {"totalSteps": 16, "evaluation": {"episodes": 8}}
-    spec["rloo"] |= {"batchEpisodes": 16, "experience": "rollouts"}
+    spec["hyperparameters"] |= {"batchEpisodes": 16, "experience": "rollouts"}
     order = read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps({"job": "lookups-1", "spec": spec})})
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()

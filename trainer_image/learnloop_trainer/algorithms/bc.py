@@ -14,7 +14,7 @@ Deviations, all deliberate:
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training.algorithms import BcParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
@@ -31,7 +31,7 @@ ACTIVATION = "tanh"
 UPDATES = 32  # per call of `iterate`
 
 
-def init(parameters: BcParameters, observations: int, outputs: int, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, outputs: int, seed: int, device: torch.device) -> Network:
     """A fresh policy network."""
     return Network(dense("policy", [observations, *parameters.hidden, outputs], 0.01, seed, 0), device)
 
@@ -51,7 +51,7 @@ class Bc:
     """Behaviour cloning on this rank's part of every batch."""
 
     def __init__(
-        self, parameters: BcParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
@@ -115,7 +115,6 @@ class Bc:
 register(
     Traits(
         name="bc",
-        parameters=BcParameters,
         learner=Bc,
         head="policy",
         activation=ACTIVATION,

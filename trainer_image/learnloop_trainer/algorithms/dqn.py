@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import DqnParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import Step, VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
@@ -49,12 +49,12 @@ ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`
 
 
-def init(parameters: DqnParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
     """A fresh Q-network."""
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
 
-def epsilon(parameters: DqnParameters, step: int, total_steps: int, *, warm: bool) -> float:
+def epsilon(parameters: Parameters, step: int, total_steps: int, *, warm: bool) -> float:
     """Exploration rate: falls linearly over the first `exploration_fraction` of the run, then stays."""
     done = step / max(1.0, parameters.exploration_fraction * total_steps)
     return explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=warm)
@@ -114,7 +114,7 @@ class Dqn:
 
     def __init__(
         self,
-        parameters: DqnParameters,
+        parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
         device: torch.device,
@@ -295,7 +295,6 @@ class Dqn:
 register(
     Traits(
         name="dqn",
-        parameters=DqnParameters,
         learner=Dqn,
         head="q",
         activation=ACTIVATION,

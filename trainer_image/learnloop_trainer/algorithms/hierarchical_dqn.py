@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import HierarchicalDqnParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
@@ -46,7 +46,7 @@ Leaves = Mapping[str, torch.Tensor]
 
 
 def init(
-    parameters: HierarchicalDqnParameters,
+    parameters: Parameters,
     observations: int,
     landmarks: int,
     actions: int,
@@ -90,9 +90,7 @@ def greedy(leaves: Leaves, observation: torch.Tensor) -> torch.Tensor:
     return forward(leaves, "q", ACTIVATION, torch.cat((observation, goal), 1))
 
 
-def loss(
-    leaves: Leaves, target: Leaves, batch: Transitions, at: torch.Tensor, parameters: HierarchicalDqnParameters
-) -> torch.Tensor:
+def loss(leaves: Leaves, target: Leaves, batch: Transitions, at: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """The sum of both squared errors.
 
     `batch.action` [n, 2] holds action and landmark, `at` [n] the landmark at s' or -1.
@@ -125,7 +123,7 @@ class HierarchicalDqn:
 
     def __init__(
         self,
-        parameters: HierarchicalDqnParameters,
+        parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
         device: torch.device,
@@ -236,7 +234,6 @@ def on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any])
 register(
     Traits(
         name="hierarchical-dqn",
-        parameters=HierarchicalDqnParameters,
         learner=HierarchicalDqn,
         head="q",
         activation=ACTIVATION,

@@ -16,7 +16,7 @@ targets and inputs are constants to it), or features could collapse to make pred
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import Curiosity
+from learnloop_api.kinds.training.algorithms import Curiosity
 from learnloop_trainer.algorithms.base import Arrays, Occasion
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions

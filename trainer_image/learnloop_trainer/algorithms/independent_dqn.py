@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, uniforms
@@ -30,9 +30,7 @@ from learnloop_trainer.replay import Transitions
 ACTIVATION = dqn.ACTIVATION
 
 
-def init(
-    parameters: IndependentDqnParameters, observations: int, actions: int, seed: int, device: torch.device
-) -> Network:
+def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
     """A fresh Q-network that all agents share."""
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
@@ -46,7 +44,7 @@ def act(network: Network, observation: Observations, explore: float, draws: NDAr
 
 
 def exploration(
-    parameters: IndependentDqnParameters,
+    parameters: Parameters,
     occasion: Occasion,
     environment: VectorEnvironment,
     count: int,
@@ -73,7 +71,7 @@ class IndependentDqn(Team):
 
     def __init__(
         self,
-        parameters: IndependentDqnParameters,
+        parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
         device: torch.device,
@@ -120,7 +118,6 @@ class IndependentDqn(Team):
 register(
     Traits(
         name="independent-dqn",
-        parameters=IndependentDqnParameters,
         learner=IndependentDqn,
         head="q",
         activation=ACTIVATION,

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.offline_algorithms import Offline
-from learnloop_api.kinds.training.optimiser import RemembersLog
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
@@ -95,7 +94,7 @@ class LogLearner(ABC):
 
     def __init__(
         self,
-        parameters: Offline,
+        parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
         network: Network,
@@ -172,7 +171,7 @@ class MixedReplay:
     """
 
     def __init__(
-        self, occasion: Occasion, parameters: RemembersLog, alone: int, *, steps: int = 1, discount: float = 1.0
+        self, occasion: Occasion, parameters: Parameters, alone: int, *, steps: int = 1, discount: float = 1.0
     ) -> None:
         """Nothing is read before `ask`."""
         self._occasion, self._alone, self._parameters = occasion, alone, parameters

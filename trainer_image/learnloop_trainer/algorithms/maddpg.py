@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
-from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment, middle
 from learnloop_environments.randomness import Purpose, uniforms
@@ -42,7 +42,7 @@ Leaves = Mapping[str, torch.Tensor]
 
 
 def init(
-    parameters: MaddpgParameters,
+    parameters: Parameters,
     agents: int,
     observations: int,
     dimensions: int,
@@ -135,7 +135,7 @@ class Maddpg(Team):
     """MADDPG on this rank's teams."""
 
     def __init__(
-        self, parameters: MaddpgParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
         super().__init__(parameters, environment, occasion, device)
@@ -228,7 +228,6 @@ def agents_critics(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> F
 register(
     Traits(
         name="maddpg",
-        parameters=MaddpgParameters,
         learner=Maddpg,
         head="actor",
         activation=ACTIVATION,

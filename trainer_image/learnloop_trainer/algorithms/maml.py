@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import MamlParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Imposable, Observations
@@ -42,7 +42,7 @@ Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # seen, d
 DEVIATION = 0.5  # of the policy's Gaussian, before squashing
 
 
-def init(parameters: MamlParameters, observations: int, dimensions: int, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, dimensions: int, seed: int, device: torch.device) -> Network:
     """A fresh policy network: the mean before tanh."""
     return Network(dense("actor", [observations, *parameters.hidden, dimensions], 0.1, seed, 0), device)
 
@@ -102,7 +102,7 @@ class Maml:
     """MAML on this rank's part of each batch of tasks."""
 
     def __init__(
-        self, parameters: MamlParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner; raises ConfigError when the environment does not say what tasks there are."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
@@ -263,7 +263,6 @@ class Maml:
 register(
     Traits(
         name="maml",
-        parameters=MamlParameters,
         learner=Maml,
         head="actor",
         activation=ACTIVATION,

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
@@ -85,7 +85,7 @@ class SampleBatch:
         return map(SampleBatch, *(getattr(self, field).split(sizes) for field in self.__slots__))
 
 
-def init(parameters: PpoParameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
     """Fresh policy and value networks; a nearly uniform first policy, or one around the middle of its bounds."""
     sizes = [observations, *parameters.hidden]
     policy, value = dense("policy", [*sizes, head.outputs], 0.01, seed, 0), dense("value", [*sizes, 1], 1.0, seed, 1)
@@ -113,7 +113,7 @@ def corrected_advantages(
     value: Floats,
     successor_value: Floats,
     ratio: Floats,
-    parameters: PpoParameters,
+    parameters: Parameters,
     ratio_max: float,
 ) -> tuple[Floats, Floats, Floats]:
     """Advantages, value targets and weights of steps that another policy took; shapes [horizon, environments].
@@ -136,7 +136,7 @@ def corrected_advantages(
     return advantage, value + correction, rho
 
 
-def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: SampleBatch, parameters: PpoParameters) -> torch.Tensor:
+def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: SampleBatch, parameters: Parameters) -> torch.Tensor:
     """The sum of the loss over the samples (not the mean: ranks add their sums up), as the paper has it.
 
     What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
@@ -157,7 +157,7 @@ def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: SampleBatch, par
 class PpoGradients:
     """The gradient of `loss`, worked out by hand: policy and value function side by side, no autograd."""
 
-    def __init__(self, network: Network, head: Head, parameters: PpoParameters) -> None:
+    def __init__(self, network: Network, head: Head, parameters: Parameters) -> None:
         """For this network; `parameters` give the weights of the terms."""
         last = len(parameters.hidden)
         self._trunk = Stack(network, ["policy", "value"], ACTIVATION, range(last), squash_last=True)
@@ -207,7 +207,7 @@ def prepare(
     network: Network,
     head: Head,
     rollout: Rollout,
-    parameters: PpoParameters,
+    parameters: Parameters,
     occasion: Occasion,
     behaviour: Floats | None = None,
     ratio_max: float = 1.0,
@@ -251,7 +251,7 @@ def update(
     network: Network,
     gradients: PpoGradients,
     batch: SampleBatch,
-    parameters: PpoParameters,
+    parameters: Parameters,
     occasion: Occasion,
     rate: float,
 ) -> None:
@@ -275,7 +275,7 @@ class Ppo:
 
     def __init__(
         self,
-        parameters: PpoParameters,
+        parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
         device: torch.device,
@@ -386,7 +386,6 @@ class Ppo:
 register(
     Traits(
         name="ppo",
-        parameters=PpoParameters,
         learner=Ppo,
         head="policy",
         activation=ACTIVATION,

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import elu
 
-from learnloop_api.kinds.training.team_algorithms import QmixParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_trainer.algorithms.base import Occasion
@@ -34,7 +34,7 @@ ACTIVATION = "relu"
 
 
 def init(
-    parameters: QmixParameters, agents: int, observations: int, actions: int, seed: int, device: torch.device
+    parameters: Parameters, agents: int, observations: int, actions: int, seed: int, device: torch.device
 ) -> Network:
     """The agents' Q-network `q` and the hypernetworks `w1`, `b1`, `w2` and `b2` over one flat vector."""
     state, width = agents * observations, parameters.embedding
@@ -79,7 +79,7 @@ class Qmix(Team):
     """QMIX on this rank's teams."""
 
     def __init__(
-        self, parameters: QmixParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0 with an empty buffer."""
         super().__init__(parameters, environment, occasion, device)
@@ -116,7 +116,6 @@ class Qmix(Team):
 register(
     Traits(
         name="qmix",
-        parameters=QmixParameters,
         learner=Qmix,
         head="q",
         activation=ACTIVATION,

@@ -28,8 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import SacParameters
-from learnloop_api.kinds.training.offline_algorithms import CqlSacParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
@@ -43,7 +42,6 @@ from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import held, step_size
 from learnloop_trainer.replay import Replay, Transitions
 
-Entropic = SacParameters | CqlSacParameters
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`
 LOG_DEVIATION = (-20.0, 2.0)
@@ -52,7 +50,7 @@ UNCLIPPED = math.inf
 DENSITY_OFFSET = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)  # the constants in log pi, for each number
 
 
-def init(parameters: Entropic, observations: int, dimensions: int, seed: int, device: torch.device) -> list[Network]:
+def init(parameters: Parameters, observations: int, dimensions: int, seed: int, device: torch.device) -> list[Network]:
     """Fresh policy, critics and temperature."""
     sizes = [*parameters.hidden]
     actor = dense("actor", [observations, *sizes, 2 * dimensions], 0.01, seed, 0)
@@ -117,7 +115,7 @@ class SquashedGaussian:
 class SacUpdate:
     """One update of everything from a batch."""
 
-    def __init__(self, networks: list[Network], target: torch.Tensor, parameters: Entropic, occasion: Occasion):
+    def __init__(self, networks: list[Network], target: torch.Tensor, parameters: Parameters, occasion: Occasion):
         """`target`: the target critics' flat parameters."""
         layers = range(len(parameters.hidden) + 1)
         self._networks, self._parameters, self._occasion = networks, parameters, occasion
@@ -193,7 +191,7 @@ class Sac:
     """SAC on this rank's environments."""
 
     def __init__(
-        self, parameters: SacParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
         assert environment.bounds is not None  # session.begin refuses others, with field and fix
@@ -330,7 +328,6 @@ def least_critic(learner: Sac, seen: Observations, done: NDArray[Any]) -> Floats
 register(
     Traits(
         name="sac",
-        parameters=SacParameters,
         learner=Sac,
         head="actor",
         activation=ACTIVATION,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.team_algorithms import TeamParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.base import Observations, VectorEnvironment, agents, team_return
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
@@ -28,7 +28,7 @@ class Team(ABC):
     network: Network
 
     def __init__(
-        self, parameters: TeamParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """At step 0 with an empty buffer."""
         self.occasion, self.environment, self.device = occasion, environment, device

@@ -26,7 +26,6 @@ class Traits:
 
     Attributes:
         name: as a TrainingJob writes it.
-        parameters: the model of its block of hyperparameters.
         learner: makes one; takes parameters, environment, occasion and device, and keeps to `base.Learner`.
         head: the perceptron that is exported.
         activation: of all perceptrons that are exported.
@@ -47,7 +46,6 @@ class Traits:
     """
 
     name: str
-    parameters: type[Parameters]
     learner: Callable[..., Any]
     head: str
     activation: str
@@ -113,12 +111,9 @@ def of_parameters(parameters: Parameters) -> Traits:
     """The algorithm these hyperparameters belong to.
 
     Raises:
-        KeyError: none has this block.
+        KeyError: none has that name.
     """
-    for traits in _by_name.values():
-        if traits.parameters is type(parameters):
-            return traits
-    raise KeyError(type(parameters).__name__)
+    return _by_name[parameters.algorithm.name]
 
 
 def head_outputs(head: str, activation: str) -> Outputs:

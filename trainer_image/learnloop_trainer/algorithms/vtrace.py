@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.errors import ConfigError
@@ -47,7 +47,7 @@ UPDATES = 8  # per call of `iterate`
 EDGE = 1.0 - 1e-6
 
 
-def init(parameters: VtraceParameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
     """Fresh policy and value networks; a nearly uniform first policy, or one around the middle of its bounds."""
     arrays = dense("policy", [observations, *parameters.hidden, head.outputs], 0.01, seed, 0)
     arrays |= dense("value", [observations, *parameters.hidden, 1], 1.0, seed, 1)
@@ -77,7 +77,7 @@ def targets(
     ratio: torch.Tensor,
     last: torch.Tensor,
     terminated: torch.Tensor,
-    parameters: VtraceParameters,
+    parameters: Parameters,
     beyond: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Value targets v and advantages A of consecutive steps [n], all episodes one after another.
@@ -105,7 +105,7 @@ class Vtrace:
     """Off-policy actor-critic on this rank's part of every batch of recorded episodes."""
 
     def __init__(
-        self, parameters: VtraceParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
@@ -201,7 +201,6 @@ class Vtrace:
 register(
     Traits(
         name="vtrace",
-        parameters=VtraceParameters,
         learner=Vtrace,
         head="policy",
         activation=ACTIVATION,

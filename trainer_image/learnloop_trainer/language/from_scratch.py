@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import SftParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.language import gguf_model
@@ -103,8 +103,8 @@ def make(
             for number in range(4000)
         ]
 
-    parameters = SftParameters(
-        weights="full", learning_rate=6e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
+    parameters = hyperparameters(
+        "sft", weights="full", learning_rate=6e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
     )
     group = Alone()
     total = updates * parameters.batch_episodes

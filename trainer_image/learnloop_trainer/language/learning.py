@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import LanguageParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.language.network import LanguageNetwork
@@ -102,7 +102,7 @@ class Sums:
 class Stepper:
     """Takes optimiser steps that are the same on all ranks."""
 
-    parameters: LanguageParameters
+    parameters: Parameters
     setting: Setting
     norms: list[float] = field(default_factory=list)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters, DpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language.batches import batched_pairs
 from learnloop_trainer.language.learning import Round, Setting, Stepper, Sums
 from learnloop_trainer.language.rows import Pair
@@ -12,7 +12,7 @@ Backward = Callable[[Sequence[Pair], float, Sums], None]
 
 
 def updated(
-    parameters: DpoParameters | BradleyTerryParameters,
+    parameters: Parameters,
     setting: Setting,
     drawn: Sequence[Pair],
     step: int,

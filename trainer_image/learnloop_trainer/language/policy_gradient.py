@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import PolicyParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.batches import TokenBatch, batches
 from learnloop_trainer.language.learning import (
@@ -25,7 +24,6 @@ from learnloop_trainer.language.learning import (
 from learnloop_trainer.language.network import Scores
 from learnloop_trainer.language.rows import Episode
 
-P = TypeVar("P", bound=PolicyParameters)
 Floats = NDArray[np.float64]
 CURVES = (
     "reward",
@@ -73,7 +71,7 @@ class TokenAdvantages:
 
 
 @dataclass(frozen=True, slots=True)
-class Objective(Generic[P]):
+class Objective:
     """What makes one of these algorithms different from the others.
 
     Attributes:
@@ -82,15 +80,15 @@ class Objective(Generic[P]):
         values: whether it has a value head.
     """
 
-    judge: Callable[[P, Setting, Sequence[Episode], Sequence[Floats] | None], list[TokenAdvantages]]
-    loss: Callable[[P, Scores, Tokens], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    judge: Callable[[Parameters, Setting, Sequence[Episode], Sequence[Floats] | None], list[TokenAdvantages]]
+    loss: Callable[[Parameters, Scores, Tokens], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     values: bool = False
 
 
-class PolicyGradient(Generic[P]):
+class PolicyGradient:
     """See learning.LanguageLearner."""
 
-    def __init__(self, parameters: P, setting: Setting, objective: Objective[P]) -> None:
+    def __init__(self, parameters: Parameters, setting: Setting, objective: Objective) -> None:
         """At step 0."""
         self.parameters, self.setting, self.network = parameters, setting, setting.network
         self._objective = objective

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.language_proof import LanguageProof
 from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate, Validated
@@ -89,7 +88,6 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> E
     """Export and evaluate. Where weights are divided among ranks, collective: each holds some of the conversations."""
     spec, network, base = order.spec, subject.learner.network, subject.base
     parameters, model, ranks = order.parameters, spec.data.language_model, network.held.group
-    assert isinstance(parameters, LanguageParameters)  # checked when the order was read
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
     config = None
@@ -154,7 +152,6 @@ def prove_language(
     judged = judged or judge(order, subject, store, reporter)
     spec, network, base, body = order.spec, subject.learner.network, subject.base, judged.body
     parameters, model, proof = order.parameters, spec.data.language_model, held_out_episodes.episodes(order)
-    assert isinstance(parameters, LanguageParameters)
     assert model is not None
     held, theirs, (uri, sha256) = judged.held, judged.theirs, judged.served
     drawn = limits(model.sampling, subject.chat, subject.context)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_api.wire.language_proof import RewardModelProof
 from learnloop_api.wire.training import Manifest, Parity
 from learnloop_common.acting.reward_model import BASE, TEMPLATE, RewardModel
@@ -123,9 +123,7 @@ def prove_reward_model(
 
 
 @torch.no_grad()
-def scored(
-    network: LanguageNetwork, pairs: Sequence[Pair], parameters: BradleyTerryParameters
-) -> tuple[Scores, Scores]:
+def scored(network: LanguageNetwork, pairs: Sequence[Pair], parameters: Parameters) -> tuple[Scores, Scores]:
     """Scores of what was chosen and of what was rejected, in the order of the pairs: [pairs] each."""
     place = {id(pair): number for number, pair in enumerate(pairs)}
     found = np.empty((2, len(pairs)))

@@ -2,7 +2,7 @@
 
 import math
 
-from learnloop_api.kinds.training.optimiser import Optimised
+from learnloop_api.kinds.training.algorithms import Parameters
 
 WARM_UP = 0.25
 """Of a run that begins from a trained policy: in this share its critics alone learn."""
@@ -39,11 +39,11 @@ def held(done: float, *, warm: bool) -> bool:
     return warm and done < WARM_UP
 
 
-def step_size(parameters: Optimised, start: float, done: float) -> float:
+def step_size(parameters: Parameters, start: float, done: float) -> float:
     """The step size that begins at `start`, by the run's schedule and its warm-up.
 
-    >>> from learnloop_api.kinds.training.algorithms import DqnParameters
-    >>> parameters = DqnParameters(learning_rate_schedule="constant", warmup=0.2)
+    >>> from learnloop_api.kinds.training.algorithms import hyperparameters
+    >>> parameters = hyperparameters("dqn", learning_rate_schedule="constant", warmup=0.2)
     >>> [step_size(parameters, 2.0, done) for done in (0.1, 0.2, 0.9)]
     [1.0, 2.0, 2.0]
     """

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters, SacParameters
 from learnloop_environments import Step, VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
@@ -42,7 +41,7 @@ class SampledLearner(Learner, Protocol):
 def shape_of(order: Order, environment: VectorEnvironment) -> Shape:
     """The fragments that the learner and its samplers agree on."""
     parameters = order.parameters
-    if isinstance(parameters, PpoParameters):
+    if parameters.algorithm.name == "ppo":
         return Shape.of(environment, parameters.horizon, corrected=True)
     return Shape.of(environment, CHUNK, corrected=False)
 
@@ -84,7 +83,6 @@ class SampledPpo(Ppo):
         self, order: Order, environment: VectorEnvironment, occasion: Occasion, device: torch.device, intake: Intake
     ) -> None:
         """A fresh learner at step 0; nobody plays before `publish`."""
-        assert isinstance(order.parameters, PpoParameters)
         assert order.spec.samplers is not None  # `sampled` has looked
         super().__init__(order.parameters, environment, occasion, device)
         self.intake, self.ratio_max = intake, order.spec.samplers.ratio_max
@@ -115,7 +113,6 @@ class SampledDqn(Dqn):
         self, order: Order, environment: VectorEnvironment, occasion: Occasion, device: torch.device, intake: Intake
     ) -> None:
         """A fresh learner at step 0; nobody plays before `publish`."""
-        assert isinstance(order.parameters, DqnParameters)
         super().__init__(order.parameters, environment, occasion, device)
         self.intake = intake
 
@@ -146,7 +143,6 @@ class SampledSac(Sac):
         self, order: Order, environment: VectorEnvironment, occasion: Occasion, device: torch.device, intake: Intake
     ) -> None:
         """A fresh learner at step 0; nobody plays before `publish`."""
-        assert isinstance(order.parameters, SacParameters)
         super().__init__(order.parameters, environment, occasion, device)
         self.intake = intake
 

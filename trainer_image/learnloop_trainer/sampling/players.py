@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import DqnParameters, SacParameters
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import action_heads, dqn, ppo, sac
@@ -62,7 +61,6 @@ class DqnPlayer:
 
     def __init__(self, order: Order, environment: VectorEnvironment) -> None:
         """For these environments."""
-        assert isinstance(order.parameters, DqnParameters)
         self._parameters, self._spec, self._environment = order.parameters, order.spec, environment
 
     def act(self, policy: Any, step: int, clock: int, seen: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -84,7 +82,6 @@ class SacPlayer:
 
     def __init__(self, order: Order, environment: VectorEnvironment) -> None:
         """For these environments."""
-        assert isinstance(order.parameters, SacParameters)
         assert environment.bounds is not None  # session.begin refuses others, with field and fix
         self._starts, self._seed = order.parameters.learning_starts, order.spec.seed
         self._bounds: Bounds = environment.bounds

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.offline_algorithms import FromLog
-from learnloop_api.kinds.training.optimiser import RemembersLog
 from learnloop_api.wire.experience import ExperienceRead
 from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
@@ -87,7 +85,8 @@ def fingerprint(order: Order) -> str:
     data = spec.data.model_dump(include={"level", "randomise", "credit", "rewards", "filter"}, exclude_defaults=True)
     if spec.data.rewards == "policy" and order.reward_policy is not None:
         data |= {"reward_policy": order.reward_policy.model_dump(), "success_return": spec.data.success_return}
-    if isinstance(order.parameters, FromLog | RemembersLog) and spec.data.learning_agent_ref is not None:
+    algorithm = order.parameters.algorithm
+    if (algorithm.from_log or algorithm.remembers_log) and spec.data.learning_agent_ref is not None:
         data["agent"] = spec.data.learning_agent_ref.name  # the recording in the checkpoint is its log
     rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
     if spec.evaluation.while_training is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from learnloop_api import names
-from learnloop_api.kinds.training.language_algorithms import SftParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_common.tls.contexts import with_scheme
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup
 from learnloop_trainer.distributed.collectives import Alone
@@ -53,7 +53,9 @@ def imitate(
             for shown in [world.demonstration(seed + 1, number, float(miscounts), tells=tells, slip="result")]
         ]
 
-    parameters = SftParameters(learning_rate=5e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05)
+    parameters = hyperparameters(
+        "sft", learning_rate=5e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
+    )
     group, total = Alone(), updates * parameters.batch_episodes
     learner = Sft(parameters, Setting(network, Recorded(demonstrations, Plan(1, 1), group), group, seed, total))
     while learner.step < total:

@@ -10,18 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.training.algorithms import block
-from learnloop_api.kinds.training.language_algorithms import (
-    BradleyTerryParameters,
-    DpoParameters,
-    LanguageParameters,
-    PolicyParameters,
-    RecordedExperience,
-    SftParameters,
-)
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
@@ -69,20 +60,19 @@ class LanguageTraining:
 def source_of(order: Order) -> str:
     """Where the run's experience comes from; raises ConfigError for what its algorithm cannot learn from."""
     parameters = order.parameters
-    assert isinstance(parameters, RecordedExperience)  # every algorithm for language models is one
-    asked, name = parameters.experience, f"spec.{order.spec.algorithm.replace('-lm', 'Lm')}.experience"
-    if isinstance(parameters, SftParameters):
+    asked, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
+    if algorithm == "sft":
         if asked in (ROLLOUTS, BOTH):
             raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
         return RECORDED
-    if isinstance(parameters, BradleyTerryParameters):
+    if parameters.algorithm.scores_answers:
         if asked is not None and asked != RECORDED:
             problem, fix = "is nothing a reward model learns from", "remove it: people's preferences are read"
-            raise ConfigError("spec.bradleyTerry.experience", asked, problem, fix)
+            raise ConfigError(name, asked, problem, fix)
         return PREFERENCES
-    if isinstance(parameters, DpoParameters) and parameters.pairs == "preferences":
+    if algorithm == "dpo" and parameters.pairs == "preferences":
         if asked is not None and asked != RECORDED:
-            raise ConfigError(name, asked, "goes with pairs: episodes", "set spec.dpo.pairs to episodes, or remove it")
+            raise ConfigError(name, asked, "goes with pairs: episodes", "set pairs to episodes, or remove it")
         return PREFERENCES
     if asked is not None:
         return asked
@@ -102,10 +92,9 @@ def _refuse_cut_sampling(model: LanguageModel) -> None:
 def dividing(order: Order, group: Group, device: torch.device) -> Group | None:
     """The ranks that divide the weights; None where each has all. Raises ConfigError where they cannot be divided."""
     parameters = order.parameters
-    assert isinstance(parameters, LanguageParameters)
     if parameters.sharding == "none":
         return None
-    name = f"spec.{to_camel(block(order.spec.algorithm))}.sharding"
+    name = "spec.hyperparameters.sharding"
     traits = algorithms.find(order.spec.algorithm)
     if traits is not None and traits.scores:
         raise ConfigError(name, "full", "is not for reward models", "set it to none")
@@ -119,7 +108,7 @@ def dividing(order: Order, group: Group, device: torch.device) -> Group | None:
 
 
 def network_of(
-    parameters: LanguageParameters,
+    parameters: Parameters,
     traits: algorithms.LanguageTraits,
     base: Base,
     seed: int,
@@ -153,7 +142,6 @@ def begin_language(
     """A training at step 0; raises ConfigError for what does not fit together."""
     spec, parameters, model = order.spec, order.parameters, order.spec.data.language_model
     traits = algorithms.find(spec.algorithm)
-    assert isinstance(parameters, RecordedExperience)
     assert traits is not None and model is not None  # noqa: PT018
     _refuse_unjudgeable(order, traits)
     kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
@@ -179,7 +167,7 @@ def _refuse_unjudgeable(order: Order, traits: algorithms.LanguageTraits) -> None
     name, fix = "spec.evaluation.whileTraining", "leave it out"
     if traits.scores:
         raise ConfigError(name, "(set)", "holds conversations, and a reward model holds none", fix)
-    if isinstance(order.parameters, LanguageParameters) and order.parameters.sharding != "none":
+    if order.parameters.sharding != "none":
         problem = "keeps the best weights whole, and these are divided among ranks"
         raise ConfigError(name, "(set)", problem, f"{fix}, or set sharding to none")
 
@@ -201,9 +189,9 @@ def _validation(
     return LanguageValidation(asked, hold=hold)
 
 
-def _most_recorded(order: Order, parameters: RecordedExperience) -> int | None:
+def _most_recorded(order: Order, parameters: Parameters) -> int | None:
     """Recorded episodes before the rollouts; None: all. A log grows turn by turn, a run's steps do not."""
-    if not isinstance(parameters, PolicyParameters):
+    if not parameters.algorithm.plays:
         return None
     return max(parameters.batch_episodes, int(parameters.recorded_share * order.spec.total_steps))
 
@@ -218,16 +206,15 @@ def _experience(
     read: ReadExperience,
 ) -> EpisodeSource:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
-    assert isinstance(parameters, RecordedExperience)
     assert model is not None
     if source == PREFERENCES:
         return Preferred(lambda: preferred_pairs(order, store, chat, read, bounds), group)
     plan = Plan(
-        episodes=parameters.batch_episodes if isinstance(parameters, PolicyParameters | SftParameters) else 0,
+        episodes=getattr(parameters, "batch_episodes", 0),
         group_size=parameters.group_size,
-        fixed=parameters.rollouts if isinstance(parameters, DpoParameters) else 0,
+        fixed=getattr(parameters, "rollouts", 0),
         recorded=_most_recorded(order, parameters) if source == BOTH else None,
-        margin=parameters.margin if isinstance(parameters, DpoParameters) else 0.0,
+        margin=getattr(parameters, "margin", 0.0),
     )
     fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
     if source == RECORDED:

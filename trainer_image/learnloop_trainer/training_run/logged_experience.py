@@ -14,9 +14,6 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.kinds.training.algorithms import block
-from learnloop_api.kinds.training.offline_algorithms import FromLog
-from learnloop_api.kinds.training.optimiser import RemembersLog
 from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_environments import VectorEnvironment
@@ -217,7 +214,6 @@ def _memory(
     order: Order, store: Store, environment: VectorEnvironment, agent: str, policy: RewardPolicySpec | None
 ) -> tuple[Recording | None, ExperienceRead]:
     parameters, selection = order.parameters, chosen(order, datetime.now(UTC))
-    assert isinstance(parameters, RemembersLog)  # no other learner asks
     try:
         episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
         rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
@@ -230,8 +226,8 @@ def _memory(
     except StoreUnavailable as error:
         why = f"no logged experience, the run learns from its own steps alone: {error}"
         say(why)
-        nothing = told([], None, store, agent, selection)
-        return None, nothing.model_copy(update={"message": why[:1024]})
+        note = told([], None, store, agent, selection)
+        return None, note.model_copy(update={"message": why[:1024]})
     if recording is not None:
         say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
         recording = _shaped(order, recording, environment)
@@ -258,8 +254,7 @@ def load(
     steps are rewarded by it; None: by what the environment gave.
     """
     parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
-    assert isinstance(parameters, FromLog)  # no other learner asks for a recording
-    limit, named = parameters.max_recorded_steps, f"spec.{to_camel(block(algorithm))}"
+    limit, named = parameters.max_recorded_steps, "spec.hyperparameters"
     name, selection = None, None
     if parameters.recording:
         field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"

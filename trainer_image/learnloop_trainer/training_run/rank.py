@@ -127,7 +127,7 @@ def _together(
             meeting.watch(lambda reason: _abandon(reason, saver))
         group = peers = Peers(meeting, device)
         say(f"{place.size} ranks meet by {peers.transport}")
-    trained = _language_model if order.parameters.language else _policy
+    trained = _language_model if order.parameters.algorithm.language else _policy
     prover = trained(order, group, store, reporter, saver, stopper, device, began)
     if meeting is None or place.rank == 0:
         manifest = prover()

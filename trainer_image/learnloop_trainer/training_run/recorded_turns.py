@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.training.algorithms import block
-from learnloop_api.kinds.training.language_algorithms import RecordedExperience
 from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.language import Preference
 from learnloop_api.wire.trajectory import Step
@@ -35,8 +32,7 @@ def recorded_episodes(
     `bounds`: what the run's model can read.
     """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
-    assert isinstance(parameters, RecordedExperience)
-    named = f"spec.{order.spec.algorithm}.recording"
+    named = "spec.hyperparameters.recording"
     selection: EpisodeSelection | None = None
     if parameters.recording:
         fix = "point it to a file with one trajectory as JSON on each line"
@@ -103,8 +99,7 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     `bounds`: what the run's model can read.
     """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
-    assert isinstance(parameters, RecordedExperience)
-    named = f"spec.{to_camel(block(order.spec.algorithm))}.recording"
+    named = "spec.hyperparameters.recording"
     if parameters.recording:
         found = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
     elif agent is None:

@@ -1,281 +1,614 @@
-"""Hyperparameters: one block of a TrainingJob for each algorithm of a single agent, and the table of all of them."""
+"""The table of algorithms: which hyperparameters each of them takes, with its defaults, and what it can learn.
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+The values of spec.algorithm, spec.hyperparameters, their descriptions and the rules that the API server enforces follow
+from it. The trainer's registry has the same names.
+"""
 
-from pydantic import Field
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from pydantic import Field, create_model
+from pydantic.alias_generators import to_camel
+
+from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import (
-    Curiosity,
-    HierarchicalDqnParameters,
-    MamlParameters,
-    VtraceParameters,
+from learnloop_api.kinds.training.hyperparameters import Curiosity, Lora, Parameters
+
+__all__ = ["ALGORITHMS", "Algorithm", "Curiosity", "Hyperparameters", "Lora", "Parameters", "hyperparameters"]
+
+Defaults = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One algorithm.
+
+    Attributes:
+        name: the value of spec.algorithm.
+        summary: a few words for `kubectl explain`.
+        defaults: the hyperparameters that it takes, by their name in Python, with their defaults.
+        acts: the kinds of actions that it can learn; language models have none of these.
+        team: it trains the agents of a team.
+        values_actions: its network gives values of actions, which are not logits: softmax of them is a policy that was
+            never trained.
+        spreads: it learns how far numbers may stray, so its policy can draw them, and a log can judge them.
+        from_log: it takes no step in an environment, and learns where there is none; totalSteps counts logged steps.
+        sampled: it can learn from steps that samplers took with a somewhat older policy.
+        language: it trains language models; totalSteps counts episodes, demonstrations or pairs.
+        plays: an update is made of whole groups of conversations, which no two ranks share.
+        scores_answers: it makes a reward model.
+    """
+
+    name: str
+    summary: str
+    defaults: Defaults
+    acts: tuple[str, ...] = ()
+    team: bool = False
+    values_actions: bool = False
+    spreads: bool = False
+    from_log: bool = False
+    sampled: bool = False
+    language: bool = False
+    plays: bool = False
+    scores_answers: bool = False
+
+    @property
+    def remembers_log(self) -> bool:
+        """It mixes its own transitions with those that data.learningAgentRef has logged."""
+        return "memory_batch_size" in self.defaults
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The hyperparameters that it takes: their name in a TrainingJob and in Python."""
+        return {to_camel(name): name for name in self.defaults}
+
+    @property
+    def model(self) -> type[Parameters]:
+        """The model of its hyperparameters, with its defaults."""
+        return _model(self.name)
+
+    def complete(self, given: "Hyperparameters") -> Parameters:
+        """The hyperparameters given, and its defaults for the others. Raises ValueError for one it does not take."""
+        values = given.to_kube()
+        foreign = sorted(set(values) - set(self.fields))
+        if foreign:
+            has = ", ".join(sorted(self.fields))
+            raise ValueError(f"{self.name} does not take {', '.join(foreign)}: it takes {has}")
+        return self.model.model_validate(values)
+
+
+@cache
+def _model(name: str) -> type[Parameters]:
+    one = ALGORITHMS[name]
+    hints = get_annotations(Parameters)
+    fields: dict[str, Any] = {
+        # sac alone does not clip gradients by default
+        field: (Annotated[hints[field] | None, None] if default is None else hints[field], default)
+        for field, default in one.defaults.items()
+    }
+    create: Any = create_model  # what it returns has the static type of the whole table
+    made: type[Parameters] = create(f"{to_camel(name.replace('-', '_'))}Parameters", __base__=Resource, **fields)
+    made.algorithm = one
+    return made
+
+
+def hyperparameters(algorithm: str, **given: Any) -> Parameters:
+    """The hyperparameters of an algorithm: those given, and its defaults. Raises pydantic.ValidationError."""
+    return ALGORITHMS[algorithm].model.model_validate(given)
+
+
+OPTIMISER: Defaults = {
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "warmup": 0.0,
+    "max_gradient_norm": 10.0,
+}
+FROM_A_LOG: Defaults = OPTIMISER | {
+    "recording": None,
+    "max_recorded_steps": 100_000,
+    "environments": 1,
+    "hidden": [64, 64],
+    "batch_size": 256,
+}
+OFFLINE: Defaults = FROM_A_LOG | {"discount": 0.99, "target_rate": 0.005, "hidden": [128, 128]}
+REPLAY: Defaults = OPTIMISER | {
+    "discount": 0.99,
+    "environments": 16,
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "learning_starts": 1000,
+    "steps_per_update": 16,
+    "hidden": [64, 64],
+}
+REMEMBERING: Defaults = {"local_batch_size": 32, "memory_batch_size": 32, "max_recorded_steps": 100_000}
+EPSILON_GREEDY: Defaults = REPLAY | {
+    "target_update": 100,
+    "epsilon_start": 1.0,
+    "epsilon_end": 0.05,
+    "exploration_fraction": 0.5,
+}
+LANGUAGE_MODEL: Defaults = OPTIMISER | {
+    "learning_rate": 1e-4,
+    "max_gradient_norm": 1.0,
+    "weight_decay": 0.0,
+    "weights": "lora",
+    "lora": Lora(),
+    "precision": "float32",
+    "sharding": "none",
+    "tokens_per_batch": 16_384,
+    "experience": None,
+    "recording": None,
+    "max_recorded_turns": 100_000,
+    "max_staleness": 2,
+    "group_size": 8,
+}
+POLICY_GRADIENT: Defaults = LANGUAGE_MODEL | {
+    "batch_episodes": 128,
+    "recorded_share": 0.5,
+    "epochs": 1,
+    "minibatches": 1,
+    "ratio_cap": 2.0,
+    "sequence_ratio_limit": 2.0,
+    "kl_coefficient": 0.01,
+    "entropy_coefficient": 0.0,
+}
+
+_ALL: tuple[Algorithm, ...] = (
+    # Schulman et al., 2017, arXiv 1707.06347
+    Algorithm(
+        "ppo",
+        "proximal policy optimisation",
+        OPTIMISER
+        | {
+            "learning_rate": 2.5e-3,
+            "discount": 0.99,
+            "gae_lambda": 0.95,
+            "clip": 0.2,
+            "clip_end": None,
+            "dual_clip": None,
+            "entropy_coefficient": 0.01,
+            "value_coefficient": 0.5,
+            "max_gradient_norm": 0.5,
+            "normalise_observations": False,
+            "environments": 64,
+            "horizon": 32,
+            "epochs": 6,
+            "minibatches": 8,
+            "hidden": [64, 64],
+        },
+        acts=("discrete", "continuous", "hybrid"),
+        sampled=True,
+    ),
+    # Mnih et al., 2015; double targets: van Hasselt et al., 2016
+    Algorithm(
+        "dqn",
+        "deep Q-learning with double targets",
+        EPSILON_GREEDY
+        | REMEMBERING
+        | {
+            "learning_rate": 2.3e-3,
+            "batch_size": 64,
+            "buffer_size": 100_000,
+            "steps_per_update": 8,
+            "target_update": 64,
+            "epsilon_end": 0.04,
+            "exploration_fraction": 0.16,
+            "n_step": 1,
+            "prioritized": False,
+            "priority_exponent": 0.6,
+            "importance_start": 0.4,
+            "curiosity": None,
+            "hidden": [120, 84],
+        },
+        acts=("discrete",),
+        sampled=True,
+        values_actions=True,
+    ),
+    # Haarnoja et al., 2018, arXiv 1812.05905
+    Algorithm(
+        "sac",
+        "soft actor-critic, for continuous actions",
+        REPLAY
+        | REMEMBERING
+        | {
+            "learning_rate_schedule": "constant",
+            "max_gradient_norm": None,
+            "environments": 1,
+            "batch_size": 256,
+            "buffer_size": 100_000,
+            "steps_per_update": 1,
+            "target_rate": 0.005,
+            "initial_temperature": 1.0,
+            "target_entropy_scale": 1.0,
+            "hidden": [256, 256],
+        },
+        acts=("continuous",),
+        sampled=True,
+    ),
+    Algorithm(
+        "bc",
+        "behaviour cloning from recorded experience",
+        FROM_A_LOG,
+        acts=("discrete", "continuous"),
+        from_log=True,
+    ),
+    # Tan, 1993
+    Algorithm(
+        "independent-dqn",
+        "each agent of a team learns for itself",
+        EPSILON_GREEDY,
+        acts=("discrete",),
+        team=True,
+        values_actions=True,
+    ),
+    # Rashid et al., 2018, arXiv 1803.11485
+    Algorithm(
+        "qmix",
+        "one monotonic value for a team",
+        EPSILON_GREEDY | {"embedding": 32},
+        acts=("discrete",),
+        team=True,
+        values_actions=True,
+    ),
+    # Lowe et al., 2017, arXiv 1706.02275
+    Algorithm(
+        "maddpg",
+        "central critics for a team, for continuous actions",
+        REPLAY
+        | {
+            "actor_learning_rate": 5e-4,
+            "target_rate": 0.01,
+            "noise_start": 0.4,
+            "noise_end": 0.05,
+            "centralized": True,
+        },
+        acts=("continuous", "hybrid"),
+        team=True,
+    ),
+    # Kulkarni et al., 2016, arXiv 1604.06057
+    Algorithm(
+        "hierarchical-dqn",
+        "landmarks above, actions below",
+        EPSILON_GREEDY | {"controller_discount": 0.9, "option_steps": 20},
+        acts=("discrete",),
+        values_actions=True,
+    ),
+    # Espeholt et al., 2018, arXiv 1802.01561
+    Algorithm(
+        "vtrace",
+        "off-policy from recorded experience",
+        {name: value for name, value in FROM_A_LOG.items() if name != "batch_size"}
+        | {
+            "discount": 0.99,
+            "trace": 0.95,
+            "ratio_max": 1.0,
+            "imitation": 0.1,
+            "entropy_coefficient": 0.0,
+            "value_coefficient": 0.5,
+            "batch_episodes": 16,
+            "max_gradient_norm": 5.0,
+        },
+        acts=("discrete", "continuous", "hybrid"),
+        from_log=True,
+        spreads=True,
+    ),
+    # Finn et al., 2017, arXiv 1703.03400, over the tasks in data.randomise
+    Algorithm(
+        "maml",
+        "meta-learning over a family of tasks",
+        OPTIMISER
+        | {
+            "learning_rate": 3e-3,
+            "adaptation_rate": 0.1,
+            "adaptation_steps": 1,
+            "episodes": 10,
+            "environments": 200,
+            "discount": 0.99,
+            "first_order": False,
+            "max_gradient_norm": 1.0,
+            "hidden": [64, 64],
+        },
+        acts=("continuous",),
+    ),
+    # Kumar et al., 2020, arXiv 2006.04779
+    Algorithm(
+        "cql",
+        "conservative Q-learning from recorded experience alone",
+        OFFLINE | {"conservatism": 1.0},
+        acts=("discrete",),
+        from_log=True,
+        values_actions=True,
+    ),
+    Algorithm(
+        "cql-sac",
+        "conservative soft actor-critic from recorded experience alone",
+        OFFLINE | {"conservatism": 5.0, "initial_temperature": 1.0, "target_entropy_scale": 1.0},
+        acts=("continuous",),
+        from_log=True,
+        spreads=True,
+    ),
+    # Kostrikov et al., 2021, arXiv 2110.06169
+    Algorithm(
+        "iql-offline",
+        "implicit Q-learning from recorded experience alone",
+        OFFLINE | {"expectile": 0.7, "inverse_temperature": 1.0},
+        acts=("discrete", "continuous", "hybrid"),
+        from_log=True,
+        spreads=True,
+    ),
+    Algorithm(
+        "sft",
+        "supervised fine-tuning of a language model on demonstrations",
+        LANGUAGE_MODEL | {"learning_rate": 2e-4, "batch_episodes": 32, "min_reward": None},
+        language=True,
+    ),
+    # Rafailov et al., 2023, arXiv 2305.18290, with a likelihood term
+    Algorithm(
+        "dpo",
+        "direct preference optimisation of a language model",
+        LANGUAGE_MODEL
+        | {
+            "learning_rate": 5e-5,
+            "batch_pairs": 32,
+            "beta": 0.1,
+            "nll_coefficient": 0.2,
+            "pairs": "preferences",
+            "margin": 0.0,
+            "rollouts": 1024,
+        },
+        language=True,
+    ),
+    # Ahmadian et al., 2024, arXiv 2402.14740
+    Algorithm(
+        "rloo",
+        "REINFORCE of a language model, the task's other conversations as baseline",
+        POLICY_GRADIENT,
+        language=True,
+        plays=True,
+    ),
+    # Shao et al., 2024, arXiv 2402.03300
+    Algorithm(
+        "grpo",
+        "group-relative policy optimisation of a language model",
+        POLICY_GRADIENT | {"clip_low": 0.2, "clip_high": 0.28, "scale_by_deviation": True},
+        language=True,
+        plays=True,
+    ),
+    # arXiv 1707.06347 over tokens, with a value head on the model
+    Algorithm(
+        "ppo-lm",
+        "proximal policy optimisation of a language model, by token",
+        POLICY_GRADIENT
+        | {
+            "group_size": 1,
+            "epochs": 2,
+            "minibatches": 2,
+            "clip_low": 0.2,
+            "clip_high": 0.2,
+            "value_coefficient": 0.1,
+            "value_clip": 0.2,
+            "discount": 1.0,
+            "gae_lambda": 0.98,
+        },
+        language=True,
+        plays=True,
+    ),
+    # Bradley & Terry, 1952
+    Algorithm(
+        "bradley-terry",
+        "a reward model that scores answers, from people's preferences",
+        LANGUAGE_MODEL | {"batch_pairs": 32, "held_out_share": 0.2, "score_decay": 0.001},
+        language=True,
+        scores_answers=True,
+    ),
 )
-from learnloop_api.kinds.training.language_algorithms import (
-    BradleyTerryParameters,
-    DpoParameters,
-    GrpoParameters,
-    PpoLmParameters,
-    RlooParameters,
-    SftParameters,
-)
-from learnloop_api.kinds.training.offline_algorithms import (
-    CqlParameters,
-    CqlSacParameters,
-    FromLog,
-    IqlOfflineParameters,
-)
-from learnloop_api.kinds.training.optimiser import Optimised, RemembersLog
-from learnloop_api.kinds.training.team_algorithms import (
-    IndependentDqnParameters,
-    Layers,
-    MaddpgParameters,
-    QmixParameters,
+
+ALGORITHMS: dict[str, Algorithm] = {one.name: one for one in _ALL}
+assert len(ALGORITHMS) == len(_ALL), "two algorithms have the same name"
+
+LANGUAGE = tuple(one.name for one in _ALL if one.language)
+"""Train language models; the others train policies of numbers."""
+REWARD_MODELS = tuple(one.name for one in _ALL if one.scores_answers)
+"""Make models that score answers and give none: an agent cannot serve them."""
+FROM_LOG = tuple(one.name for one in _ALL if one.from_log)
+"""Take no step in an environment: they learn where there is none."""
+READS_LOG = tuple(one.name for one in _ALL if one.from_log or one.language or one.remembers_log)
+"""Can learn from what an agent has logged, alone or mixed with their own steps."""
+SAMPLED = tuple(one.name for one in _ALL if one.sampled)
+"""Can use spec.samplers."""
+
+
+def _described(field: str, text: str) -> str:
+    """The description of a hyperparameter with its defaults and the algorithms that take it."""
+    by_default: dict[str, list[str]] = defaultdict(list)
+    for one in _ALL:
+        if field in one.defaults:
+            default = one.defaults[field]
+            by_default["" if default is None or isinstance(default, Resource) else str(default)].append(one.name)
+    takers = [name for names in by_default.values() for name in names]
+    few = "" if len(takers) == len(_ALL) else f" Taken by {', '.join(takers)}."
+    if len(by_default) == 1:
+        (default,) = by_default
+        return text + (f" Default {default}." if default else "") + few
+    most = max(by_default, key=lambda default: len(by_default[default]))
+    others = [f"{', '.join(names)} {default or 'none'}" for default, names in by_default.items() if default != most]
+    return f"{text} Default {most}; {'; '.join(others)}.{few}"
+
+
+def _given() -> dict[str, Any]:
+    hints = get_annotations(Parameters)
+    fields: dict[str, Any] = {}
+    for name, info in Parameters.model_fields.items():
+        text = _described(name, info.description or "")
+        fields[name] = (Annotated[hints[name] | None, Field(description=text)], None)
+    return fields
+
+
+if TYPE_CHECKING:
+
+    class Hyperparameters(Resource):
+        """Hyperparameters of the algorithm, as a user sets them; those left out have the algorithm's defaults."""
+
+        def __init__(self, **given: Any) -> None: ...
+
+else:
+    Hyperparameters = create_model(
+        "Hyperparameters",
+        __base__=Resource,
+        __module__=__name__,
+        __doc__="Hyperparameters of the algorithm. Those left out have the algorithm's defaults.",
+        **_given(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What the hyperparameters of some algorithms must satisfy together, with each default filled in.
+
+    `holds` is CEL, in which {name} stands for the value of a hyperparameter and {?name} for whether it is set.
+    """
+
+    algorithms: tuple[str, ...]
+    holds: str
+    message: str
+    field: str
+
+    def rules(self) -> Iterator[Rule]:
+        """One rule for the algorithms that have the same defaults."""
+        names = [name for name in re.findall(r"{(\w+)}", self.holds)]
+        alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+        for algorithm in self.algorithms:
+            alike[tuple(ALGORITHMS[algorithm].defaults[name] for name in names)].append(algorithm)
+        for defaults, algorithms in alike.items():
+            holds = re.sub(r"{\?(\w+)}", lambda match: f"has({_path(match[1])})", self.holds)
+            for name, default in zip(names, defaults, strict=True):
+                value = f"self.hyperparameters.?{to_camel(name)}.orValue({_literal(default)})"
+                holds = holds.replace(f"{{{name}}}", value if default is not None else _path(name))
+            yield Rule(f"!{_one_of(algorithms)} || {holds}", self.message, self.field)
+
+
+def _path(name: str) -> str:
+    return f"self.hyperparameters.{to_camel(name)}"
+
+
+def _literal(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _one_of(algorithms: Iterable[str]) -> str:
+    return f"(self.algorithm in [{','.join(repr(name) for name in algorithms)}])"
+
+
+def _taking(*names: str) -> tuple[str, ...]:
+    return tuple(one.name for one in _ALL if all(name in one.defaults for name in names))
+
+
+RELATIONS = (
+    Relation(
+        ("ppo",),
+        "{minibatches} <= {environments} * {horizon}",
+        "an update has environments × horizon steps, fewer than minibatches: lower minibatches or raise those",
+        ".hyperparameters.minibatches",
+    ),
+    Relation(
+        ("ppo",),
+        "!{?clip_end} || {clip_end} <= {clip}",
+        "clipEnd must not be above clip: the range only narrows",
+        ".hyperparameters.clipEnd",
+    ),
+    Relation(
+        _taking("epsilon_end"),
+        "{epsilon_end} <= {epsilon_start}",
+        "epsilonEnd must not be above epsilonStart: exploration only falls",
+        ".hyperparameters.epsilonEnd",
+    ),
+    Relation(
+        _taking("batch_size", "buffer_size"),
+        "{batch_size} <= {buffer_size}",
+        "batchSize must not be above bufferSize",
+        ".hyperparameters.batchSize",
+    ),
+    Relation(
+        _taking("learning_starts"),
+        "{learning_starts} <= {buffer_size}",
+        "learningStarts must not be above bufferSize",
+        ".hyperparameters.learningStarts",
+    ),
+    Relation(
+        ("dqn",),
+        "!{?curiosity} || {n_step} == 1",
+        "curiosity predicts single steps: set nStep to 1, or remove curiosity",
+        ".hyperparameters.nStep",
+    ),
+    Relation(
+        ("maml",),
+        "{environments} % {episodes} == 0",
+        "environments are tasks × episodes: make it a multiple of episodes",
+        ".hyperparameters.environments",
+    ),
+    Relation(
+        _taking("kl_coefficient"),
+        "{batch_episodes} % {group_size} == 0",
+        "batchEpisodes are groups × groupSize: make it a multiple of groupSize",
+        ".hyperparameters.batchEpisodes",
+    ),
+    Relation(
+        _taking("kl_coefficient"),
+        "{minibatches} * {group_size} <= {batch_episodes}",
+        "an update has batchEpisodes / groupSize groups, fewer than minibatches: lower minibatches or groupSize",
+        ".hyperparameters.minibatches",
+    ),
+    Relation(
+        REWARD_MODELS,
+        "{sharding} == 'none'",
+        "reward models are not divided: set sharding to none",
+        ".hyperparameters.sharding",
+    ),
+    Relation(
+        _taking("environments"),
+        "{environments} > self.workers",
+        "every rank steps environments of its own: hyperparameters.environments must be at least 1 + workers; raise "
+        "it, or lower workers",
+        ".workers",
+    ),
 )
 
 
-class PpoParameters(Optimised):
-    """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
+def _foreign() -> Iterator[Rule]:
+    """Refuses hyperparameters that the algorithm does not take: one rule for those with the same takers."""
+    by_takers: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name in Parameters.model_fields:
+        by_takers[_taking(name)].append(name)
+    for takers, names in by_takers.items():
+        if len(takers) < len(_ALL):
+            given = " || ".join(f"has({_path(name)})" for name in names)
+            given = f"({given})" if len(names) > 1 else given
+            fields = ", ".join(map(to_camel, names))
+            message = f"{fields}: only with algorithm {' or '.join(takers)}; remove it, or change algorithm"
+            yield Rule(f"!{given} || self.algorithm in [{','.join(map(repr, takers))}]", message, ".hyperparameters")
 
-    algorithm: ClassVar[str] = "ppo"
-    acts: ClassVar[tuple[str, ...]] = ("discrete", "continuous", "hybrid")
-    summary: ClassVar[str] = "proximal policy optimisation"
-    sampled: ClassVar[bool] = True
+
+if TYPE_CHECKING:
+    AlgorithmName = str
+else:
+    AlgorithmName = Literal[tuple(ALGORITHMS)]
+
+
+class Recipe(Resource):
+    """The algorithm of a run and its hyperparameters."""
+
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.minibatches <= self.environments * self.horizon",
-            "an update has environments × horizon steps, fewer than minibatches: lower minibatches or raise those",
-            ".minibatches",
-        ),
-        Rule(
-            "!has(self.clipEnd) || self.clipEnd <= self.clip",
-            "clipEnd must not be above clip: the range only narrows",
-            ".clipEnd",
-        ),
+        *_foreign(),
+        *(rule for relation in RELATIONS for rule in relation.rules()),
     )
 
-    learning_rate: float = Field(default=2.5e-3, gt=0, le=1, description="Step size of Adam at the start.")
-    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
-    gae_lambda: float = Field(
-        default=0.95, ge=0, le=1, description="Lambda of generalised advantage estimation (arXiv 1506.02438)."
+    algorithm: AlgorithmName = Field(description=" ".join(f"{one.name}: {one.summary}." for one in _ALL))
+    hyperparameters: Hyperparameters = Field(
+        default_factory=Hyperparameters,
+        description="Hyperparameters of the algorithm; those left out have its defaults.",
     )
-    clip: float = Field(default=0.2, gt=0, le=1, description="Clip range of the probability ratio (epsilon).")
-    clip_end: float | None = Field(
-        default=None, gt=0, le=1, description="The clip range narrows along a line to this; left out, it stays."
-    )
-    dual_clip: float | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        description="Where the advantage is negative, the objective is not below this times it (arXiv 1912.09729); "
-        "left out, no such limit.",
-    )
-    entropy_coefficient: float = Field(default=0.01, ge=0, le=1, description="Weight of the entropy bonus.")
-    value_coefficient: float = Field(default=0.5, ge=0, le=10, description="Weight of the value loss.")
-    max_gradient_norm: float = Field(default=0.5, gt=0, le=100, description="Gradients are clipped to this norm.")
-    normalise_observations: bool = Field(
-        default=False,
-        description="Networks see observations less their running mean, in units of their running deviation; both are "
-        "part of the exported policy.",
-    )
-    environments: int = Field(
-        default=64, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
-    )
-    horizon: int = Field(default=32, ge=1, le=65536, description="Steps of each environment between updates.")
-    epochs: int = Field(default=6, ge=1, le=100, description="Passes over the collected steps per update.")
-    minibatches: int = Field(
-        default=8, ge=1, le=1024, description="Parts the steps of an update are divided into per pass."
-    )
-    hidden: Layers = Field(
-        default=[64, 64], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
-    )
-
-
-class DqnParameters(RemembersLog, Optimised):
-    """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
-
-    algorithm: ClassVar[str] = "dqn"
-    acts: ClassVar[tuple[str, ...]] = ("discrete",)
-    summary: ClassVar[str] = "deep Q-learning with double targets"
-    sampled: ClassVar[bool] = True
-    values_actions: ClassVar[bool] = True
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.epsilonEnd <= self.epsilonStart",
-            "epsilonEnd must not be above epsilonStart: exploration only falls",
-            ".epsilonEnd",
-        ),
-        Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
-        Rule(
-            "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
-        ),
-        Rule(
-            "!has(self.curiosity) || self.nStep == 1",
-            "curiosity predicts single steps: set nStep to 1, or remove curiosity",
-            ".nStep",
-        ),
-    )
-
-    learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam at the start.")
-    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
-    environments: int = Field(
-        default=16, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
-    )
-    batch_size: int = Field(default=64, ge=1, le=65536, description="Transitions per update over all ranks together.")
-    buffer_size: int = Field(
-        default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
-    )
-    learning_starts: int = Field(
-        default=1000, ge=0, le=10_000_000, description="Environment steps before the first update."
-    )
-    steps_per_update: int = Field(default=8, ge=1, le=65536, description="Environment steps between updates.")
-    target_update: int = Field(
-        default=64, ge=1, le=1_000_000, description="Updates between copies to the target network."
-    )
-    epsilon_start: float = Field(default=1.0, ge=0, le=1, description="Share of random actions at the start.")
-    epsilon_end: float = Field(
-        default=0.04, ge=0, le=1, description="Share of random actions once exploration is over."
-    )
-    exploration_fraction: float = Field(
-        default=0.16, gt=0, le=1, description="Share of totalSteps over which the share of random actions falls."
-    )
-    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
-    n_step: int = Field(
-        default=1, ge=1, le=64, description="Rewards summed before the value of what follows is estimated."
-    )
-    prioritized: bool = Field(
-        default=False, description="Replay transitions in proportion to their last error (arXiv 1511.05952)."
-    )
-    priority_exponent: float = Field(
-        default=0.6, ge=0, le=1, description="With prioritized: 0 samples uniformly, 1 in proportion to the error."
-    )
-    importance_start: float = Field(
-        default=0.4, ge=0, le=1, description="With prioritized: importance correction at the start; it rises to 1."
-    )
-    curiosity: Curiosity | None = Field(
-        default=None, description="Adds an intrinsic reward for what could not be predicted; left out, none."
-    )
-    hidden: Layers = Field(
-        default=[120, 84], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
-    )
-
-
-class SacParameters(RemembersLog, Optimised):
-    """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
-
-    algorithm: ClassVar[str] = "sac"
-    acts: ClassVar[tuple[str, ...]] = ("continuous",)
-    summary: ClassVar[str] = "soft actor-critic, for continuous actions"
-    sampled: ClassVar[bool] = True
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
-        Rule(
-            "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
-        ),
-    )
-
-    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam, for all networks.")
-    learning_rate_schedule: Literal["linear", "cosine", "constant"] = Field(
-        default="constant", description="How the step size falls to 0 over totalSteps; constant: it does not."
-    )
-    max_gradient_norm: float | None = Field(
-        default=None, gt=0, le=1000, description="Gradients of each network are clipped to this norm; left out, not."
-    )
-    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
-    environments: int = Field(
-        default=1, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
-    )
-    batch_size: int = Field(default=256, ge=1, le=65536, description="Transitions per update over all ranks together.")
-    buffer_size: int = Field(
-        default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
-    )
-    learning_starts: int = Field(
-        default=1000, ge=1, le=10_000_000, description="Environment steps with random actions before the first update."
-    )
-    steps_per_update: int = Field(default=1, ge=1, le=65536, description="Environment steps between updates.")
-    target_rate: float = Field(
-        default=0.005, gt=0, le=1, description="Share of the critics that goes to their targets per update (tau)."
-    )
-    initial_temperature: float = Field(
-        default=1.0, gt=0, le=1000, description="Weight of the entropy at the start (alpha); learned from there."
-    )
-    target_entropy_scale: float = Field(
-        default=1.0, ge=0, le=100, description="The entropy wanted is minus this for each number in an action."
-    )
-    hidden: Layers = Field(
-        default=[256, 256], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
-    )
-
-
-class BcParameters(FromLog):
-    """Behaviour cloning: supervised learning of what a recorded agent did; totalSteps counts steps learned from."""
-
-    algorithm: ClassVar[str] = "bc"
-    summary: ClassVar[str] = "behaviour cloning from recorded experience"
-    acts: ClassVar[tuple[str, ...]] = ("discrete", "continuous")
-
-    batch_size: int = Field(
-        default=256, ge=1, le=65536, description="Recorded steps per update over all ranks together."
-    )
-
-
-Parameters = Optimised
-"""The hyperparameters of any algorithm."""
-
-
-def _table(*all_parameters: type[Parameters]) -> Mapping[str, type[Parameters]]:
-    found = {parameters.algorithm: parameters for parameters in all_parameters}
-    assert len(found) == len(all_parameters), "two algorithms have the same name"
-    return found
-
-
-ALGORITHMS = _table(
-    PpoParameters,
-    DqnParameters,
-    SacParameters,
-    BcParameters,
-    IndependentDqnParameters,
-    QmixParameters,
-    MaddpgParameters,
-    HierarchicalDqnParameters,
-    VtraceParameters,
-    MamlParameters,
-    CqlParameters,
-    CqlSacParameters,
-    IqlOfflineParameters,
-    SftParameters,
-    DpoParameters,
-    RlooParameters,
-    GrpoParameters,
-    PpoLmParameters,
-    BradleyTerryParameters,
-)
-"""By the name in spec.algorithm. All that the contract has of an algorithm follows from its line here: the values of
-spec.algorithm, its block in a TrainingJob, their descriptions and rules. The trainer's registry must have the same."""
-
-LANGUAGE = tuple(name for name, parameters in ALGORITHMS.items() if parameters.language)
-"""Those that train language models; the others train policies of numbers."""
-
-
-REWARD_MODELS = tuple(name for name, parameters in ALGORITHMS.items() if parameters.scores_answers)
-"""Those whose models score answers and give none: nothing that an agent could serve."""
-
-
-FROM_LOG = tuple(name for name, parameters in ALGORITHMS.items() if parameters.from_log)
-"""Those that take no step in an environment: they learn where there is none."""
-
-READS_LOG = tuple(
-    name
-    for name, parameters in ALGORITHMS.items()
-    if parameters.from_log or parameters.language or issubclass(parameters, RemembersLog)
-)
-"""Those that can learn from what an agent has logged, alone or beside their own steps."""
-
-SAMPLED = tuple(name for name, parameters in ALGORITHMS.items() if parameters.sampled)
-"""Those for which spec.samplers play."""
-
-
-def block(algorithm: str) -> str:
-    """The Python attribute with an algorithm's hyperparameters, e.g. independent_dqn."""
-    return algorithm.replace("-", "_")

@@ -41,8 +41,8 @@ class Samplers(Resource):
         default=1,
         ge=1,
         le=256,
-        description="Environments that each sampler plays side by side. With ppo an update takes ppo.environments "
-        "pieces of horizon steps, whoever played them: keep ppo.environments at count × this, or above.",
+        description="Environments that each sampler plays in parallel. With ppo an update takes "
+        "hyperparameters.environments pieces of horizon steps: keep it at count × this, or above.",
     )
     max_staleness: int | None = Field(
         default=None,

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.study import SearchDimension
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, block
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.training.study.snapshot import trial_name
 
@@ -22,8 +21,7 @@ def trial_spec(spec: TrainingJobSpec, parameters: Mapping[str, Any], *, suspend:
     """
     body = spec.to_kube()
     body.pop("study", None)
-    field = to_camel(block(spec.algorithm))
-    body[field] = {**body.get(field, {}), **parameters}
+    body["hyperparameters"] = {**body["hyperparameters"], **parameters}
     body["gates"] = {"significant": False}
     evaluation = spec.evaluation
     body["evaluation"] = {
@@ -42,13 +40,12 @@ def problem(name: str, spec: TrainingJobSpec) -> str | None:
     if len(longest) > LONGEST_NAME:
         short = LONGEST_NAME - len(longest) + len(name)
         return f"metadata.name: {name!r} is too long for a study, its trials are named {longest}; use at most {short}"
-    model = ALGORITHMS[spec.algorithm]
-    known = {field.alias or attribute for attribute, field in model.model_fields.items()}
+    takes = ALGORITHMS[spec.algorithm].fields
     for dimension in spec.study.space:
         parameter = dimension.parameter
         where = f"spec.study.space[{parameter}]"
-        if parameter not in known:
-            return f"{where}: {spec.algorithm} has no such hyperparameter; it has {', '.join(sorted(known))}"
+        if parameter not in takes:
+            return f"{where}: {spec.algorithm} has no such hyperparameter; it has {', '.join(sorted(takes))}"
         for value in corners(dimension):
             why = _refusal(spec, parameter, value)
             if why:

@@ -18,7 +18,7 @@ TEMPLATE = {
     "totalSteps": 1000,
     "workers": 2,
     "deadlineSeconds": 600,
-    "dqn": {"learningRate": 0.001},
+    "hyperparameters": {"learningRate": 0.001},
     "gates": {"minReturn": 100.0},
     "evaluation": {"episodes": 50},
     "pod": {"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"cpu": "1"}}},
@@ -69,7 +69,7 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
     plan = decide(agent_with(wish))
     run = next(item["spec"] for item in plan.apply if item["kind"] == "TrainingJob")
     assert (run["totalSteps"], run["workers"], run["deadlineSeconds"]) == (500, 1, 60)
-    assert (run["dqn"]["learningRate"], run["dqn"]["batchSize"]) == (0.002, 64)
+    assert (run["hyperparameters"]["learningRate"], run["hyperparameters"]["batchSize"]) == (0.002, 64)
     assert run["pod"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert run["evaluation"]["episodes"] == 200
     assert (run["gates"]["minReturn"], run["gates"]["minImprovement"]) == (150.0, 1.0)

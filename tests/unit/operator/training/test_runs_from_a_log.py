@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
-from learnloop_api.kinds.training.offline_algorithms import FromLog
 from testing.training.training_builders import condition, plan, reason, spec, world
 
 KINDS = {
@@ -17,8 +16,7 @@ UNGATED: dict[str, Any] = {"gates": {"significant": False}}
 
 
 def acts(name: str) -> tuple[str, ...]:
-    learner = ALGORITHMS[name]
-    return learner.acts if issubclass(learner, FromLog) else ()
+    return ALGORITHMS[name].acts
 
 
 @pytest.mark.parametrize("algorithm", FROM_LOG)

@@ -117,7 +117,7 @@ def test_a_trial_that_the_api_server_refuses_fails_alone() -> None:
     cluster = Cluster(spec(trials=2, parallelism=1), ends(1.0, 2.0))
     for _ in range(2):
         cluster.apply(decide(cluster.gather()))
-    refused = 'TrainingJob ns/s-t0: spec.ppo.minibatches: Invalid value: "object": lower minibatches'
+    refused = 'TrainingJob ns/s-t0: spec.hyperparameters.minibatches: Invalid value: "object": lower minibatches'
     held = [item for item in cluster.status["conditions"] if item["type"] != "Ready"]
     cluster.status["conditions"] = [
         *held,
@@ -165,10 +165,11 @@ def test_a_name_too_long_for_its_trials_is_refused_with_the_length_that_fits() -
 
 
 def test_a_trial_has_its_parameters_validation_episodes_and_no_gates_of_its_own() -> None:
-    wanted = spec(deadlineSeconds=99, gates={"minReturn": 400}, evaluation={"episodes": 70}, ppo={"clip": 0.3})
+    given = {"gates": {"minReturn": 400}, "evaluation": {"episodes": 70}, "hyperparameters": {"clip": 0.3}}
+    wanted = spec(deadlineSeconds=99, **given)
     body = trial_spec(wanted, {"learningRate": 0.02, "hidden": [32]})
-    assert body["ppo"]["learningRate"] == 0.02
-    assert (body["ppo"]["hidden"], body["ppo"]["clip"]) == ([32], 0.3)
+    assert body["hyperparameters"]["learningRate"] == 0.02
+    assert (body["hyperparameters"]["hidden"], body["hyperparameters"]["clip"]) == ([32], 0.3)
     assert body["evaluation"]["validationEpisodes"] == 70
     assert body["gates"] == {"significant": False}
     assert not {"study", "deadlineSeconds"} & body.keys()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import BcParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
@@ -81,7 +81,7 @@ def advance(training: Training, times: int) -> Training:
 def test_a_clone_balances_the_pole_as_the_recorded_controller_did(
     make_order: Callable[..., Order], store: DirectoryStore
 ) -> None:
-    order = make_order("bc", steps=100_000, bc={"hidden": [32], "learningRate": 1e-2}, data=DATA)
+    order = make_order("bc", steps=100_000, hyperparameters={"hidden": [32], "learningRate": 1e-2}, data=DATA)
     learner = advance(begin(order, Alone(), CPU, store), 13).learner
     policy = OnnxPolicy(build(learner.network.arrays(), "policy", "tanh", {}), 4, 2)
     returns, _ = play("CartPole-v1", policy, 0, 20, lambda done: None)
@@ -91,7 +91,7 @@ def test_a_clone_balances_the_pole_as_the_recorded_controller_did(
 def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_since(
     make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
 ) -> None:
-    order = make_order("bc", steps=100_000, bc={"hidden": [8]}, data=DATA)
+    order = make_order("bc", steps=100_000, hyperparameters={"hidden": [8]}, data=DATA)
     whole = advance(begin(order, Alone(), CPU, store), 4)
     body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
     assert body is not None
@@ -109,12 +109,18 @@ def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
     file = tmp_path / "recording.jsonl"
     file.write_text(balanced(3))
     order = make_order(
-        "bc", bc={"recording": file.as_uri(), "maxRecordedSteps": 10}, data={"environment": "CartPole-v1"}
+        "bc", hyperparameters={"recording": file.as_uri(), "maxRecordedSteps": 10}, data={"environment": "CartPole-v1"}
     )
     state = advance(begin(order, Alone(), CPU, store), 1).learner.shared()
     assert state["recording.observation"].shape == (10, 4)
-    with pytest.raises(ConfigError, match=r"spec.bc.recording: 'file:x' line 2 is not a trajectory \(.*; record one"):
-        read_file(f"{trajectory([{'observation': [0], 'action': 0}])}\n{{}}".encode(), "spec.bc.recording", "file:x")
+    with pytest.raises(
+        ConfigError, match=r"spec.hyperparameters.recording: 'file:x' line 2 is not a trajectory \(.*; record one"
+    ):
+        read_file(
+            f"{trajectory([{'observation': [0], 'action': 0}])}\n{{}}".encode(),
+            "spec.hyperparameters.recording",
+            "file:x",
+        )
 
 
 @pytest.mark.parametrize(
@@ -122,13 +128,16 @@ def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
     [
         ({"data": {"environment": "CartPole-v1"}}, "spec.data.learningAgentRef: '' is missing: bc learns from"),
         ({"data": DATA | {"learningAgentRef": {"name": "idle"}}}, "spec.data: 'CartPole-v1' has no recorded steps"),
-        ({"bc": {"recording": "file:///nowhere"}, "data": DATA}, "spec.bc.recording: .* cannot be read"),
+        (
+            {"hyperparameters": {"recording": "file:///nowhere"}, "data": DATA},
+            "spec.hyperparameters.recording: .* cannot be read",
+        ),
     ],
 )
 def test_nothing_to_learn_from_is_refused_with_field_and_fix(
     make_order: Callable[..., Order], store: DirectoryStore, changes: dict[str, Any], words: str
 ) -> None:
-    training = begin(make_order("bc", **{"bc": {}, **changes}), Alone(), CPU, store)
+    training = begin(make_order("bc", **{"hyperparameters": {}, **changes}), Alone(), CPU, store)
     with pytest.raises(ConfigError, match=rf"^{words}.*; "):
         advance(training, 1)
 
@@ -170,7 +179,7 @@ def test_vtrace_learns_from_the_rewards_it_is_told_to(
     (tmp_path / "trajectories").mkdir()
     (tmp_path / "trajectories" / "pole.jsonl").write_text(json.dumps(logged))
     data = DATA | ({"rewards": rewards} if rewards else {})
-    order = make_order(algorithm="vtrace", data=data, vtrace={})
+    order = make_order(algorithm="vtrace", data=data, hyperparameters={})
     if rewards == "policy":
         with pytest.raises(ConfigError, match=r"spec.data.rewards: 'policy' asks for a RewardPolicy, .* no revision"):
             begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
@@ -192,7 +201,7 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     (tmp_path / "trajectories").mkdir()
     (tmp_path / "trajectories" / "pole.jsonl").write_text(trajectory(steps))
     (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
-    order = make_order(algorithm="vtrace", data=DATA | {"rewards": "policy"}, vtrace={})
+    order = make_order(algorithm="vtrace", data=DATA | {"rewards": "policy"}, hyperparameters={})
     named = {"rewardPolicy": {"name": "liking", "revision": "r1"}}
     order = Order.model_validate(order.model_dump(by_alias=True, exclude_none=True) | named)
 
@@ -210,7 +219,7 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     assert note is not None
     assert re.match(found, note.message)
     assert note.message in capsys.readouterr().out, "in the log, and in each heartbeat"
-    cloning = make_order(algorithm="bc", data=DATA | {"rewards": "policy"}, bc={})
+    cloning = make_order(algorithm="bc", data=DATA | {"rewards": "policy"}, hyperparameters={})
     order = Order.model_validate(cloning.model_dump(by_alias=True, exclude_none=True) | named)
     begun(LIKED)  # looks at no reward
 
@@ -221,7 +230,7 @@ def test_what_was_read_is_named_and_the_whole_list_is_stored(
     lines = (tmp_path / "trajectories" / "pole.jsonl").read_text().splitlines()
     named = [line.replace('"trajectory_id":"t"', f'"trajectory_id":"t{number}"') for number, line in enumerate(lines)]
     (tmp_path / "trajectories" / "pole.jsonl").write_text("\n".join(named))
-    order = make_order("bc", steps=100_000, bc={"hidden": [8], "maxRecordedSteps": 600}, data=DATA)
+    order = make_order("bc", steps=100_000, hyperparameters={"hidden": [8], "maxRecordedSteps": 600}, data=DATA)
     training = advance(begin(order, Alone(), CPU, store), 1)
     note = training.read.note
     assert note is not None
@@ -236,7 +245,7 @@ def test_what_was_read_is_named_and_the_whole_list_is_stored(
 
 def test_a_filter_chooses_what_is_read(make_order: Callable[..., Order], store: DirectoryStore) -> None:
     def steps(**chosen: Any) -> int:
-        order = make_order("bc", bc={}, data=DATA | {"filter": chosen})
+        order = make_order("bc", hyperparameters={}, data=DATA | {"filter": chosen})
         return load(order, store, make("CartPole-v1", Split.TRAINING, 0, range(1)))[1].episodes
 
     assert steps() == steps(until="2026-01-01T00:00:01Z", modelRevisions=["3f9a2c81"]) == 4
@@ -259,7 +268,7 @@ def test_a_damaged_line_in_the_store_is_named(store: DirectoryStore, tmp_path: P
 @pytest.mark.parametrize("continuous", [False, True])
 def test_the_gradient_is_autograds_of_the_cross_entropy_or_the_squared_error(continuous: bool) -> None:
     random = torch.Generator().manual_seed(0)
-    network = bc.init(BcParameters(hidden=[6]), 3, 2, 0, CPU)
+    network = bc.init(hyperparameters("bc", hidden=[6]), 3, 2, 0, CPU)
     network.vector.add_(torch.randn(network.vector.shape, generator=random))
     outputs = forward(network.leaves, "policy", "tanh", torch.randn(9, 3, generator=random))
     action = torch.tanh(torch.randn(9, 2, generator=random)) if continuous else torch.arange(9) % 2
@@ -276,7 +285,9 @@ def test_a_log_that_teaches_nothing_is_refused_and_why(make_order: Callable[...,
     data: dict[str, Any] = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
 
     def refused(match: str, **selected: Any) -> None:
-        order = make_order("bc", bc={"hidden": [8]}, data=data | ({"filter": selected} if selected else {}))
+        order = make_order(
+            "bc", hyperparameters={"hidden": [8]}, data=data | ({"filter": selected} if selected else {})
+        )
         with pytest.raises(ConfigError, match=match):
             begin(order, Alone(), CPU, store).learner.iterate(np.zeros((1, 4), dtype=np.float32))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import SacParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Bounds, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
@@ -68,7 +68,7 @@ def test_gymnasiums_bounded_actions_are_taken_as_they_are() -> None:
 def test_actions_that_do_not_fit_the_algorithm_are_refused_with_field_and_fix(
     make_order: Callable[..., Order], algorithm: str, name: str
 ) -> None:
-    order = make_order(algorithm, **{algorithm: {}}, data={"environment": name})
+    order = make_order(algorithm, hyperparameters={}, data={"environment": name})
     with pytest.raises(
         ConfigError, match=rf"spec.data.environment: '{name}' has .* {algorithm} needs .*; set algorithm"
     ):
@@ -76,7 +76,7 @@ def test_actions_that_do_not_fit_the_algorithm_are_refused_with_field_and_fix(
 
 
 def networks(dimensions: int = 2) -> list[Network]:
-    parameters = SacParameters.model_validate(SMALL)
+    parameters = hyperparameters("sac", **SMALL)
     made = sac.init(parameters, 3, dimensions, 0, CPU)
     for number, network in enumerate(made):
         noise = torch.randn(network.vector.shape, generator=torch.Generator().manual_seed(number))
@@ -107,7 +107,7 @@ def value(critics: Network, index: int, observation: torch.Tensor, action: torch
 
 
 def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
-    parameters, (actor, critics, temperature) = SacParameters.model_validate(SMALL), networks()
+    parameters, (actor, critics, temperature) = hyperparameters("sac", **SMALL), networks()
     data, noise = batch()
     update = sac.SacUpdate(
         [actor, critics, temperature], critics.vector.clone(), parameters, Occasion(0, 1, 1, Alone())
@@ -140,7 +140,7 @@ def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
 
 
 def test_the_temperature_rises_while_the_policy_is_less_random_than_wanted_and_targets_follow_slowly() -> None:
-    parameters = SacParameters.model_validate(SMALL | {"targetEntropyScale": 100})
+    parameters = hyperparameters("sac", **SMALL, targetEntropyScale=100)
     made = networks()
     made[2].vector.zero_()
     target = made[1].vector.clone()
@@ -152,7 +152,7 @@ def test_the_temperature_rises_while_the_policy_is_less_random_than_wanted_and_t
 
 
 def test_an_interrupted_sac_run_ends_with_the_same_state_to_the_last_bit(make_order: Callable[..., Order]) -> None:
-    order = make_order("sac", steps=4000, sac=SMALL, data={"environment": "Pendulum-v1"})
+    order = make_order("sac", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
 
     def advance(training: Training, times: int) -> None:
         for _ in range(times):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.base import Bounds
 from learnloop_environments.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.algorithms import action_heads, dqn, ppo
@@ -37,7 +37,7 @@ def by_autograd(network: Network, loss: torch.Tensor) -> torch.Tensor:
 def test_ppos_gradient_is_autograds(actions: int, hidden: list[int], dual_clip: float | None) -> None:
     random = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
-    parameters = PpoParameters(hidden=hidden, dual_clip=dual_clip)
+    parameters = hyperparameters("ppo", hidden=hidden, dual_clip=dual_clip)
     head = action_heads.Categorical(actions)
     network = shaken(ppo.init(parameters, 4, head, 0, CPU))
     action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
@@ -55,7 +55,7 @@ def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_b
     ends = np.arange(1, 4 if choices else 3, dtype=np.float32)
     bounds = Bounds(-ends, ends, choices)
     head: action_heads.Head = action_heads.Hybrid(bounds) if choices else action_heads.Gaussian(bounds)
-    parameters = PpoParameters(hidden=[9, 7], entropy_coefficient=0.1)
+    parameters = hyperparameters("ppo", hidden=[9, 7], entropy_coefficient=0.1)
     network = shaken(ppo.init(parameters, 4, head, 0, CPU))
     network.views(network.vector)["log_deviation"][0] = action_heads.MOST + 1  # beyond its limit: gets no gradient
     action = draw(COUNT, len(ends))
@@ -89,7 +89,7 @@ def test_densities_are_those_of_torchs_distributions() -> None:
 def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares() -> None:
     random = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
-    parameters = DqnParameters(hidden=[9, 7])
+    parameters = hyperparameters("dqn", hidden=[9, 7])
     network = shaken(dqn.init(parameters, 4, 3, 0, CPU))
     target = network.vector + 0.1 * draw(*network.vector.shape)
     action, alive = torch.arange(COUNT) % 3, (draw(COUNT) < 1).float()
@@ -106,7 +106,7 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
 
 
 def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
-    network = ppo.init(PpoParameters(hidden=[8]), 4, action_heads.Categorical(2), 0, CPU)
+    network = ppo.init(hyperparameters("ppo", hidden=[8]), 4, action_heads.Categorical(2), 0, CPU)
     both = neighbours(network, network.vector, ["policy.0", "value.0"])
     assert torch.equal(both[1, :-1], network.leaves["value.0.weight"])
     assert torch.equal(both[1, -1], network.leaves["value.0.bias"])
@@ -129,7 +129,7 @@ def test_draws_of_an_occasion_do_not_depend_on_what_was_asked_before() -> None:
 
 def test_gradients_stay_autograds_while_batches_of_more_sizes_come_than_places_are_kept() -> None:
     random = torch.Generator().manual_seed(1)
-    parameters = DqnParameters(hidden=[6])
+    parameters = hyperparameters("dqn", hidden=[6])
     network = shaken(dqn.init(parameters, 4, 3, 0, CPU))
     target = network.vector.clone()
     gradients = dqn.DqnGradients(network, target, parameters.discount, range(2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import Curiosity, HierarchicalDqnParameters
+from learnloop_api.kinds.training.algorithms import Curiosity, hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.key_door import DOOR, KEY, SIZE, KeyDoor
@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
 DATA = {"environment": "KeyDoor-v1"}
 CASES = [
-    ("hierarchical-dqn", {"hierarchical-dqn": None, "hierarchicalDqn": SMALL, "data": DATA}),
-    ("dqn", {"dqn": {**SMALL, "curiosity": {"hidden": [8], "features": 4}}, "data": DATA}),
+    ("hierarchical-dqn", {"hyperparameters": SMALL, "data": DATA}),
+    ("dqn", {"hyperparameters": {**SMALL, "curiosity": {"hidden": [8], "features": 4}}, "data": DATA}),
 ]
 
 
@@ -37,7 +37,7 @@ def constant(name: str, inputs: int, values: list[float]) -> dict[str, torch.Ten
 
 
 def test_the_controller_is_paid_for_the_landmark_and_the_meta_controller_by_the_world() -> None:
-    parameters = HierarchicalDqnParameters(discount=0.5, controller_discount=0.25)
+    parameters = hyperparameters("hierarchical-dqn", discount=0.5, controller_discount=0.25)
     leaves = constant("meta", 1, [0.0, 0.0]) | constant("q", 3, [0.0, 0.0])
     target = constant("meta", 1, [4.0, 8.0]) | constant("q", 3, [2.0, 6.0])
     seen, reward = torch.zeros(3, 1), torch.tensor([1.0, 1.0, 1.0])
@@ -121,6 +121,6 @@ def test_the_exported_graph_chooses_its_landmark_by_itself(
 
 
 def test_an_environment_without_landmarks_is_refused(make_order: Callable[..., Order]) -> None:
-    order = make_order("hierarchical-dqn", **{"hierarchical-dqn": None, "data": {"environment": "CartPole-v1"}})
+    order = make_order("hierarchical-dqn", **{"data": {"environment": "CartPole-v1"}})
     with pytest.raises(ConfigError, match="'CartPole' has no landmarks for a meta-controller"):
         begin(order, Alone(), CPU)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
@@ -41,7 +41,7 @@ def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
 def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(
     make_order: Callable[..., Order],
 ) -> None:
-    order = make_order("maddpg", maddpg=SMALL, data={"environment": "RelayHybrid-v1"})
+    order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "RelayHybrid-v1"})
     learner: Any = begin(order, Alone(), CPU).learner
     seen = torch.from_numpy(learner.environment.reset()[:1])
     likely, numbers = maddpg.likelihood(learner.network.leaves, seen, 3)
@@ -61,7 +61,7 @@ def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over
 
 
 def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
-    actor, _ = maddpg.init(MaddpgParameters(hidden=[8]), 2, 3, 2, 0, CPU, 3)
+    actor, _ = maddpg.init(hyperparameters("maddpg", hidden=[8]), 2, 3, 2, 0, CPU, 3)
     seen, draws = np.zeros((5000, 2, 3), dtype=np.float32), np.random.default_rng(0).random((2, 5000, 2))
     draws[0] -= 0.3
     taken = maddpg.act(actor, seen, np.zeros((5000, 2, 2)), 3, draws)
@@ -101,7 +101,9 @@ def test_a_hybrid_teams_run_is_proven_and_exported(
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
-    order = make_order("maddpg", steps=512, maddpg=SMALL, data={"environment": name}, evaluation={"episodes": 4})
+    order = make_order(
+        "maddpg", steps=512, hyperparameters=SMALL, data={"environment": name}, evaluation={"episodes": 4}
+    )
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()
     assert manifest is not None
@@ -109,6 +111,6 @@ def test_a_hybrid_teams_run_is_proven_and_exported(
 
 
 def test_a_hybrid_team_is_sent_to_the_algorithm_that_learns_it(make_order: Callable[..., Order]) -> None:
-    order = make_order("qmix", qmix=SMALL, data={"environment": "RelayHybrid-v1"})
+    order = make_order("qmix", hyperparameters=SMALL, data={"environment": "RelayHybrid-v1"})
     with pytest.raises(ConfigError, match="qmix needs discrete ones; set algorithm to maddpg"):
         begin(order, Alone(), CPU)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments import Step
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
 from learnloop_trainer.algorithms.action_heads import Categorical
@@ -47,7 +47,7 @@ class Identity:
     def close(self) -> None: ...
 
 
-def trained(parameters: PpoParameters | DqnParameters, environment: Any, steps: int) -> tuple[Learner, list[float]]:
+def trained(parameters: Parameters, environment: Any, steps: int) -> tuple[Learner, list[float]]:
     occasion = Occasion(0, steps, parameters.environments, Alone())
     algorithm, observation = learner(parameters, environment, occasion, CPU), environment.reset()
     rewards: deque[float] = deque(maxlen=8)
@@ -60,18 +60,21 @@ def trained(parameters: PpoParameters | DqnParameters, environment: Any, steps: 
 @pytest.mark.parametrize(
     "parameters",
     [
-        PpoParameters(environments=16, horizon=16, hidden=[16], learning_rate=1e-2, minibatches=2),
-        DqnParameters(environments=16, hidden=[16], learning_rate=1e-2, batch_size=64, learning_starts=64),
+        hyperparameters("ppo", environments=16, horizon=16, hidden=[16], learning_rate=1e-2, minibatches=2),
+        hyperparameters("dqn", environments=16, hidden=[16], learning_rate=1e-2, batch_size=64, learning_starts=64),
     ],
 )
-def test_each_algorithm_learns_to_name_what_it_sees(parameters: PpoParameters | DqnParameters) -> None:
+def test_each_algorithm_learns_to_name_what_it_sees(parameters: Parameters) -> None:
     _, rewards = trained(parameters, Identity(range(16)), 6000)
     assert np.mean(rewards[-3:]) > 0.9
 
 
 @pytest.mark.parametrize(
     ("poison", "parameters"),
-    [(np.nan, PpoParameters(environments=4, horizon=4, hidden=[4])), (np.inf, DqnParameters(environments=4))],
+    [
+        (np.nan, hyperparameters("ppo", environments=4, horizon=4, hidden=[4])),
+        (np.inf, hyperparameters("dqn", environments=4)),
+    ],
 )
 def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(poison: float, parameters: Any) -> None:
     with pytest.raises(NumericError, match=r"reward is not finite at step \d+; check the environment's rewards"):
@@ -79,7 +82,7 @@ def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(poison: float, pa
 
 
 def test_a_learning_rate_that_blows_the_weights_up_ends_the_run() -> None:
-    parameters = PpoParameters(environments=4, horizon=4, hidden=[4], learning_rate=1)
+    parameters = hyperparameters("ppo", environments=4, horizon=4, hidden=[4], learning_rate=1)
     algorithm = ppo.Ppo(parameters, Identity(range(4)), Occasion(0, 100, 4, Alone()), CPU)
     algorithm.network.vector[0] = float("nan")
     told = "loss is not finite at step 16, and no observation or reward is large; lower the learning rate"
@@ -106,7 +109,7 @@ class Far(Identity):
         return np.where(np.arange(seen.shape[1]) == 1, self._far, seen).astype(np.float32)
 
 
-FRAGILE = DqnParameters(environments=4, learning_starts=4, batch_size=4)
+FRAGILE = hyperparameters("dqn", environments=4, learning_starts=4, batch_size=4)
 
 
 def test_an_observation_that_is_too_large_is_named_and_no_reward_is_blamed() -> None:
@@ -124,7 +127,7 @@ def test_a_reward_that_is_too_large_is_named_with_its_size() -> None:
 
 
 def test_which_number_of_an_observation_is_no_number_is_said() -> None:
-    parameters = PpoParameters(environments=4, horizon=4, hidden=[4])
+    parameters = hyperparameters("ppo", environments=4, horizon=4, hidden=[4])
     with pytest.raises(
         NumericError, match=r"observation: number 1 of it, counted from 0, is not finite at step \d+; check"
     ):
@@ -143,7 +146,7 @@ def test_the_double_q_target_takes_the_online_networks_action_and_the_target_net
 
 
 def test_the_first_ppo_loss_is_minus_the_advantages_plus_value_and_entropy_terms() -> None:
-    parameters, head = PpoParameters(hidden=[4]), Categorical(2)
+    parameters, head = hyperparameters("ppo", hidden=[4]), Categorical(2)
     network = ppo.init(parameters, 3, head, 0, CPU)
     network.vector.zero_()  # uniform policy, value 0
     half = torch.full((5,), float(np.log(0.5)))

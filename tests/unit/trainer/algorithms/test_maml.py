@@ -20,7 +20,7 @@ from learnloop_trainer.training_run.session import begin
 CPU = torch.device("cpu")
 RANGES = [{"parameter": "goal_x", "low": -0.5, "high": 0.5}, {"parameter": "goal_y", "low": -0.5, "high": 0.5}]
 CASE: dict[str, Any] = {
-    "maml": {"environments": 12, "episodes": 4, "hidden": [8]},
+    "hyperparameters": {"environments": 12, "episodes": 4, "hidden": [8]},
     "data": {"environment": "PointGoals-v1", "randomise": RANGES},
 }
 
@@ -44,7 +44,8 @@ def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(make_order: 
     found = {}
     for first_order in (False, True):
         order = make_order(
-            "maml", **CASE | {"maml": {**CASE["maml"], "firstOrder": first_order, "adaptationRate": 2.0}}
+            "maml",
+            **CASE | {"hyperparameters": {**CASE["hyperparameters"], "firstOrder": first_order, "adaptationRate": 2.0}},
         )
         learner = learner_of(order)
         random = torch.Generator().manual_seed(0)
@@ -127,4 +128,4 @@ def test_a_run_exports_the_policy_adapted_to_the_nominal_task(
 
 def test_meta_learning_without_a_family_of_tasks_is_refused(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"spec.data.randomise: '' is empty: maml needs a family of tasks"):
-        begin(make_order("maml", maml={}, data={"environment": "PointGoals-v1"}), Alone(), CPU)
+        begin(make_order("maml", hyperparameters={}, data={"environment": "PointGoals-v1"}), Alone(), CPU)

@@ -78,7 +78,7 @@ def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | Non
 
 def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = True, **more: Any) -> Order:
     data = {"environment": WORLD[algorithm]} | ({"learningAgentRef": {"name": "la"}} if agent else {})
-    return make_order(algorithm, steps=20_000, **{algorithm: SMALL[algorithm] | more, "data": data})
+    return make_order(algorithm, steps=20_000, **{"hyperparameters": SMALL[algorithm] | more, "data": data})
 
 
 def advance(training: Training, times: int) -> Training:
@@ -306,7 +306,7 @@ def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
 
     def found(agent: str) -> bool:
         data = {"environment": "DeepSea-v1", "learningAgentRef": {"name": agent}}
-        order = make_order("dqn", steps=6_000, dqn=parameters, data=data)
+        order = make_order("dqn", steps=6_000, hyperparameters=parameters, data=data)
         training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
         while training.learner.step < 6_000:
             advance(training, 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.offline_algorithms import CqlParameters, CqlSacParameters, IqlOfflineParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
@@ -55,7 +55,7 @@ def near(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 def test_the_conservative_gradient_is_that_of_its_equation() -> None:
     world = make("CartPole-v1", Split.TRAINING, 0, range(1))
-    parameters = CqlParameters(hidden=[16, 16], conservatism=0.7)
+    parameters = hyperparameters("cql", hidden=[16, 16], conservatism=0.7)
     learner = cql.Cql(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     learner.target.add_(0.1)
     batch, network = batch_of(world), learner.network
@@ -69,7 +69,7 @@ def test_the_conservative_gradient_is_that_of_its_equation() -> None:
 
 def test_the_conservative_gradient_over_numbers_is_that_of_its_equation() -> None:
     world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
-    parameters = CqlSacParameters(hidden=[16, 16], conservatism=0.7, batch_size=24)
+    parameters = hyperparameters("cql-sac", hidden=[16, 16], conservatism=0.7, batch_size=24)
     learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     batch, critics = batch_of(world), learner.critics
     random = torch.Generator().manual_seed(1)
@@ -93,7 +93,7 @@ def test_the_conservative_gradient_over_numbers_is_that_of_its_equation() -> Non
 
 def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distribution() -> None:
     world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
-    parameters = CqlSacParameters(hidden=[16, 16], batch_size=24)
+    parameters = hyperparameters("cql-sac", hidden=[16, 16], batch_size=24)
     learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     learner.network.vector.mul_(3.0)
     batch, noise = batch_of(world), torch.randn((2, 24, 2), generator=torch.Generator().manual_seed(2))
@@ -111,7 +111,7 @@ def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distributio
 @pytest.mark.parametrize("kind", WORLDS)
 def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
     world = make(WORLDS[kind], Split.TRAINING, 0, range(1))
-    parameters = IqlOfflineParameters(hidden=[16, 16], expectile=0.8)
+    parameters = hyperparameters("iql-offline", hidden=[16, 16], expectile=0.8)
     learner = iql_offline.IqlOffline(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     learner.target.add_(0.05)
     batch, head, update = batch_of(world), fitting(world), learner._update
@@ -166,7 +166,7 @@ def test_what_followed_a_cut_is_unknown_and_what_followed_an_end_is_worth_nothin
 
 def of_log(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str = "CartPole-v1") -> Order:
     recorded(world, tmp_path / "log.jsonl")
-    block = {algorithm.replace("-", "_"): {**SMALL, "recording": (tmp_path / "log.jsonl").as_uri()}}
+    block = {"hyperparameters": {**SMALL, "recording": (tmp_path / "log.jsonl").as_uri()}}
     return make_order(algorithm, steps=100_000, data={"environment": world}, **block)
 
 
@@ -204,12 +204,12 @@ def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since
 
 def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"has continuous actions, cql needs discrete ones; .* bc or cql-sac or iql"):
-        begin(make_order("cql", cql=SMALL, data={"environment": "Pendulum-v1"}), Alone(), CPU)
+        begin(make_order("cql", hyperparameters=SMALL, data={"environment": "Pendulum-v1"}), Alone(), CPU)
 
 
 def test_conservative_actor_critic_refuses_choices(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"has discrete actions, cql-sac needs continuous ones; .* bc or cql or iql"):
-        begin(make_order("cql-sac", cql_sac=SMALL, data={"environment": "CartPole-v1"}), Alone(), CPU)
+        begin(make_order("cql-sac", hyperparameters=SMALL, data={"environment": "CartPole-v1"}), Alone(), CPU)
 
 
 LOGGED_NUMBERS: Mapping[str, Any] = {
@@ -240,13 +240,13 @@ def test_numbers_that_the_log_cannot_judge_are_refused_before_they_are_learned_w
 
 def test_actions_of_another_kind_are_told_by_the_field_that_says_them(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"spec.data.spaces: .*has continuous actions, cql needs discrete ones"):
-        begin(make_order("cql", cql=SMALL, **LOGGED_NUMBERS), Alone(), CPU)
+        begin(make_order("cql", hyperparameters=SMALL, **LOGGED_NUMBERS), Alone(), CPU)
 
 
 def test_a_log_of_single_steps_that_were_cut_off_is_refused(make_order: Callable[..., Order]) -> None:
     world = make("CartPole-v1", Split.TRAINING, 0, range(1))
     cut = Occasion(0, 1000, 1, Alone(), lambda: recording([True, True], [False, False]))
-    learner = cql.Cql(CqlParameters(hidden=[8]), world, cut, CPU)
+    learner = cql.Cql(hyperparameters("cql", hidden=[8]), world, cut, CPU)
     with pytest.raises(ConfigError, match="has no step whose successor is known"):
         learner.iterate(world.reset())
 
@@ -266,7 +266,7 @@ def test_values_are_held_down_where_nobody_tried_the_action() -> None:
     world = make("CartPole-v1", Split.TRAINING, 0, range(1))
     shares = {}
     for conservatism in (0.0, 1.0):
-        parameters = CqlParameters(hidden=[16], batch_size=32, conservatism=conservatism)
+        parameters = hyperparameters("cql", hidden=[16], batch_size=32, conservatism=conservatism)
         learner = cql.Cql(parameters, world, Occasion(1, 32 * 32 * 10, 1, Alone(), lambda: log), CPU)
         for _ in range(10):
             learner.iterate(world.reset())
@@ -286,7 +286,7 @@ def test_values_of_numbers_are_held_down_where_nobody_tried_them() -> None:
     log = replace(log, observation=rows)
     gaps = {}
     for conservatism in (0.0, 5.0):
-        parameters = CqlSacParameters(hidden=[32], batch_size=64, conservatism=conservatism)
+        parameters = hyperparameters("cql-sac", hidden=[32], batch_size=64, conservatism=conservatism)
         learner = cql_sac.CqlSac(parameters, world, Occasion(1, 100_000, 1, Alone(), lambda: log), CPU)
         for _ in range(20):
             learner.iterate(world.reset())

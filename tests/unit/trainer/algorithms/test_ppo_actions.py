@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_common.acting.onnx_policy import OnnxPolicy as Served
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
@@ -49,7 +49,7 @@ def test_what_is_seen_in_a_rollout_does_not_change_how_it_is_seen() -> None:
 def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choices: int) -> None:
     bounds = Bounds(LOW, HIGH, 4) if choices else Bounds(LOW[1:], HIGH[1:])
     head: action_heads.Head = action_heads.Hybrid(bounds) if choices else action_heads.Gaussian(bounds)
-    network = ppo.init(PpoParameters(hidden=[8]), 3, head, 0, CPU)
+    network = ppo.init(hyperparameters("ppo", hidden=[8]), 3, head, 0, CPU)
     network.vector.add_(torch.randn(network.vector.shape, generator=torch.Generator().manual_seed(0)))
     observations = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32) * np.float32(30)
     normaliser = Normaliser(3)
@@ -76,7 +76,7 @@ def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choic
 
 def test_the_policy_server_serves_a_hybrid_policy(tmp_path: Path) -> None:
     bounds = Bounds(LOW, HIGH, 4)
-    network = ppo.init(PpoParameters(hidden=[8]), 3, action_heads.Hybrid(bounds), 0, CPU)
+    network = ppo.init(hyperparameters("ppo", hidden=[8]), 3, action_heads.Hybrid(bounds), 0, CPU)
     (tmp_path / "policy.onnx").write_bytes(build(network.arrays(), "policy", "tanh", {}, bounds))
     served, seen = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
     assert (served.continuous, served.actions) == (True, 3)
@@ -95,7 +95,7 @@ def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:
 def test_an_interrupted_run_with_a_normaliser_ends_with_the_same_state_to_the_last_bit(
     make_order: Callable[..., Order],
 ) -> None:
-    order = make_order("ppo", steps=4000, ppo=SMALL, data={"environment": "Pendulum-v1"})
+    order = make_order("ppo", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
 
     def advance(training: Training, times: int) -> None:
         for _ in range(times):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.algorithms import DqnParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Step, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
@@ -116,7 +116,7 @@ def test_priorities_that_do_not_fit_are_refused(bad: np.ndarray) -> None:
 def test_an_interrupted_run_with_n_steps_and_priorities_ends_with_the_same_state_to_the_last_bit(
     make_order: Callable[..., Order],
 ) -> None:
-    order = make_order("dqn", steps=4000, dqn=RAINBOW)
+    order = make_order("dqn", steps=4000, hyperparameters=RAINBOW)
 
     def advance(training: Training, times: int) -> None:
         for _ in range(times):
@@ -135,7 +135,7 @@ def test_an_interrupted_run_with_n_steps_and_priorities_ends_with_the_same_state
 
 
 def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> None:
-    parameters = DqnParameters.model_validate(RAINBOW)
+    parameters = hyperparameters("dqn", **RAINBOW)
     members = np.asarray([0, 5, 3, 7])
     halves = [Replay(range(4), 9, 1), Replay(range(4, 8), 9, 1)]
     assert np.array_equal(halves[0].mine(members), ~halves[1].mine(members))

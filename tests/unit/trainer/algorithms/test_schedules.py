@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.training.algorithms import PpoParameters
-from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_trainer.algorithms import ppo
 from learnloop_trainer.algorithms.action_heads import Categorical
 from learnloop_trainer.distributed.collectives import Alone
@@ -37,7 +35,9 @@ def test_an_order_narrows_ppos_clip_range_and_sets_its_step_size(make_order: Cal
     ends: dict[str, Any] = {}
     for schedule in ("constant", "linear"):
         small = {"environments": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [16], "clipEnd": 0.1}
-        training = begin(make_order(steps=512, ppo={**small, "learningRateSchedule": schedule}), Alone(), CPU)
+        training = begin(
+            make_order(steps=512, hyperparameters={**small, "learningRateSchedule": schedule}), Alone(), CPU
+        )
         for _ in range(5):
             training.observation, _ = training.learner.iterate(training.observation)
         assert isinstance(training.learner, ppo.Ppo)
@@ -48,14 +48,14 @@ def test_an_order_narrows_ppos_clip_range_and_sets_its_step_size(make_order: Cal
 
 def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> None:
     head = Categorical(2)
-    network = ppo.init(PpoParameters(hidden=[4]), 3, head, 0, CPU)
+    network = ppo.init(hyperparameters("ppo", hidden=[4]), 3, head, 0, CPU)
     network.vector.zero_()
     seen, value = torch.zeros(1, 3), torch.zeros(1)
     rare = torch.full((1,), -10.0)  # the policy that acted thought this action very unlikely
     batch = ppo.SampleBatch(seen, torch.tensor([0]), rare, torch.tensor([-1.0]), value)
 
     def loss(dual_clip: float | None) -> float:
-        parameters = PpoParameters(hidden=[4], dual_clip=dual_clip, entropy_coefficient=0.0)
+        parameters = hyperparameters("ppo", hidden=[4], dual_clip=dual_clip, entropy_coefficient=0.0)
         return float(ppo.loss(network.leaves, head, batch, parameters).detach())
 
     assert loss(None) > 1000
@@ -80,8 +80,7 @@ def test_every_learner_obeys_its_schedule_warm_up_and_clipping(
 ) -> None:
     base, environment = EVERY[algorithm]
     chosen = base | {"learningRateSchedule": "cosine", "warmup": 0.5, "learningRate": 0.01, "maxGradientNorm": 0.25}
-    block = to_camel(algorithm.replace("-", "_"))
-    order = make_order(algorithm, steps=512, data={"environment": environment}, **{block: chosen})
+    order = make_order(algorithm, steps=512, data={"environment": environment}, hyperparameters=chosen)
     training, taken = begin(order, Alone(), CPU), list[tuple[float, float, float]]()
     adam = Network.adam
 
@@ -93,7 +92,7 @@ def test_every_learner_obeys_its_schedule_warm_up_and_clipping(
     while training.learner.step < 512:
         training.observation, _ = training.learner.iterate(training.observation)
     assert {norm for _, _, norm in taken} == {0.25}
-    scale = order.parameters.actor_learning_rate / 0.01 if isinstance(order.parameters, MaddpgParameters) else 1.0
+    scale = order.parameters.actor_learning_rate / 0.01 if order.spec.algorithm == "maddpg" else 1.0
     for done, rate, _ in taken:
         expected = 0.01 * min(1.0, done / 0.5) * decayed(1.0, "cosine", done)
         assert rate == pytest.approx(expected) or rate == pytest.approx(scale * expected)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.hierarchical_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.experience import LoggedEpisode
 from learnloop_api.wire.trajectory import Step
 from learnloop_environments import make
@@ -48,7 +48,7 @@ def test_on_policy_without_cut_offs_the_targets_are_lambda_returns(seed: int) ->
     last = torch.from_numpy(random.random(count) < 0.3)
     last[-1] = True
     terminated = last & torch.from_numpy(random.random(count) < 0.5)
-    parameters = VtraceParameters(trace=0.9, discount=0.8)
+    parameters = hyperparameters("vtrace", trace=0.9, discount=0.8)
     goal, _ = targets(value, reward, torch.ones(count), last, terminated, parameters)
     expected, following = np.zeros(count), 0.0
     for t in range(count - 1, -1, -1):
@@ -63,13 +63,16 @@ def test_on_policy_without_cut_offs_the_targets_are_lambda_returns(seed: int) ->
 def test_an_action_the_policy_would_not_take_leaves_the_value_as_it_was() -> None:
     value, reward = torch.tensor([1.0, 2.0]), torch.tensor([5.0, 5.0])
     last, terminated = torch.tensor([False, True]), torch.tensor([False, True])
-    goal, advantage = targets(value, reward, torch.zeros(2), last, terminated, VtraceParameters(discount=0.5))
+    goal, advantage = targets(value, reward, torch.zeros(2), last, terminated, hyperparameters("vtrace", discount=0.5))
     assert goal.tolist() == [1.0, 2.0]
     assert advantage.tolist() == [5.0 + 0.5 * 2.0 - 1.0, 5.0 - 2.0]
 
 
 def test_it_is_interrupted_without_loss_and_keeps_its_recording() -> None:
-    world, parameters = make("CartPole-v1", Split.TRAINING, 0, range(1)), VtraceParameters(hidden=[8], batch_episodes=4)
+    world, parameters = (
+        make("CartPole-v1", Split.TRAINING, 0, range(1)),
+        hyperparameters("vtrace", hidden=[8], batch_episodes=4),
+    )
 
     def fresh(source: Recording) -> object:
         return learner(parameters, world, Occasion(0, 100_000, 1, Alone(), lambda: source), CPU)
@@ -86,7 +89,7 @@ def test_it_is_interrupted_without_loss_and_keeps_its_recording() -> None:
 
 def test_a_recording_that_does_not_say_how_likely_its_actions_were_is_refused() -> None:
     source, world = recording(3, 0, known=False), make("CartPole-v1", Split.TRAINING, 0, range(1))
-    one = learner(VtraceParameters(), world, Occasion(0, 1000, 1, Alone(), lambda: source), CPU)
+    one = learner(hyperparameters("vtrace"), world, Occasion(0, 1000, 1, Alone(), lambda: source), CPU)
     with pytest.raises(ConfigError, match=r"without the behaviour policy's log-probability; .* set algorithm to bc"):
         one.iterate(world.reset())
 
@@ -125,7 +128,7 @@ def test_what_cannot_be_a_probability_or_a_density_counts_as_unknown(number: flo
 def test_an_episode_that_was_cut_off_is_worth_what_was_seen_after_its_last_step() -> None:
     value, reward = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([5.0, 5.0, 5.0])
     last, terminated = torch.tensor([False, True, True]), torch.tensor([False, False, True])
-    parameters, beyond = VtraceParameters(discount=0.5, trace=1.0), torch.tensor([8.0, 100.0])
+    parameters, beyond = hyperparameters("vtrace", discount=0.5, trace=1.0), torch.tensor([8.0, 100.0])
     goal, advantage = targets(value, reward, torch.ones(3), last, terminated, parameters, beyond)
     assert goal.tolist() == [5.0 + 0.5 * 9.0, 5.0 + 0.5 * 8.0, 5.0]
     assert advantage[1] == 5.0 + 0.5 * 8.0 - 2.0
@@ -145,7 +148,7 @@ def test_what_an_agent_saw_last_reaches_the_learner_and_changes_what_it_learns(
         facts = {"trajectory_id": "t", "policy_revision": "r", "episode_return": 5, "steps": steps}
         found = fitting([LoggedEpisode.model_validate(facts | {"last_observation": last})], world, 100)
         assert found is not None
-        parameters = VtraceParameters(hidden=[8], batch_episodes=2)
+        parameters = hyperparameters("vtrace", hidden=[8], batch_episodes=2)
         one = learner(parameters, world, Occasion(0, 1000, 1, Alone(), lambda: found), CPU)
         one.iterate(world.reset())
         return str(one.network.digest())

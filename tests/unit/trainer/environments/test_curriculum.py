@@ -142,7 +142,7 @@ def test_a_curriculum_without_levels_to_climb_is_refused(make_order: Callable[..
 def easy_order(make_order: Callable[..., Order], **changes: Any) -> Order:
     data = {"environment": "Exploration-v1"}
     climb = {"minEpisodes": 4, "window": 4, "promoteAt": 0.1, "demoteBelow": 0, "until": "intermediate"}
-    return make_order("dqn", steps=6000, **{"dqn": DQN, "data": data, "curriculum": climb, **changes})
+    return make_order("dqn", steps=6000, **{"hyperparameters": DQN, "data": data, "curriculum": climb, **changes})
 
 
 def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
@@ -160,7 +160,7 @@ def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
     store = DirectoryStore(tmp_path / "fixed", order.job)
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/fixed")
     data = {"environment": "Exploration-v1", "level": "intermediate"}
-    run(make_order("dqn", steps=64, dqn=DQN, data=data), Place(), 1)
+    run(make_order("dqn", steps=64, hyperparameters=DQN, data=data), Place(), 1)
     fixed = store.manifest()
     assert fixed is not None
     assert fixed.baseline == manifest.baseline, "the same held-out episodes of the same level"
@@ -233,7 +233,7 @@ def test_shaping_an_environment_cannot_offer_is_refused(
 
 def test_randomised_physics_of_a_job_reach_training_and_not_evaluation(make_order: Callable[..., Order]) -> None:
     data = {"environment": "Navigation-v1", "randomise": [{"parameter": "gain", "low": 0.5, "high": 0.6}]}
-    order = make_order("sac", sac={}, data=data)
+    order = make_order("sac", hyperparameters={}, data=data)
     gain = innermost(training_world(order, range(8))).parameter["gain"]
     assert ((gain >= 0.5) & (gain <= 0.6)).all()
     assert Conditions() == Conditions(None, (), "team")

@@ -63,7 +63,7 @@ def test_a_meta_update_ends_where_episodes_end_by_themselves(
     make_order: Callable[..., Order], data: dict[str, Any]
 ) -> None:
     """Whoever waits for all environments to end in the same step waits for ever."""
-    learner = learner_of(make_order("maml", steps=10**6, maml=SMALL, data=data))
+    learner = learner_of(make_order("maml", steps=10**6, hyperparameters=SMALL, data=data))
     limit = int(innermost(learner.environment).PARAMETERS["max_steps"])
     _, experiences = learner.iterate(learner.environment.reset())
     assert len(experiences[0].reward) <= limit
@@ -135,7 +135,7 @@ def test_a_shield_judges_by_the_first_observation_of_the_task_imposed() -> None:
 
 def test_the_nominal_task_is_that_of_the_level(make_order: Callable[..., Order]) -> None:
     data = {**NAVIGATION, "level": "intermediate"}
-    learner = learner_of(make_order("maml", maml=SMALL, data=data))
+    learner = learner_of(make_order("maml", hyperparameters=SMALL, data=data))
     assert learner.nominal() == {"gain": 1.0, "size": 8.0}
 
 
@@ -143,7 +143,7 @@ def test_the_export_adapts_by_the_episodes_of_one_task_alone(make_order: Callabl
     """As any other new task: with `episodes`, and not with those of all tasks that are played side by side."""
     ranges = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
     data = {"environment": "PointGoals-v1", "randomise": ranges}
-    learner = learner_of(make_order("maml", steps=480, maml=SMALL, data=data))
+    learner = learner_of(make_order("maml", steps=480, hyperparameters=SMALL, data=data))
     original = learner.environment.step
 
     def disturbed(actions: NDArray[Any]) -> Step:

@@ -56,7 +56,7 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     directory: Path, tmp_path: Path, make_order: Callable[..., Order]
 ) -> None:
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
-    order = make_order("ppo", steps=2000, ppo=SMALL, data=data)
+    order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
     assert manifest is not None
@@ -70,7 +70,7 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
 def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(
     directory: Path, make_order: Callable[..., Order]
 ) -> None:
-    order = make_order("ppo", steps=64, ppo=SMALL, data={"environment": "broken_worlds:Guess"})
+    order = make_order("ppo", steps=64, hyperparameters=SMALL, data={"environment": "broken_worlds:Guess"})
     with pytest.raises(
         ConfigError, match=r"'broken_worlds:Guess' cannot be imported \(SyntaxError: .*; put the module"
     ):
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_other_environment_code_is_not_taken_up(
 ) -> None:
     """What was learned in a world that is no more would be finished, and proven, in another one."""
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
-    order = make_order("ppo", steps=2000, ppo=SMALL, data=data)
+    order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
     own_code.use(os.environ)
     before = fingerprint(order)
     assert fingerprint(order) == before

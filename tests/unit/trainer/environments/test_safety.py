@@ -239,7 +239,7 @@ def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> Non
 def test_every_learner_of_choices_says_what_it_prefers(make_order: Callable[..., Order]) -> None:
     never = {"constraints": [{"name": "never", "forbid": [1]}], "fallback": [0]}
     for algorithm, name in (("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("qmix", "TwoStep-v1")):
-        block = {} if algorithm in ("ppo", "dqn") else {algorithm: {"environments": 4, "hidden": [8]}}
+        block = {} if algorithm in ("ppo", "dqn") else {"hyperparameters": {"environments": 4, "hidden": [8]}}
         training = begin(make_order(algorithm, safety=never, data={"environment": name}, **block), Alone(), CPU)
         assert isinstance(training.environment, Shielded)
         assert training.environment.preferences is not None
@@ -289,15 +289,15 @@ TINY = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "block", "name", "safety"),
+    ("algorithm", "name", "safety"),
     [
-        ("dqn", "dqn", "CartPole-v1", PUSH),
-        ("independent-dqn", "independentDqn", "TwoStep-v1", PUSH),
-        ("qmix", "qmix", "TwoStep-v1", PUSH),
-        ("hierarchical-dqn", "hierarchicalDqn", "KeyDoor-v1", PUSH),
-        ("sac", "sac", "Pendulum-v1", STILL),
-        ("maddpg", "maddpg", "Relay-v1", {"constraints": STILL["constraints"], "fallback": [-2]}),
-        ("ppo", "ppo", "CartPole-v1", PUSH),
+        ("dqn", "CartPole-v1", PUSH),
+        ("independent-dqn", "TwoStep-v1", PUSH),
+        ("qmix", "TwoStep-v1", PUSH),
+        ("hierarchical-dqn", "KeyDoor-v1", PUSH),
+        ("sac", "Pendulum-v1", STILL),
+        ("maddpg", "Relay-v1", {"constraints": STILL["constraints"], "fallback": [-2]}),
+        ("ppo", "CartPole-v1", PUSH),
     ],
 )
 def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has_one(
@@ -305,14 +305,12 @@ def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     algorithm: str,
-    block: str,
     name: str,
     safety: Any,
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
     small = {} if algorithm == "ppo" else TINY
-    extra = {algorithm: None} if algorithm != block else {}
-    order = make_order(algorithm, **{**extra, block: small}, data={"environment": name}, safety=safety)
+    order = make_order(algorithm, hyperparameters=small, data={"environment": name}, safety=safety)
     training = begin(order, Alone(), torch.device("cpu"))
     for _ in range(3):
         training.observation, _ = training.learner.iterate(training.observation)
@@ -328,7 +326,7 @@ def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has
 def test_a_q_learners_estimate_is_its_networks_output_for_the_action_it_wanted(
     make_order: Callable[..., Order],
 ) -> None:
-    learner = begin(make_order("dqn", dqn=TINY), Alone(), torch.device("cpu")).learner
+    learner = begin(make_order("dqn", hyperparameters=TINY), Alone(), torch.device("cpu")).learner
     estimate, seen = traits_of("dqn").q_value, np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert estimate is not None
     values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(seen)).detach().numpy()

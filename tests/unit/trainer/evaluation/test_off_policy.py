@@ -246,7 +246,7 @@ def order(**changes: Any) -> Order:
     spec = {
         "algorithm": "cql",
         "totalSteps": 20_000,
-        "cql": {"hidden": [16], "batchSize": 32},
+        "hyperparameters": {"hidden": [16], "batchSize": 32},
         "data": {"spaces": SPACES, "learningAgentRef": {"name": "la"}},
     }
     return Order.model_validate({"job": "alone-1", "spec": {**spec, **changes}})
@@ -254,7 +254,10 @@ def order(**changes: Any) -> Order:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"algorithm": "ppo", "cql": None}, "ppo plays it"), ({"shaping": {"potential": True}}, "spec.shaping plays it")],
+    [
+        ({"algorithm": "ppo", "hyperparameters": {}}, "ppo plays it"),
+        ({"shaping": {"potential": True}}, "spec.shaping plays it"),
+    ],
 )
 def test_a_run_that_would_play_says_that_there_is_no_environment(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

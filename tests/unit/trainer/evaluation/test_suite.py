@@ -230,7 +230,7 @@ def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order
 
 def test_a_warm_learner_sees_through_the_glasses_of_the_policy_it_begins_from(make_order: Orders) -> None:
     normalising = {"environments": 8, "horizon": 8, "minibatches": 1, "hidden": [16], "normaliseObservations": True}
-    order = make_order(ppo=normalising)
+    order = make_order(hyperparameters=normalising)
     giver, taker = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
     for _ in range(3):
         giver.observation, _ = giver.learner.iterate(giver.observation)

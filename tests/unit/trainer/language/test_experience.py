@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, TokenSampling, turn_of
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.conversations.tool_lookup import ToolLookup
@@ -229,12 +230,12 @@ def learner(words: Any, algorithm: str, group: Group, **parameters: Any) -> Lang
     traits = algorithms.find(algorithm)
     assert traits is not None
     made = model(len(words), 3, words.eos_token_id)
-    chosen = traits.parameters(learning_rate=1e-3, **parameters)
+    chosen = hyperparameters(algorithm, learning_rate=1e-3, **parameters)
     network = LanguageNetwork(made, lora.attach(made, lora.LAYERS, 4, 8.0, 0), value_head=traits.values)
     chat = Chat(words, ToolLookup().tools)
     rollouts = Rollouts("ToolLookup-v1", ToolLookup(), chat, 0, 64)
-    size = getattr(chosen, "batch_episodes", 0) or chosen.batch_pairs  # type: ignore[attr-defined]
-    plan = Plan(size, chosen.group_size, 16)  # type: ignore[attr-defined]
+    size = getattr(chosen, "batch_episodes", 0) or chosen.batch_pairs
+    plan = Plan(size, chosen.group_size, 16)
     played = Played(rollouts, Limits(1.0, chat.stops, 6, 128), plan, group)
     return traits.learner(chosen, Setting(network, played, group, 0, 1000))
 

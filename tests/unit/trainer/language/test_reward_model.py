@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters, Lora
+from learnloop_api.kinds.training.algorithms import Lora, hyperparameters
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong, probability
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.errors import ConfigError
@@ -54,7 +54,7 @@ def planted(chat: Chat, count: int, seed: int, *, shuffled: bool = False) -> lis
 
 def learner(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> BradleyTerry:
     settings: dict[str, Any] = {"weights": "full", "learning_rate": 5e-3, "batch_pairs": 16, **changes}
-    parameters = BradleyTerryParameters(**settings)
+    parameters = hyperparameters("bradley-terry", **settings)
     adapters = None
     if parameters.weights == "lora":
         adapters = lora.attach(tiny, parameters.lora.layers, parameters.lora.rank, parameters.lora.alpha, 0)
@@ -226,6 +226,6 @@ def test_the_network_of_an_order_has_a_head_that_learns(tiny: Any) -> None:
 
     traits: Any = algorithms.find("bradley-terry")
     base: Any = Base()
-    network = network_of(BradleyTerryParameters(), traits, base, 0, torch.device("cpu"))
+    network = network_of(hyperparameters("bradley-terry"), traits, base, 0, torch.device("cpu"))
     assert {"value_head.weight", "value_head.bias"} <= set(network.trainable)
     assert network.reference is None

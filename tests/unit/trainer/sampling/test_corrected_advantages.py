@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_trainer.algorithms.action_heads import Categorical
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.ppo import Rollout, advantages, corrected_advantages, init, prepare
 from learnloop_trainer.distributed.collectives import Alone
 
-PARAMETERS = PpoParameters(discount=0.9, gae_lambda=0.8)
+PARAMETERS = hyperparameters("ppo", discount=0.9, gae_lambda=0.8)
 
 
 def rollout(steps: int = 6, environments: int = 3) -> tuple[Rollout, np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def test_where_every_action_is_as_good_as_every_other_older_steps_change_no_pref
     """A mean taken off weight times advantage would: it pushes the policy from whoever acted."""
     played, _, _ = rollout(steps=32)
     played.reward[:] = 1.0
-    parameters = PpoParameters(discount=0.0, hidden=[4])
+    parameters = hyperparameters("ppo", discount=0.0, hidden=[4])
     head, cpu = Categorical(2), torch.device("cpu")
     network = init(parameters, 2, head, 0, cpu)
     with torch.inference_mode():

@@ -58,7 +58,7 @@ def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins
 ) -> None:
     def order(**changes: Any) -> Order:
         ppo = {"environments": 8, "horizon": 16, "hidden": [16], "normaliseObservations": True}
-        return make_order(ppo=ppo, data={"environment": environment}, **changes)
+        return make_order(hyperparameters=ppo, data={"environment": environment}, **changes)
 
     store = DirectoryStore(tmp_path, "small-1")
     uri, _, giver = exported(order(seed=5), store)
@@ -84,9 +84,9 @@ def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(
 ) -> None:
     store = DirectoryStore(tmp_path, "small-1")
     data, sac = {"environment": "Pendulum-v1"}, {"environments": 8, "hidden": [16], "bufferSize": 1000}
-    order = make_order("sac", sac=sac, data=data)
+    order = make_order("sac", hyperparameters=sac, data=data)
     uri, _, giver = exported(order, store)
-    seeded = make_order("sac", sac=sac, data=data, seed=1, initialPolicy={"uri": uri})
+    seeded = make_order("sac", hyperparameters=sac, data=data, seed=1, initialPolicy={"uri": uri})
     taker = begin(seeded, Alone(), CPU, store).learner
     given, taken = giver.network.arrays()["actor.1.weight"], taker.network.arrays()["actor.1.weight"]
     assert np.array_equal(given[:, :1], taken[:, :1])
@@ -110,10 +110,13 @@ def test_the_serving_policy_is_begun_from_where_one_serves(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ppo": {"environments": 8, "hidden": [8]}}, r"does not fit: policy.0.weight has shape \[4, 16\].* \[4, 8\]"),
-        ({"ppo": {"environments": 8, "hidden": [16, 16]}}, "policy has 2 layers, this network's has 3"),
-        ({"algorithm": "dqn", "ppo": None}, "was trained by ppo, whose network differs"),
-        ({"data": {"environment": "TwoStep-v1"}, "algorithm": "qmix", "ppo": None}, "was trained by ppo"),
+        (
+            {"hyperparameters": {"environments": 8, "hidden": [8]}},
+            r"does not fit: policy.0.weight has shape \[4, 16\].* \[4, 8\]",
+        ),
+        ({"hyperparameters": {"environments": 8, "hidden": [16, 16]}}, "policy has 2 layers, this network's has 3"),
+        ({"algorithm": "dqn", "hyperparameters": {}}, "was trained by ppo, whose network differs"),
+        ({"data": {"environment": "TwoStep-v1"}, "algorithm": "qmix", "hyperparameters": {}}, "was trained by ppo"),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
@@ -142,7 +145,7 @@ def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(
 
     def order(space: str, **changes: Any) -> Order:
         data = {"spaces": f"uniform://{space}?observations=4", "learningAgentRef": {"name": "la"}}
-        return make_order("vtrace", vtrace=own, data=data, gates={"significant": False}, **changes)
+        return make_order("vtrace", hyperparameters=own, data=data, gates={"significant": False}, **changes)
 
     giver = begin(order(given), Alone(), CPU, store).learner
     bounds = giver.environment.bounds

@@ -25,9 +25,9 @@ def changed(order: dict[str, Any], path: str, value: Any) -> str:
     [
         ("spec.totalSteps", -5, "spec.totalSteps: '-5' is refused"),
         ("spec.algorithm", "sarsa", "spec.algorithm: 'sarsa' is refused"),
-        ("spec.ppo.learningRate", "fast", "spec.ppo.learningRate: 'fast' is refused"),
-        ("spec.ppo.clip", 2.0, "spec.ppo.clip: '2.0' is refused"),
-        ("spec.dqn", {}, "spec.dqn: .* does not belong to algorithm ppo"),
+        ("spec.hyperparameters.learningRate", "fast", "spec.hyperparameters.learningRate: 'fast' is refused"),
+        ("spec.hyperparameters.clip", 2.0, "spec.hyperparameters.clip: '2.0' is refused"),
+        ("spec.hyperparameters.embedding", 8, "spec.hyperparameters.embedding: '8' is not a hyperparameter of ppo"),
         ("spec.data", {}, "spec.data.environment: '' is missing"),
         ("baselineSha256", "abc", "baselineSha256: 'abc' is refused"),
         ("job", "Not A Name", "job: 'Not A Name' is refused"),

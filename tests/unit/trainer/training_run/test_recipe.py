@@ -22,8 +22,8 @@ def proven(order: Order, asked: Order) -> bool:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"dqn": {**DQN, "learningRate": 1e-5}},
-        {"dqn": {**DQN, "localBatchSize": 16}},
+        {"hyperparameters": {**DQN, "learningRate": 1e-5}},
+        {"hyperparameters": {**DQN, "localBatchSize": 16}},
         {"data": {**DATA, "filter": {"success": True}}},
         {"data": {**DATA, "filter": {"minReward": 0.5}}},
         {"data": {**DATA, "learningAgentRef": {"name": "another"}}},
@@ -39,9 +39,9 @@ def proven(order: Order, asked: Order) -> bool:
 def test_a_proof_is_of_no_run_that_differs_in_anything_that_was_asked(
     make_order: Callable[..., Order], changes: dict[str, Any]
 ) -> None:
-    order = make_order("dqn", data=DATA, dqn=DQN)
+    order = make_order("dqn", data=DATA, hyperparameters=DQN)
     assert proven(order, order)
-    assert not proven(order, make_order(**{"algorithm": "dqn", "data": DATA, "dqn": DQN} | changes))
+    assert not proven(order, make_order(**{"algorithm": "dqn", "data": DATA, "hyperparameters": DQN} | changes))
 
 
 def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy(

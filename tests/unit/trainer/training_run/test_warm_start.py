@@ -63,10 +63,8 @@ REPORTER: Reporter = Silent()  # type: ignore[assignment]
 
 def order(make_order: Callable[..., Order], algorithm: str, **changes: Any) -> Order:
     hyperparameters, data = RUNS[algorithm]
-    first, *rest = algorithm.split("-")
-    block = {first + "".join(part.capitalize() for part in rest): hyperparameters}
     made = make_order(
-        "ppo", **{"steps": 20_000, "data": data, "evaluation": VALIDATED, "ppo": None, **block, **changes}
+        "ppo", **{"steps": 20_000, "data": data, "evaluation": VALIDATED, "hyperparameters": hyperparameters, **changes}
     )
     return made.model_copy(update={"spec": made.spec.model_copy(update={"algorithm": algorithm})})
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 import torch
 
-from learnloop_api.kinds.training.offline_algorithms import CqlParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_trainer.algorithms.base import Occasion
@@ -32,7 +32,7 @@ from learnloop_trainer.replay import Transitions
 ACTIVATION = "relu"
 
 
-def init(parameters: CqlParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
+def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
     """A fresh Q-network."""
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
@@ -41,7 +41,7 @@ def loss(
     leaves: Mapping[str, torch.Tensor],
     target: Mapping[str, torch.Tensor],
     batch: Transitions,
-    parameters: CqlParameters,
+    parameters: Parameters,
 ) -> torch.Tensor:
     """The loss summed over the transitions; what `slope` differentiates, here for the reader and the tests."""
     with torch.no_grad():
@@ -69,7 +69,7 @@ class Cql(LogLearner):
     UPDATES = 32
 
     def __init__(
-        self, parameters: CqlParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0."""
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
@@ -100,7 +100,6 @@ class Cql(LogLearner):
 register(
     Traits(
         name="cql",
-        parameters=CqlParameters,
         learner=Cql,
         head="q",
         activation=ACTIVATION,

@@ -23,7 +23,7 @@ import math
 
 import torch
 
-from learnloop_api.kinds.training.offline_algorithms import CqlSacParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.randomness import Draws, Purpose
@@ -54,7 +54,7 @@ class CqlSac(LogLearner):
     UPDATES = 16
 
     def __init__(
-        self, parameters: CqlSacParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0; the environment has continuous actions."""
         dimensions = environment.actions
@@ -109,7 +109,6 @@ class CqlSac(LogLearner):
 register(
     Traits(
         name="cql-sac",
-        parameters=CqlSacParameters,
         learner=CqlSac,
         head="actor",
         activation=sac.ACTIVATION,

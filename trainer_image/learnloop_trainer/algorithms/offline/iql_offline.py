@@ -22,7 +22,7 @@ Deviations, all deliberate:
 
 import torch
 
-from learnloop_api.kinds.training.offline_algorithms import IqlOfflineParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
@@ -40,7 +40,7 @@ MOST_WEIGHT = 100.0
 
 
 def init(
-    parameters: IqlOfflineParameters, observations: int, head: Head, width: int, seed: int, device: torch.device
+    parameters: Parameters, observations: int, head: Head, width: int, seed: int, device: torch.device
 ) -> list[Network]:
     """Fresh policy, value and critics; `width`: numbers by which the critics are told an action."""
     sizes = [*parameters.hidden]
@@ -77,7 +77,7 @@ class IqlUpdate:
     """One update of everything from a batch."""
 
     def __init__(
-        self, networks: list[Network], target: torch.Tensor, head: Head, parameters: IqlOfflineParameters, actions: int
+        self, networks: list[Network], target: torch.Tensor, head: Head, parameters: Parameters, actions: int
     ) -> None:
         """`target`: the target critics' flat parameters; `actions`: choices the critics are told as one-hot vectors."""
         layers = range(len(parameters.hidden) + 1)
@@ -124,7 +124,7 @@ class IqlOffline(LogLearner):
     UPDATES = 16
 
     def __init__(
-        self, parameters: IqlOfflineParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner at step 0."""
         bounds = environment.bounds
@@ -160,7 +160,6 @@ class IqlOffline(LogLearner):
 register(
     Traits(
         name="iql-offline",
-        parameters=IqlOfflineParameters,
         learner=IqlOffline,
         head="policy",
         activation=ACTIVATION,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters
+from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
@@ -62,8 +62,7 @@ def _student(order: Order) -> Parameters:
     """The hyperparameters it goes on with: exploring no more than at the end of training."""
     parameters = order.parameters
     if traits_of(order.spec.algorithm).recorded:
-        kind = ALGORITHMS[_successor(order.spec.algorithm)]
-        parameters = kind.model_validate({"hidden": list(parameters.hidden)})
+        parameters = hyperparameters(_successor(order.spec.algorithm), hidden=list(parameters.hidden))
     explored = getattr(parameters, "epsilon_end", None)
     return parameters if explored is None else parameters.model_copy(update={"epsilon_start": explored})
 

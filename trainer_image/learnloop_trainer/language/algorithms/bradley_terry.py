@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import BradleyTerryParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
@@ -31,7 +31,7 @@ CURVES = ("loss", "margin", "accuracy", "chosen_score", "rejected_score")
 class BradleyTerry:
     """See learning.LanguageLearner."""
 
-    def __init__(self, parameters: BradleyTerryParameters, setting: Setting) -> None:
+    def __init__(self, parameters: Parameters, setting: Setting) -> None:
         """At step 0; the pairs are fetched by the first `iterate`, or restored."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
         self._divided: Divided | None = None
@@ -81,4 +81,4 @@ class BradleyTerry:
         self.setting.experience.restore(shared)
 
 
-register(LanguageTraits("bradley-terry", BradleyTerryParameters, BradleyTerry, values=True, scores=True))
+register(LanguageTraits("bradley-terry", BradleyTerry, values=True, scores=True))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import DpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
@@ -31,7 +31,7 @@ CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")
 class Dpo:
     """See learning.LanguageLearner."""
 
-    def __init__(self, parameters: DpoParameters, setting: Setting) -> None:
+    def __init__(self, parameters: Parameters, setting: Setting) -> None:
         """At step 0; the pairs are fetched by the first `iterate`, or restored."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
         self._pairs: Sequence[Pair] | None = None
@@ -93,4 +93,4 @@ def _answers(log_prob: torch.Tensor, batch: TokenBatch) -> torch.Tensor:
     return log_prob.new_zeros(len(batch.members)).index_add(0, batch.episode, log_prob)
 
 
-register(LanguageTraits("dpo", DpoParameters, Dpo, base=True))
+register(LanguageTraits("dpo", Dpo, base=True))

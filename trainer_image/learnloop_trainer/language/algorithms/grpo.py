@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import GrpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.advantages import standardised
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
@@ -34,14 +34,14 @@ from learnloop_trainer.language.rows import Episode
 
 
 def judge(
-    parameters: GrpoParameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
+    parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
     """See Objective."""
     del setting, values
     return throughout(episodes, standardised(*rewards(episodes), scale=parameters.scale_by_deviation))
 
 
-def loss(parameters: GrpoParameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See Objective."""
     found, clipped = losses.clipped_surrogate(
         scores.log_prob,
@@ -55,9 +55,9 @@ def loss(parameters: GrpoParameters, scores: Scores, tokens: Tokens) -> tuple[to
     return found, found.new_zeros(()), clipped
 
 
-def learner(parameters: GrpoParameters, setting: Setting) -> PolicyGradient[GrpoParameters]:
+def learner(parameters: Parameters, setting: Setting) -> PolicyGradient:
     """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(judge, loss))
 
 
-register(LanguageTraits("grpo", GrpoParameters, learner))
+register(LanguageTraits("grpo", learner))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import PpoLmParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.advantages import token_advantages
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
@@ -28,7 +28,7 @@ from learnloop_trainer.language.rows import Episode
 
 
 def judge(
-    parameters: PpoLmParameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
+    parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
     """See Objective. Collective: mean and deviation of the advantages are those of all ranks."""
     assert values is not None  # the objective has a value head
@@ -46,9 +46,7 @@ def judge(
     ]
 
 
-def loss(
-    parameters: PpoLmParameters, scores: Scores, tokens: Tokens
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See Objective."""
     assert scores.value is not None and tokens.target is not None and tokens.old is not None  # noqa: PT018
     found, clipped = losses.clipped_surrogate(
@@ -64,9 +62,9 @@ def loss(
     return found, parameters.value_coefficient * error, clipped
 
 
-def learner(parameters: PpoLmParameters, setting: Setting) -> PolicyGradient[PpoLmParameters]:
+def learner(parameters: Parameters, setting: Setting) -> PolicyGradient:
     """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(judge, loss, values=True))
 
 
-register(LanguageTraits("ppo-lm", PpoLmParameters, learner, values=True))
+register(LanguageTraits("ppo-lm", learner, values=True))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from learnloop_api.kinds.training.language_algorithms import RlooParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.advantages import leave_one_out
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
@@ -34,14 +34,14 @@ from learnloop_trainer.language.rows import Episode
 
 
 def judge(
-    parameters: RlooParameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
+    parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
     """See Objective."""
     del parameters, setting, values
     return throughout(episodes, leave_one_out(*rewards(episodes)))
 
 
-def loss(parameters: RlooParameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See Objective."""
     found = losses.policy_gradient(
         scores.log_prob, tokens.behaviour, tokens.advantage, tokens.weight, parameters.ratio_cap
@@ -50,9 +50,9 @@ def loss(parameters: RlooParameters, scores: Scores, tokens: Tokens) -> tuple[to
     return found, found.new_zeros(()), beyond.to(torch.float32)
 
 
-def learner(parameters: RlooParameters, setting: Setting) -> PolicyGradient[RlooParameters]:
+def learner(parameters: Parameters, setting: Setting) -> PolicyGradient:
     """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(judge, loss))
 
 
-register(LanguageTraits("rloo", RlooParameters, learner))
+register(LanguageTraits("rloo", learner))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.language_algorithms import SftParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
@@ -36,7 +36,7 @@ def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
 class Sft:
     """See learning.LanguageLearner."""
 
-    def __init__(self, parameters: SftParameters, setting: Setting) -> None:
+    def __init__(self, parameters: Parameters, setting: Setting) -> None:
         """At step 0; the demonstrations are fetched by the first `iterate`, or restored."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
         self._demonstrations: Sequence[Episode] | None = None
@@ -88,4 +88,4 @@ class Sft:
         self.setting.experience.restore(shared)
 
 
-register(LanguageTraits("sft", SftParameters, Sft))
+register(LanguageTraits("sft", Sft))

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from learnloop_api.kinds.training.language_algorithms import LanguageParameters
 from learnloop_trainer.language.learning import Maker
 
 
@@ -12,7 +11,6 @@ class LanguageTraits:
 
     Attributes:
         name: as a TrainingJob writes it.
-        parameters: the model of its block of hyperparameters.
         learner: makes one of parameters and setting.
         values: it needs a value head.
         base: it asks for the base model's opinion whatever its parameters say.
@@ -20,7 +18,6 @@ class LanguageTraits:
     """
 
     name: str
-    parameters: type[LanguageParameters]
     learner: Maker
     values: bool = False
     base: bool = False
