@@ -56,12 +56,6 @@ class OperatorMetrics:
             "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",
             registry=self.registry,
         )
-        self.traced = Counter(
-            "learnloop_trace_spans",
-            "Steps of traces; result: sent, dropped (no room), failed (no collector took them)",
-            ["result"],
-            registry=self.registry,
-        )
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
 
     def _fast_lane(self) -> None:

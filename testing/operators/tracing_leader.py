@@ -9,20 +9,20 @@ import json
 import sys
 from datetime import datetime
 
-from learnloop_common.telemetry.otlp_exporter import OtlpExporter
+from learnloop_operator.reconcile.span_export import SpanExport
 from learnloop_operator.reconcile.tracer import Tracer
 
 
 def main() -> None:
     """Until its input ends: then it sends what waits."""
-    exporter = OtlpExporter(sys.argv[1], {"service.name": "learnloop-operator"})
+    exporter = SpanExport(sys.argv[1], {})
     tracer = Tracer(exporter, lambda _, __: None)
     for line in sys.stdin:
         told = json.loads(line)
         now = datetime.fromisoformat(told["now"])
         tracer.saw(told["kind"], told["body"], told["before"], told["after"], now)
         print("seen", flush=True)
-    exporter.close(10)
+    exporter.close()
 
 
 if __name__ == "__main__":

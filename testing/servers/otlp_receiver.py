@@ -13,7 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
@@ -39,9 +38,10 @@ class Receiver(ThreadingHTTPServer):
         return self
 
     def take(self, path: str, body: bytes) -> None:
-        found = list(spans_of(body) if path == "/v1/traces" else events_of(body))
+        found = list(spans_of(body)) if path == "/v1/traces" else []
         with self.lock:
-            (self.spans if path == "/v1/traces" else self.events).extend(found)
+            self.spans.extend(found)
+            self.events.extend(event for span in found for event in span["events"])
             if self.keep is not None:
                 with self.keep.open("a") as file:
                     file.writelines(f"{json.dumps(item)}\n" for item in found)
@@ -81,20 +81,10 @@ def spans_of(body: bytes) -> Iterable[dict[str, Any]]:
                     "told": _plain(span.attributes),
                     "links": [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
                     "resource": whose,
-                }
-
-
-def events_of(body: bytes) -> Iterable[dict[str, Any]]:
-    """One dictionary for each log event."""
-    for group in ExportLogsServiceRequest.FromString(body).resource_logs:
-        for scope in group.scope_logs:
-            for item in scope.log_records:
-                yield {
-                    "what": "event",
-                    "name": item.event_name,
-                    "trace": item.trace_id.hex(),
-                    "span": item.span_id.hex(),
-                    "told": _plain(item.attributes),
+                    "events": [
+                        {"name": item.name, "span": span.span_id.hex(), "told": _plain(item.attributes)}
+                        for item in span.events
+                    ],
                 }
 
 

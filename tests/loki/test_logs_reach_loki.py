@@ -17,7 +17,7 @@ from learnloop_dataplane.audit import standard_output
 from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
-from learnloop_operator.core.traces.ids import of_object
+from learnloop_operator.core.traces.spans import of_object
 from learnloop_operator.kube.errors import Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.metrics import OperatorMetrics

@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from learnloop_common.telemetry.otlp_exporter import OtlpExporter
+from learnloop_operator.reconcile.span_export import SpanExport
 from learnloop_operator.reconcile.tracer import Tracer
 from testing.logs.collector import forwarding
 from testing.logs.loki_server import until_true
@@ -30,14 +30,14 @@ class Traced(Cluster):
 
 def sent(endpoint: str, receiver: Receiver) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Spans and events of the same two rollouts, a promotion and a rollback, as `receiver` has got them."""
-    exporter = OtlpExporter(endpoint, {"service.name": "learnloop-operator"})
+    exporter = SpanExport(endpoint, {})
     cluster = Traced(Tracer(exporter, lambda _, __: None))
     cluster.run(10)
     cluster.promote(1, BETTER)
     cluster.run(40)
     cluster.wish(2, BAD)
     cluster.settle()
-    exporter.close(SECONDS)
+    exporter.close()
     return receiver.spans, receiver.events
 
 

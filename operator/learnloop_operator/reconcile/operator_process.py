@@ -5,13 +5,13 @@ import logging
 import signal
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import kopf
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_common import process_end
-from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE, SERVICE_NAME
-from learnloop_common.telemetry.otlp_exporter import OtlpExporter
+from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE
 from learnloop_common.tls.contexts import authorities
 from learnloop_common.tls.pod_certificate import own_context
 from learnloop_operator.data_plane import DataPlane
@@ -44,6 +44,9 @@ from learnloop_operator.reconcile.tracer import Tracer
 from learnloop_operator.reconcile.trust_spreading import TrustSpreading
 from learnloop_operator.settings import Settings
 
+if TYPE_CHECKING:
+    from learnloop_operator.reconcile.span_export import SpanExport
+
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
@@ -67,7 +70,7 @@ class Operator:
         self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
-        self.exporter = _exporter(settings, self.metrics)
+        self.exporter = _exporter(settings)
         self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.queries = Prometheus(settings.query_url) if settings.query_url else None
@@ -233,16 +236,13 @@ def _report_end(part: "asyncio.Task[object]") -> None:
         process_end.end(error, f"{part.get_name()} ended: ", "; stopping")
 
 
-def _exporter(settings: Settings, metrics: OperatorMetrics) -> OtlpExporter | None:
-    """None: nothing is traced, no thread begins, and OpenTelemetry is not imported."""
+def _exporter(settings: Settings) -> "SpanExport | None":
     if not settings.traces_endpoint:
         return None
-    return OtlpExporter(
-        settings.traces_endpoint,
-        {SERVICE_NAME: "learnloop-operator", SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace},
-        headers=settings.traces_headers,
-        counted=lambda result, count: metrics.traced.labels(result=result).inc(count),
-    )
+    from learnloop_operator.reconcile.span_export import SpanExport
+
+    about = {SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace}
+    return SpanExport(settings.traces_endpoint, about, settings.traces_headers)
 
 
 async def operate(settings: Settings) -> int:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from learnloop_common.telemetry.spans import Span
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import rollout, training
+from learnloop_operator.core.traces.spans import Span
 
 NEWS = timedelta(hours=1)
 """What ended before that is not sent again by a new leader."""

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from learnloop_common.telemetry.spans import Span
-from learnloop_operator.core.traces import ids
+from learnloop_operator.core.traces import spans as ids
+from learnloop_operator.core.traces.spans import Span
 from learnloop_operator.core.traces.training import ended
 from learnloop_operator.reconcile.tracer import Tracer
 
