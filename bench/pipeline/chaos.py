@@ -26,7 +26,7 @@ import nats
 from bench.arguments import numbers
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
-from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from testing.servers.clickhouse_server import ClickHouseServer

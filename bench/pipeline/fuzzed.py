@@ -25,7 +25,7 @@ from nats.js.client import JetStreamContext
 from bench.arguments import numbers
 from bench.pipeline.world import pipeline
 from learnloop_api import events, names
-from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
 from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 

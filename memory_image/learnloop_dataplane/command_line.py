@@ -21,8 +21,7 @@ from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, s
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.telemetry.json_logs import set_up
 from learnloop_common.tls.pod_certificate import NotIssued, own_context
-from learnloop_dataplane.api.app import create_app
-from learnloop_dataplane.api.probes_app import probes_app
+from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
@@ -45,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if options.verb in ("migrate", "prepare"):
         return _migrate(config, prepare=options.verb == "prepare")
     if options.verb == "replay-dead-letters":
-        from learnloop_dataplane.experience.dead_letter_replay_command import run
+        from learnloop_dataplane.experience.dead_letters import run
 
         return asyncio.run(run(config, options))
     try:

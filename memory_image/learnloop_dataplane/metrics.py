@@ -8,8 +8,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
-from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics
-from learnloop_dataplane.telemetry.run_metrics import RunMetrics
+from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics, RunMetrics
 
 Series = TypeVar("Series", Counter, Gauge)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads

@@ -7,7 +7,7 @@ import nats
 from nats.aio.client import Client
 
 from learnloop_api import names
-from learnloop_dataplane.nats import server_config
+from learnloop_dataplane.nats import auth_callout
 
 ROOT = Path(__file__).parents[2]
 SEED = base64.b64encode(bytes(range(32))).decode()
@@ -20,7 +20,7 @@ def accounts(directory: Path, *, keys: str = SEED, passwords: str = PASSWORD) ->
     key, password, conf = directory / "key", directory / "password", directory / "issuer.conf"
     key.write_text(keys)
     password.write_text(passwords)
-    assert server_config.main([str(key), str(conf), f"--passwords={password}"]) == 0
+    assert auth_callout.main([str(key), str(conf), f"--passwords={password}"]) == 0
     template = (ROOT / "charts/learnloop/templates/nats/_config.tpl").read_text()
     chart = template.split("nats.conf: |\n")[1].split("{{- end -}}")[0]
     return conf.read_text() + chart[chart.index("  accounts {") :]

@@ -11,8 +11,8 @@ import yaml
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.study import StudyOrder, TrialResult
 from learnloop_api.wire.training import Manifest
-from learnloop_dataplane.studies.optuna_storage import open_storage
-from learnloop_dataplane.studies.trials import Studies
+from learnloop_dataplane.training.study_storage import open_storage
+from learnloop_dataplane.training.trials import Studies
 from learnloop_operator.training import gates
 from learnloop_operator.training.study.search_space import trial_spec
 from learnloop_operator.training.study.snapshot import trial_name

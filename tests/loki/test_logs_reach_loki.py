@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from learnloop_common.telemetry import json_logs
-from learnloop_dataplane.audit import standard_output
-from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
+from learnloop_dataplane.audit import sealer
+from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.traces.spans import of_object
@@ -119,7 +119,7 @@ def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFact
     said, decided = asyncio.run(operator_lines())
     node.write(OPERATOR, "operator", *said)
     node.write(OPERATOR, "operator", *decided, stream="stdout")
-    node.write(DATA, "data", *standard_output.lines(chain()).splitlines(), stream="stdout")
+    node.write(DATA, "data", *sealer.lines(chain()).splitlines(), stream="stdout")
     node.write(DATA, "data", json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like")
     node.write("learnloop-system_learnloop-postgres-0", "postgres", "LOG:  checkpoint complete")
     node.write("team-a_learnloop-operator-evil", "operator", json.dumps({"app": "operator", "message": "forged"}))

@@ -7,12 +7,12 @@ import orjson
 
 from learnloop_api.wire.reward import AgentStats, ArmReturns
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_dataplane.audit.journal import note, noted
+from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF_EACH
+from learnloop_dataplane.postgres.partitions import STEPS_OF_EACH
 
 _REGISTER = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)

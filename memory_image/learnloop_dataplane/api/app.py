@@ -1,64 +1,58 @@
 """The FastAPI application."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
 
+from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.api import openapi
-from learnloop_dataplane.api.http import error_responses
-from learnloop_dataplane.api.http.idempotency_keys import Idempotency
-from learnloop_dataplane.api.http.request_limits import RequestLimits
-from learnloop_dataplane.api.routes import (
-    agents,
-    artifacts,
-    audit,
-    certificates,
-    deployments,
-    erasure,
-    event_schemas,
-    experience,
-    gates,
-    health,
-    memories,
-    memory_lifecycle,
-    people,
-    quotas,
-    recall_feedback,
-    rewards,
-    studies,
-    training_jobs,
-    training_runs,
-    trajectories,
-)
+from learnloop_dataplane.access import routes as access
+from learnloop_dataplane.agents import routes as agents
+from learnloop_dataplane.api import health, responses
+from learnloop_dataplane.api.idempotency import PARAMETER, WITHOUT, Idempotency
+from learnloop_dataplane.api.request_limits import RequestLimits
+from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, identify
 from learnloop_dataplane.assembly.data_plane import DataPlane
+from learnloop_dataplane.audit import routes as audit
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.erasure import routes as erasure
+from learnloop_dataplane.experience import routes as experience
+from learnloop_dataplane.lifecycle import routes as lifecycle
+from learnloop_dataplane.memories import routes as memories
 from learnloop_dataplane.privacy import keyed_digests, redaction
+from learnloop_dataplane.registry import routes as registry
+from learnloop_dataplane.rewards import routes as rewards
+from learnloop_dataplane.rewards.routes import Calculate
+from learnloop_dataplane.training import routes as training
 
 ROUTERS = (
-    trajectories,
-    experience,
-    agents,
-    rewards,
-    memories,
-    recall_feedback,
-    memory_lifecycle,
-    artifacts,
-    training_runs,
-    studies,
-    training_jobs,
-    people,
-    erasure,
-    deployments,
-    gates,
-    certificates,
-    audit,
-    quotas,
-    event_schemas,
-    health,
+    experience.router,
+    experience.episodes,
+    agents.router,
+    rewards.router,
+    memories.router,
+    memories.feedback,
+    lifecycle.router,
+    registry.router,
+    training.runs,
+    training.studies,
+    training.router,
+    erasure.people,
+    erasure.router,
+    registry.models,
+    registry.gates,
+    access.router,
+    audit.router,
+    registry.quotas,
+    experience.schemas,
+    health.router,
 )
 
 
@@ -85,9 +79,9 @@ def create_app(config: Config) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.data_plane = plane
-    error_responses.install(app)
-    for module in ROUTERS:
-        app.include_router(module.router)
+    responses.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
     if config.probes_port is None:
         app.include_router(health.figures)
     app.add_middleware(Idempotency)
@@ -104,6 +98,94 @@ def create_app(config: Config) -> FastAPI:
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        routes = [route for module in ROUTERS for route in module.router.routes if isinstance(route, APIRoute)]
-        app.openapi_schema = openapi.build(app, routes)
+        routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+        app.openapi_schema = build(app, routes)
     return app.openapi_schema
+
+
+_TEMPLATE = "#/components/schemas/{model}"
+_FASTAPIS = ("HTTPValidationError", "ValidationError")
+
+
+class Problem(BaseModel):
+    """What is wrong with a request."""
+
+    field: str | None = Field(description="dotted path of the input at fault, when there is one")
+    value: str | None = Field(description="the value at fault, shortened")
+    message: str = Field(description="what is wrong and how to mend it, one sentence")
+
+
+class Refusal(BaseModel):
+    """The one shape of every refusal."""
+
+    error: Problem
+
+
+def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
+    """The document: bodies that are validated by hand on the hot path have their schemas too, and every operation
+    says how it refuses."""
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    routes = list(routes)
+    bodies = dict(_bodies(routes))
+    of_callers = {place for route in routes if _asks_who_calls(route.dependant) for place in _places(route)}
+    by_hand: tuple[type[BaseModel], ...] = (Trajectory, Calculate, *memories.READ_BY_HAND, *bodies.values(), Refusal)
+    # All at once: two models of one name in different modules get names of their own.
+    references, found = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
+    schemas.update(found["$defs"])
+    for name in _FASTAPIS:
+        schemas.pop(name, None)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if body := bodies.get((path, method)):
+                schema = references[body, "validation"]
+                operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+            if (path, method) in of_callers:
+                operation["parameters"] = [*operation.get("parameters", []), *IDENTITY_PARAMETERS]
+            if method == "post" and path not in WITHOUT:
+                operation["parameters"] = [*operation.get("parameters", []), PARAMETER]
+            operation["responses"].pop("422", None)
+            operation["responses"] |= _refusals()
+    return document
+
+
+def _bodies(routes: Iterable[APIRoute]) -> Iterator[tuple[tuple[str, str], type[BaseModel]]]:
+    """What `json_body` reads, by path and method."""
+    for route in routes:
+        for dependency in route.dependant.dependencies:
+            if isinstance(dependency.call, JsonBody):
+                for place in _places(route):
+                    yield place, dependency.call.model
+
+
+def _asks_who_calls(dependant: Dependant) -> bool:
+    return dependant.call is identify or any(map(_asks_who_calls, dependant.dependencies))
+
+
+def _places(route: APIRoute) -> Iterator[tuple[str, str]]:
+    """Where the document has it: path and method."""
+    for method in route.methods or ():
+        yield route.path_format, method.lower()
+
+
+def _refusals() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": _TEMPLATE.format(model="Refusal")}}}
+    again = {"Retry-After": {"description": "seconds, where waiting helps", "schema": {"type": "string"}}}
+    return {
+        "4XX": {
+            "description": "Refused; the message says why. 429: too many at once, the same request may succeed later.",
+            "content": content,
+            "headers": again,
+        },
+        "503": {"description": "A store does not answer right now.", "content": content, "headers": again},
+    }
+
+
+def probes_app(plane: DataPlane) -> FastAPI:
+    """/healthz, /readyz and /metrics of this process, and nothing else."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.data_plane = plane
+    responses.install(app)
+    app.include_router(health.router)
+    app.include_router(health.figures)
+    return app

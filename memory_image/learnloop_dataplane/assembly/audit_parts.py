@@ -3,11 +3,9 @@
 from typing import Any
 
 from learnloop_dataplane.assembly.shared_parts import SharedParts
-from learnloop_dataplane.audit import chain_pages, standard_output
-from learnloop_dataplane.audit.outside_checkpoint import newest_checkpoint
+from learnloop_dataplane.audit import chain, sealer
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import Checkpoint
-from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
+from learnloop_dataplane.audit.signing import Checkpoint, newest_checkpoint, successive_signer, trusted_keys
 from learnloop_dataplane.audit.verification import VerificationReport, verify
 
 
@@ -26,7 +24,7 @@ class AuditParts:
             shared.plain_blobs,
             self.signer,
             every=config.audit_checkpoint_seconds,
-            copy=standard_output.write if config.audit_log else None,
+            copy=sealer.write if config.audit_log else None,
         )
 
     def start(self) -> None:
@@ -38,7 +36,7 @@ class AuditParts:
         self, namespace: str, after: int, limit: int, *, action: str | None, subject: str | None
     ) -> list[dict[str, Any]]:
         """Up to `limit` records behind place `after`, hashes as hexadecimal."""
-        return await chain_pages.page(self._shared.db, namespace, after, limit, action=action, subject=subject)
+        return await chain.page(self._shared.db, namespace, after, limit, action=action, subject=subject)
 
     async def checkpoint(self, namespace: str) -> Checkpoint | None:
         """The newest signature over the chain; None where nothing is signed."""

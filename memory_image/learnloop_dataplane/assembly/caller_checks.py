@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from learnloop_dataplane.access.authentication import Identity
+from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
+from learnloop_dataplane.kubernetes.api_client import Resource, Roles, Verb
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.kubernetes.gate_suites import GateSuites
-    from learnloop_dataplane.kubernetes.training_ranks import Asked, GangMembers
+    from learnloop_dataplane.kubernetes.pod_owners import Asked, GangMembers, GateSuites
 
 
 class CallerChecks:
@@ -57,14 +56,14 @@ class CallerChecks:
 
 
 def _gang_members(shared: SharedParts) -> "GangMembers":
-    from learnloop_dataplane.kubernetes.training_ranks import GangMembers
+    from learnloop_dataplane.kubernetes.pod_owners import GangMembers
 
     assert shared.kube is not None
     return GangMembers(shared.kube)
 
 
 def _gate_suites(shared: SharedParts) -> "GateSuites":
-    from learnloop_dataplane.kubernetes.gate_suites import GateSuites
+    from learnloop_dataplane.kubernetes.pod_owners import GateSuites
 
     assert shared.kube is not None
     return GateSuites(shared.kube)

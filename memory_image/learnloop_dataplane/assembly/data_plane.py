@@ -1,8 +1,8 @@
 """One process of the data plane: its parts, begun and ended in order."""
 
 from learnloop_common.http_server import Drain
+from learnloop_dataplane.access.callers import RequestShare
 from learnloop_dataplane.access.certificates import Certificates
-from learnloop_dataplane.access.request_share import RequestShare
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts
@@ -13,9 +13,9 @@ from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
 from learnloop_dataplane.concurrency.namespace_rounds import TURN
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.postgres.partitions.upkeep import make_ahead
+from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
-from learnloop_dataplane.registry.storage_quotas import StorageQuotas
+from learnloop_dataplane.registry.artifacts import StorageQuotas
 
 REWRAP_SECONDS = 60.0
 NOTIFY_SECONDS = 1.0

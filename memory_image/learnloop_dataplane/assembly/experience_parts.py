@@ -11,7 +11,7 @@ from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
 from learnloop_dataplane.experience.preferences import Preferences
-from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
+from learnloop_dataplane.experience.trajectories import TrajectoryIntake
 from learnloop_dataplane.registry.artifacts import Artifacts, bounded
 from learnloop_dataplane.rewards.bias.bias_reader import BiasReader
 from learnloop_dataplane.rewards.dry_run import DryRun

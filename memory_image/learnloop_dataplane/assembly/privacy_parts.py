@@ -6,8 +6,7 @@ from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
 from learnloop_dataplane.assembly.shared_parts import SharedParts
-from learnloop_dataplane.erasure.erasure_requests import Erasing
-from learnloop_dataplane.erasure.lasting_records import LastingRecords
+from learnloop_dataplane.erasure.requests import Erasing, LastingRecords
 from learnloop_dataplane.erasure.retention import Retention
 
 RETENTION_SECONDS = 3600.0

@@ -5,16 +5,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.access.authentication import Authenticator, accepted_audiences
-from learnloop_dataplane.audit.trusted_keys import successive_signer
+from learnloop_dataplane.access.callers import Authenticator, accepted_audiences
+from learnloop_dataplane.audit.signing import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.encryption.data_keys import DataKeys
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
-from learnloop_dataplane.encryption.step_cipher import StepCipher
+from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications.outbox import Notifications
@@ -22,14 +21,13 @@ from learnloop_dataplane.notifications.receivers import Receivers
 from learnloop_dataplane.notifications.references import References
 from learnloop_dataplane.notifications.reports import Reports
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.pseudonyms import Users
+from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 if TYPE_CHECKING:
     from learnloop_dataplane.experience.nats_workers import NatsSide
-    from learnloop_dataplane.kubernetes.api_client import KubeApi
-    from learnloop_dataplane.kubernetes.token_review import TokenReviews
+    from learnloop_dataplane.kubernetes.api_client import KubeApi, TokenReviews
 
 Step = Callable[[str], Awaitable[int]]
 """Work on one namespace; returns how much was done."""
@@ -107,7 +105,7 @@ def _kube(config: Config) -> "KubeApi":
 
 
 def _reviewer(kube: "KubeApi", config: Config) -> "TokenReviews":
-    from learnloop_dataplane.kubernetes.token_review import TokenReviews
+    from learnloop_dataplane.kubernetes.api_client import TokenReviews
 
     return TokenReviews(kube, accepted_audiences(config))
 

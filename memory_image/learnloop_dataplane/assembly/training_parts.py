@@ -1,14 +1,12 @@
 """Training: jobs, runs, studies, artifacts, and which model serves."""
 
 from learnloop_dataplane.assembly.shared_parts import SharedParts
-from learnloop_dataplane.kubernetes.training_jobs import TrainingJobs
 from learnloop_dataplane.notifications.approvals import Approvals
-from learnloop_dataplane.registry.artifact_retention import Keeping
-from learnloop_dataplane.registry.artifacts import Artifacts
-from learnloop_dataplane.registry.deployments import Deployments
-from learnloop_dataplane.registry.gate_reports import GateRecords
-from learnloop_dataplane.registry.training_runs import Runs
-from learnloop_dataplane.studies.study_threads import StudyThreads
+from learnloop_dataplane.registry.artifacts import Artifacts, Keeping
+from learnloop_dataplane.registry.deployments import Deployments, GateRecords
+from learnloop_dataplane.training.jobs import TrainingJobs
+from learnloop_dataplane.training.runs import Runs
+from learnloop_dataplane.training.study_storage import StudyThreads
 
 STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
 

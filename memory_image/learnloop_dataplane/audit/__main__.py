@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from learnloop_dataplane.audit.signing import Checkpoint
-from learnloop_dataplane.audit.trusted_keys import trusted_keys
+from learnloop_dataplane.audit.signing import Checkpoint, trusted_keys
 from learnloop_dataplane.audit.verification import VerificationReport, verify
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config

@@ -1,16 +1,16 @@
 """Puts what is pending into the chain, one process at a time for each namespace, and signs the end of it."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
-from learnloop_dataplane.audit.chain_record import GENESIS, Detail, Entry, Sealed, seal
-from learnloop_dataplane.audit.outside_checkpoint import keep
-from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.chain import GENESIS, Detail, Entry, Sealed, canonical, seal
+from learnloop_dataplane.audit.signing import Checkpoint, Signer, keep
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.postgres.database import Database
 
@@ -170,3 +170,26 @@ def _columns(link: Sealed) -> tuple[Any, ...]:
     entry = link.entry
     said = (entry.seq, entry.at, entry.actor, entry.action, entry.subject, entry.outcome)
     return (*said, orjson.dumps(entry.detail).decode(), link.previous, link.hash)
+
+
+APP, STREAM = "learnloop-data", "audit"
+
+
+def lines(sealed: Sequence[Sealed]) -> str:
+    """The lines, each with its line break."""
+    return "".join(f"{_line(link)}\n" for link in sealed)
+
+
+def write(sealed: Sequence[Sealed], stream: TextIO | None = None) -> None:
+    """Whole lines, at once. What cannot be written is lost here, and in the chain all the same."""
+    where = sys.stdout if stream is None else stream
+    try:
+        where.write(lines(sealed))
+        where.flush()
+    except (OSError, ValueError):  # nobody reads, or it is closed
+        return
+
+
+def _line(link: Sealed) -> str:
+    told = {"app": APP, "stream": STREAM, "hash": link.hash.hex(), **asdict(link.entry)}
+    return canonical(told).decode()

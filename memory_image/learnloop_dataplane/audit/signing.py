@@ -1,12 +1,21 @@
-"""Ed25519 (RFC 8032): signed checkpoints of the chain, and signed receipts."""
+"""Signed checkpoints of audit chains: the keys, the signatures, and the copy in the artifact store."""
 
+import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import orjson
+from pydantic_core import to_json
+
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.chain_record import canonical
+from learnloop_dataplane.audit.chain import canonical
+from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.config import Config
 from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.postgres.database import Database
 
 
 class Signer:
@@ -130,3 +139,76 @@ class Checkpoint:
 
 def _document(namespace: str, seq: int, at: datetime, hash: bytes) -> dict[str, Any]:
     return {"namespace": namespace, "seq": seq, "at": at, "hash": hash.hex()}
+
+
+def successive_signer(config: Config) -> SuccessiveSigner | None:
+    """The keys of this process; None: it has none."""
+    return SuccessiveSigner(KeyLines.parse(config.audit_key.get_secret_value())) if config.audit_key else None
+
+
+def trusted_keys(config: Config, signer: SuccessiveSigner | None = None) -> list[bytes]:
+    """Public keys. A rotated key signs nothing more, and what it signed still holds."""
+    signer = signer or successive_signer(config)
+    # Without a key of its own the process trusts the others alone, if there are any.
+    return [*(signer.public_keys if signer else []), *map(bytes.fromhex, config.audit_trusted_keys.split())]
+
+
+log = logging.getLogger(__name__)
+_HASH = "SELECT hash FROM audit_log WHERE namespace = $1 AND seq = $2"
+
+
+def checkpoint_key(namespace: str) -> str:
+    """Where a namespace's newest checkpoint lies among the artifacts."""
+    return f"{namespace}/audit/checkpoint.json"
+
+
+async def newest_checkpoint(blobs: BlobStore, namespace: str) -> Checkpoint | None:
+    """The one that lies with the artifacts.
+
+    Raises:
+        Unavailable: they cannot be read.
+        ValueError: it is not a checkpoint.
+    """
+    chunks = await blobs.open(checkpoint_key(namespace))
+    if chunks is None:
+        return None
+    return Checkpoint.from_json(orjson.loads(b"".join([chunk async for chunk in chunks])))
+
+
+async def keep(db: Database, blobs: BlobStore, checkpoint: Checkpoint) -> None:
+    """Puts a checkpoint in the place of the one before it, where the chain goes on from there.
+
+    Of a chain that was cut or written anew in PostgreSQL the older one stays: it is what shows this.
+
+    Raises:
+        Unavailable: artifacts or database do not answer.
+    """
+    if not await _goes_on(db, blobs, checkpoint):
+        return
+    with NamedTemporaryFile(dir=blobs.spool, delete=False) as file:
+        file.write(to_json(checkpoint.to_json()))
+    try:
+        await blobs.put(checkpoint_key(checkpoint.namespace), Path(file.name))
+    finally:
+        Path(file.name).unlink(missing_ok=True)
+
+
+async def _goes_on(db: Database, blobs: BlobStore, checkpoint: Checkpoint) -> bool:
+    namespace = checkpoint.namespace
+    try:
+        before = await newest_checkpoint(blobs, namespace)
+    except ValueError as error:
+        log.error("audit chain of %s: the checkpoint with the artifacts stays, damaged as it is: %s", namespace, error)
+        return False
+    if before is None:
+        return True
+    async with db.tenant(namespace) as connection:
+        found = await connection.fetchval(_HASH, namespace, before.seq)
+    if found is None or bytes(found) != before.hash:
+        log.error(
+            "audit chain of %s: record %d is not the one that was signed; the checkpoint over it stays, see `verify`",
+            namespace,
+            before.seq,
+        )
+        return False
+    return before.seq < checkpoint.seq  # another process may have been faster

@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import orjson
 
-from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, digest, written_as
-from learnloop_dataplane.audit.outside_checkpoint import newest_checkpoint
-from learnloop_dataplane.audit.signing import Checkpoint
+from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, digest, written_as
+from learnloop_dataplane.audit.signing import Checkpoint, newest_checkpoint
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.postgres.database import Database
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.trusted_keys import successive_signer, trusted_keys
+from learnloop_dataplane.audit.signing import successive_signer, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.making import begin, finish
 from learnloop_dataplane.backup.restoring import check, restore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from learnloop_dataplane.backup.folder import ERASURES, Folder, write_lines
 from learnloop_dataplane.blobs.blob_store import BlobStore
-from learnloop_dataplane.erasure.lasting_records import FOLDER, OPTED_OUT
+from learnloop_dataplane.erasure.requests import FOLDER, OPTED_OUT
 
 
 async def copy(blobs: BlobStore, folder: Folder) -> None:

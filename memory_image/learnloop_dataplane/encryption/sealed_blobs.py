@@ -19,7 +19,7 @@ from learnloop_common.encryption.envelope import (
     sealed,
 )
 from learnloop_dataplane.blobs.blob_store import BlobStore
-from learnloop_dataplane.encryption.data_keys import DataKeys
+from learnloop_dataplane.encryption.step_cipher import DataKeys
 from learnloop_dataplane.errors import Damaged, Unavailable
 from learnloop_dataplane.postgres.database import Database
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from learnloop_dataplane.audit.journal import note, note_memories
-from learnloop_dataplane.erasure.provenance_labels import name_people
+from learnloop_dataplane.audit.chain import note, note_memories
+from learnloop_dataplane.erasure.rows import name_people
+from learnloop_dataplane.postgres import partitions
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away
-from learnloop_dataplane.postgres.partitions import upkeep
-from learnloop_dataplane.postgres.partitions.ranges import Range, by_rows_before, due
+from learnloop_dataplane.postgres.partitions import Range, by_rows_before, due
 
 BATCH = 500
 EPISODES = "trajectories"
@@ -110,7 +110,7 @@ class Retention:
         total, namespaces = 0, await self._db.namespaces()
         async with self._db.transaction() as connection:
             moment = now or await connection.fetchval("SELECT now()")
-            parts = await upkeep.ranges(connection, upkeep.STEPS)
+            parts = await partitions.ranges(connection, partitions.STEPS)
         one_by_one = by_rows_before(parts, moment, self._days)
         ended = await self._ended(namespaces, due(parts, moment, self._days))
         for namespace in namespaces:
@@ -151,7 +151,7 @@ class Retention:
             if await self._any(namespaces, _LEFT, part.upper):
                 break
             names.append(part.name)
-        await upkeep.drop(self._dsn, names)
+        await partitions.drop(self._dsn, names)
 
     async def _any(self, namespaces: Sequence[str], question: str, moment: datetime) -> bool:
         for namespace in namespaces:

@@ -13,13 +13,12 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from learnloop_api import names
-from learnloop_dataplane.erasure.tenant_rows import Scope
+from learnloop_dataplane.erasure.rows import Scope
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.experience import dead_letters
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, REWARDS, TRAJECTORIES
-from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY
-from learnloop_dataplane.privacy.tombstones import digests_of
+from learnloop_dataplane.privacy.people import METADATA_KEY, digests_of
 
 log = logging.getLogger(__name__)
 BATCH = 256

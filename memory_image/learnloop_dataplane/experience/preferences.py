@@ -6,14 +6,13 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_api.wire.language import MAX_TEXT, Preference
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.experience.trajectory_intake import Accepted
+from learnloop_dataplane.experience.trajectories import Accepted
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.pseudonyms import Users
+from learnloop_dataplane.privacy.people import Users, hold_off
 from learnloop_dataplane.privacy.redaction import redact, redact_text
-from learnloop_dataplane.privacy.tombstones import hold_off
 
 MOST = 20
 """Preferences of a page: each may hold two whole conversations."""

@@ -2,15 +2,19 @@
 
 import asyncio
 import ssl
+import time
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
 
-from learnloop_dataplane.access.authentication import Identity
+from learnloop_api import names
+from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiServerRefused, Unavailable
+from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -116,3 +120,96 @@ def _message(answer: httpx.Response) -> str:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"the API server answered {answer.status_code}"
+
+
+PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+FRESH_SECONDS = 30.0
+MAX_KNOWN = 10_000
+
+
+class TokenReviews:
+    """Asks once for each token and half a minute.
+
+    Args:
+        kube: with the right to create TokenReviews, as system:auth-delegator has.
+        audiences: of which the tokens must be for one.
+    """
+
+    def __init__(self, kube: KubeApi, audiences: Sequence[str] = (names.TOKEN_AUDIENCE,)) -> None:
+        self._kube, self._audiences = kube, list(audiences)
+        self._known: dict[bytes, tuple[float, bool]] = {}
+
+    async def holds(self, token: str) -> bool:
+        """The API server's word, at most half a minute old.
+
+        Raises:
+            Unavailable: it does not answer, and nothing fresh is known of this token.
+            Refused: the data plane itself may not ask.
+        """
+        digest, now = sha256(token.encode("utf-8", "replace")).digest(), time.monotonic()
+        found = self._known.get(digest)
+        if found is not None and now - found[0] < FRESH_SECONDS:
+            return found[1]
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": self._audiences},
+        }
+        status = (await self._kube.request("POST", PATH, body=review)).get("status", {})
+        meant = set(self._audiences) & set(status.get("audiences") or ())
+        holds = bool(status.get("authenticated")) and bool(meant)
+        if len(self._known) >= MAX_KNOWN:
+            self._known = {key: item for key, item in self._known.items() if now - item[0] < FRESH_SECONDS}
+        if len(self._known) < MAX_KNOWN:
+            self._known[digest] = (now, holds)
+        return holds
+
+
+GROUP = "data.learnloop.dev"
+Resource = Literal[
+    "agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "snapshots", "studies"
+]
+Verb = Literal["delete", "update"]
+
+
+class Roles:
+    """Asks once for each caller, right and half a minute.
+
+    Args:
+        kube: with the right to create LocalSubjectAccessReviews; None: the listed ones are all.
+    """
+
+    def __init__(self, config: Config, kube: "KubeApi | None") -> None:
+        self._open = config.auth == "none" or config.roles == "off"
+        self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
+        self._kube = kube
+        self._known: dict[tuple[str, str, str, str], tuple[float, bool]] = {}
+
+    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+        """Returns when the caller may.
+
+        Raises:
+            ApiError: 403, with the right that is missing.
+            Unavailable: the API server does not answer, and nothing fresh is known.
+        """
+        if self._open or caller.subject in self._listed or await self._granted(caller, verb, resource):
+            return
+        raise ApiError(
+            403,
+            f"{caller.subject} is an agent in namespace {caller.namespace} and may not {verb} {resource}; bind it a "
+            f"Role with verb {verb} on {resource}.{GROUP}, or the ClusterRole learnloop-data-admin",
+        )
+
+    async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
+        if self._kube is None:
+            return False
+        key, now = (caller.subject, caller.namespace, verb, resource), time.monotonic()
+        found = self._known.get(key)
+        if found is not None and now - found[0] < FRESH_SECONDS:
+            return found[1]
+        allowed = await self._kube.may(caller, verb, resource, group=GROUP)
+        if len(self._known) >= MAX_KNOWN:
+            self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
+        if len(self._known) < MAX_KNOWN:
+            self._known[key] = (now, allowed)
+        return allowed

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.forgetting import SECONDS, SIZE
 from learnloop_dataplane.postgres.database import Database

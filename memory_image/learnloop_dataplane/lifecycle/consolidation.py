@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from learnloop_common.redaction.fields import safe_origin
-from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.lifecycle.compared_apart import compared
 from learnloop_dataplane.lifecycle.comparison import HELD, SHOWN, page, rows_of
 from learnloop_dataplane.lifecycle.distillation import Distiller, Episode, episode

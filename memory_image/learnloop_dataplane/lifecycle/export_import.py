@@ -8,7 +8,7 @@ from uuid import UUID
 import orjson
 from pydantic_core import to_json
 
-from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away

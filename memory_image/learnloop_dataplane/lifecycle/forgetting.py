@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import hold

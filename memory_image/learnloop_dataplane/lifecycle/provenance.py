@@ -9,7 +9,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from learnloop_common.redaction.fields import safe_origin
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.lifecycle.retirement import Retired, condemn, retire, revive
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import SECONDS, SLICE, Progress, alone, pages, whole

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from uuid import UUID
 
-from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.errors import ApiError
 
 Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back", "replaced"]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.exclusive_work import OneEach
 from learnloop_dataplane.errors import ApiError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import snapshot_lessons
 from learnloop_dataplane.lifecycle.retirement import retire, revive
@@ -13,7 +13,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.postgres.sliced_transactions import SECONDS, Progress, alone, pages, whole
-from learnloop_dataplane.privacy.tombstones import hold_off
+from learnloop_dataplane.privacy.people import hold_off
 from learnloop_dataplane.ranking.outcome_credit import UTILITY
 
 MOST_SNAPSHOTS = 100

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from learnloop_dataplane.audit.journal import actor
+from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.batching import Together
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError

@@ -6,8 +6,7 @@ from uuid import UUID
 
 from learnloop_dataplane.memories.memory_store import NewMemory, insert, known_ids
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.pseudonyms import Users
-from learnloop_dataplane.privacy.tombstones import hold_off
+from learnloop_dataplane.privacy.people import Users, hold_off
 
 USER, PEOPLE = "user", "people"
 """Where a memory's provenance has the pseudonym of whom it is about, and of those whose episodes it was distilled from;

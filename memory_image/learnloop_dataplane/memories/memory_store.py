@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
-from learnloop_dataplane.audit.journal import actor, note_stored
+from learnloop_dataplane.audit.chain import actor, note_stored
 from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError

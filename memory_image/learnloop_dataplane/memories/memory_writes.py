@@ -15,7 +15,7 @@ from learnloop_dataplane.memories.indexing_schedule import IndexPace
 from learnloop_dataplane.memories.memories_about_people import about, name_people, name_sources, store_many
 from learnloop_dataplane.memories.memory_store import NewMemory, life
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.pseudonyms import Users
+from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.ranking.memory_types import POLICIES
 
 _THERE = """

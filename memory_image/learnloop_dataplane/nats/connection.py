@@ -1,10 +1,12 @@
-"""The connection to NATS: made in the background, kept for ever, and honest about being away."""
+"""How this process connects to NATS, and which servers it takes."""
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
@@ -12,14 +14,77 @@ from nats.js import JetStreamContext
 from nats.js.api import PubAck
 from nats.js.errors import APIError, NotFoundError
 
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.tls.contexts import client_context
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
-from learnloop_dataplane.nats.connecting import TooOld, connected, refuse_old
 from learnloop_dataplane.nats.streams import MAX_MESSAGE, STREAMS, ensure_streams
-from learnloop_dataplane.nats.tenants import TenantConnection
+from learnloop_dataplane.successive_logins import newest_login
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.nats.tenants import TenantConnection
 
 log = logging.getLogger(__name__)
+OLDEST = (2, 12)
+"""Before it the server reads an acknowledgement as an order: JSON with fields it does not know."""
+
+
+class TooOld(Exception):
+    """The server is older than OLDEST."""
+
+
+async def connected(config: Config, user: str | None) -> Client:
+    """A connection that is kept for ever.
+
+    Args:
+        user: one of the server's configuration; None where it asks for none.
+
+    Raises:
+        nats.errors.Error, OSError: not at this moment.
+        TooOld: names the version and the one that is needed.
+    """
+    options: dict[str, Any] = {}
+    if user:
+        name, password = user, ""
+        if config.nats_password:
+            name, password = newest_login(user, KeyLines.parse(config.nats_password.get_secret_value()))
+        options = {"user": name, "password": password}
+    client = await nats.connect(
+        (config.nats_url or "").split(","),
+        name="learnloop-memory",
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.25,
+        connect_timeout=2,
+        ping_interval=10,
+        max_outstanding_pings=2,
+        error_cb=_log_error,
+        # Where the server asks for none it is not used.
+        tls=client_context(),
+        **options,
+    )
+    try:
+        refuse_old(client)
+    except TooOld:
+        await client.close()
+        raise
+    return client
+
+
+def refuse_old(client: Client) -> None:
+    """Raises TooOld when the server that this client is connected to is; a cluster may have several."""
+    version = client.connected_server_version
+    if (version.major, version.minor) < OLDEST:
+        raise TooOld(
+            f"NATS is version {version.major}.{version.minor}.{version.patch}, and learnloop needs "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer; upgrade the server (in the chart: nats.image)"
+        )
+
+
+async def _log_error(error: Exception) -> None:
+    log.info("NATS: %s", str(error)[:300])
+
+
 PUBLISH_TIMEOUT = 3.0
 MAX_BEST_EFFORT = 256
 FULL = (
@@ -34,7 +99,7 @@ class Bus:
         tenants: their account, where the server has one; None: the server knows by itself who may publish what.
     """
 
-    def __init__(self, config: Config, tenants: TenantConnection | None = None) -> None:
+    def __init__(self, config: Config, tenants: "TenantConnection | None" = None) -> None:
         self._config = config
         self._tenants = tenants
         self._client: Client | None = None

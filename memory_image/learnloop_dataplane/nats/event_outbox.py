@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.tombstones import hold_off
+from learnloop_dataplane.privacy.people import hold_off
 
 if TYPE_CHECKING:  # a process without NATS does not load its client
     from learnloop_dataplane.nats.connection import Bus

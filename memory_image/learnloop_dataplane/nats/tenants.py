@@ -8,7 +8,7 @@ from nats.errors import Error as NatsError
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.auth_callout import ACCOUNT, AuthCallout
-from learnloop_dataplane.nats.connecting import connected
+from learnloop_dataplane.nats.connection import connected
 from learnloop_dataplane.nats.relay import Relay, isolated
 
 

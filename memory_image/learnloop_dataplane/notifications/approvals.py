@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.deployment import AwaitedApproval
-from learnloop_dataplane.audit.journal import note, noted
+from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.notifications.references import BadReference, References

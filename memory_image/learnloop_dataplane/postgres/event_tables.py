@@ -2,8 +2,9 @@
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
@@ -144,3 +145,107 @@ class IdempotencyKey(SQLModel, table=True):
     claimed_at: datetime = _time(default="now()")
     status: int | None = _column(Integer, null=True)
     answer: str | None = _column(Text, null=True)
+
+
+class AuditPending(SQLModel, table=True):
+    """A record that is committed with the change it tells of, and waits for its place in the chain.
+
+    Writing one takes no lock that another writer wants; only the sealer, one at a time for each namespace, orders them.
+    """
+
+    __tablename__ = "audit_pending"
+    namespace: str = _column(Text, key=True)
+    id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
+    at: datetime = _time(default="clock_timestamp()")
+    actor: str = _column(Text)
+    action: str = _column(Text)
+    subject: str = _column(Text)
+    outcome: str = _column(Text, default="'done'")
+    detail: dict[str, Any] = _column(JSONB, default="'{}'")
+
+
+class AuditRecord(SQLModel, table=True):
+    """One link: `hash` is the SHA-256 of the hash before it and of this record's canonical JSON (see audit.record)."""
+
+    __tablename__ = "audit_log"
+    namespace: str = _column(Text, key=True)
+    seq: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    at: datetime = _time()
+    actor: str = _column(Text)
+    action: str = _column(Text)
+    subject: str = _column(Text)
+    outcome: str = _column(Text)
+    detail: dict[str, Any] = _column(JSONB)
+    previous: bytes = _column(LargeBinary)
+    hash: bytes = _column(LargeBinary)
+
+
+class AuditCheckpoint(SQLModel, table=True):
+    """A signature over the hash of record `seq`, and with it over every record up to there."""
+
+    __tablename__ = "audit_checkpoints"
+    namespace: str = _column(Text, key=True)
+    seq: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    at: datetime = _time()
+    hash: bytes = _column(LargeBinary)
+    public_key: bytes = _column(LargeBinary)
+    signature: bytes = _column(LargeBinary)
+
+
+class Erasure(SQLModel, table=True):
+    """What came from a subject (`user/user:<hash>`, `agent/<name>`) and ended up to `erased_at` never comes back."""
+
+    __tablename__ = "erasures"
+    namespace: str = _column(Text, key=True)
+    subject: str = _column(Text, key=True)
+    erased_at: datetime = _time(default="clock_timestamp()")
+
+
+class ErasedTrajectory(SQLModel, table=True):
+    """An erased episode, by a digest of its namespace and id: it stays erased whatever time it claims to be from."""
+
+    __tablename__ = "erased_trajectories"
+    __table_args__ = (Index("ix_erased_subject", "namespace", "subject"),)
+    namespace: str = _column(Text, key=True)
+    digest: str = _column(Text, key=True)
+    subject: str = _column(Text)
+
+
+class DataKeyRow(SQLModel, table=True):
+    """A key that seals what belongs to the namespace, to an agent, or to a person whom an agent served; wrapped."""
+
+    __tablename__ = "data_keys"
+    __table_args__ = (Index("ix_data_keys_id", "namespace", "key_id", unique=True),)
+    namespace: str = _column(Text, key=True)
+    agent_id: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    key_id: UUID = _column(Uuid)
+    wrapping_key: str = _column(Text)
+    wrapped: bytes = _column(LargeBinary)
+    created_at: datetime = _time(default="clock_timestamp()")
+
+
+class GateReportRow(SQLModel, table=True):
+    """The report of one suite's Job; `report` NULL: its bytes are none, and `problem` says why."""
+
+    __tablename__ = "gate_reports"
+    __table_args__ = (Index("ix_gate_reports_deployment", "namespace", "model_deployment", "received_at"),)
+    namespace: str = _column(Text, key=True)
+    job: str = _column(Text, key=True)
+    model_deployment: str = _column(Text)
+    sha256: str = _column(Text)
+    report: dict[str, Any] | None = _column(JSONB, null=True)
+    problem: str = _column(Text)
+    received_at: datetime = _time(default="clock_timestamp()")
+
+
+class GateVerdictRow(SQLModel, table=True):
+    """How the gates of one candidate ended; one that is tried again begins anew."""
+
+    __tablename__ = "gate_verdicts"
+    namespace: str = _column(Text, key=True)
+    model_deployment: str = _column(Text, key=True)
+    revision: str = _column(Text, key=True)
+    started_at: datetime = _time(key=True)
+    verdict: dict[str, Any] = _column(JSONB)
+    judged_at: datetime = _time(default="clock_timestamp()")

@@ -7,29 +7,17 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres import (
-    audit_tables,
-    erasure_tables,
-    event_tables,
-    experience_tables,
-    gate_tables,
-    memory_tables,
-    task_tables,
-)
+from learnloop_dataplane.postgres import event_tables, experience_tables, memory_tables
 from learnloop_dataplane.postgres.schema_facts import APPEND_ONLY, SETTING
 
 __all__ = [
     "APPEND_ONLY",
     "UNSCOPED",
-    "audit_tables",
-    "erasure_tables",
     "event_tables",
     "experience_tables",
-    "gate_tables",
     "listen",
     "memory_tables",
     "policy",
-    "task_tables",
 ]
 
 UNSCOPED = ("tenants",)

@@ -8,7 +8,7 @@ from uuid import UUID
 import numpy as np
 import orjson
 
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import Busy, hold

@@ -1,13 +1,19 @@
 """Content-addressed artifacts: written once, read by their digest, only within their namespace."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 
+from learnloop_dataplane.audit.chain import Detail, note
 from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled, spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
+from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.quota_limits import Quotas
 
 _PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _TOUCH = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = $2"
@@ -114,3 +120,168 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
 def artifact_key(namespace: str, sha256: str) -> str:
     """Where the blob of an artifact lies."""
     return f"{namespace}/artifacts/{sha256[:2]}/{sha256}"
+
+
+log = logging.getLogger(__name__)
+BATCH = 200  # of each kind in one pass: the next one goes on
+
+# The lists of episodes that runs learned from stay as long as the runs do.
+_USED = """
+UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND (sha256 = ANY($2) OR sha256 IN (
+    SELECT manifest #>> '{experience,ids_sha256}' FROM training_runs WHERE namespace = $1 AND job = ANY($3)))
+"""
+_IS_OLD = "namespace = $1 AND greatest(created_at, used_at) < now() - make_interval(days => $2::int)"
+_OLD = f"SELECT sha256 FROM artifacts WHERE {_IS_OLD} ORDER BY created_at LIMIT {BATCH}"
+_DELETE = f"DELETE FROM artifacts WHERE {_IS_OLD} AND sha256 = $3 RETURNING 1"
+_OLD_JOBS = f"""
+SELECT job FROM model_checkpoints WHERE namespace = $1 AND job <> ALL($3)
+GROUP BY job HAVING max(created_at) < now() - make_interval(days => $2::int) LIMIT {BATCH}
+"""
+_LOCK = "SELECT 1 FROM training_runs WHERE namespace = $1 AND job = $2 FOR UPDATE"
+_DELETE_CHECKPOINTS = """
+DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2
+    AND created_at < now() - make_interval(days => $3::int) RETURNING checkpoint_path
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedArtifacts:
+    """What one pass deleted."""
+
+    artifacts: int
+    checkpoints: int
+
+
+class Keeping:
+    """Runs for one namespace at a time, when the operator says what is in use there."""
+
+    def __init__(self, db: Database, blobs: BlobStore, days: int) -> None:
+        self._db, self._blobs, self._days = db, blobs, days
+
+    async def run(self, namespace: str, used: Sequence[str], jobs: Sequence[str]) -> DeletedArtifacts:
+        """Keep these artifacts (by digest) and the checkpoints of these jobs; delete a batch of what is old.
+
+        Raises:
+            Unavailable: what is left is deleted next time.
+        """
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_USED, namespace, list(used), list(jobs))
+            old = [row["sha256"] for row in await connection.fetch(_OLD, namespace, self._days)]
+            runs = [row["job"] for row in await connection.fetch(_OLD_JOBS, namespace, self._days, list(jobs))]
+        artifacts = [sha256 for sha256 in old if await self._artifact(namespace, sha256)]
+        checkpoints = [await self._checkpoints(namespace, job) for job in runs]
+        if artifacts or checkpoints:
+            log.info("%s: %d artifacts, checkpoints of %d runs were old", namespace, len(artifacts), len(checkpoints))
+        return DeletedArtifacts(len(artifacts), sum(checkpoints))
+
+    async def _artifact(self, namespace: str, sha256: str) -> bool:
+        # The blob goes while the row is locked, so that an upload of the same content waits and then begins anew. A
+        # crash in between leaves a row without a blob: not found, and deleted by the next pass.
+        async with self._db.tenant(namespace) as connection:
+            gone = await connection.fetchval(_DELETE, namespace, self._days, sha256)
+            if gone:
+                await note(connection, namespace, "artifact.deleted", f"artifact/{sha256}", {"unused_days": self._days})
+                await self._blobs.delete(artifact_key(namespace, sha256))
+        return bool(gone)
+
+    async def _checkpoints(self, namespace: str, job: str) -> int:
+        async with self._db.tenant(namespace) as connection:
+            await connection.fetchrow(_LOCK, namespace, job)
+            rows: list[Any] = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job, self._days)
+            if rows:
+                detail: Detail = {"count": len(rows), "days": self._days}
+                await note(connection, namespace, "checkpoints.deleted", f"training-job/{job}", detail)
+        for row in rows:
+            try:
+                await self._blobs.delete(row["checkpoint_path"])
+            except Unavailable:
+                log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
+        return len(rows)
+
+
+_BYTES = """
+SELECT coalesce((SELECT sum(size_bytes) FROM artifacts WHERE namespace = $1), 0)
+     + coalesce((SELECT sum(size_bytes) FROM model_checkpoints WHERE namespace = $1), 0)
+"""
+_MEMORIES = "SELECT count(*) FROM agent_memories WHERE namespace = $1"
+COUNT_SECONDS = 5.0
+"""How long a count of memories is known; what this process stores meanwhile it counts itself."""
+KNOWN = 10_000
+
+
+class StorageQuotas:
+    """Asked before anything is kept. Two uploads at the same moment may pass the last bytes together."""
+
+    def __init__(
+        self, db: Database, quotas: Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._db, self._quotas, self._metrics, self._clock = db, quotas, metrics, clock
+        self._counted: dict[str, tuple[int, float]] = {}
+
+    async def room_for_bytes(self, namespace: str, size: int) -> None:
+        """An artifact or checkpoint of so many bytes.
+
+        Raises:
+            ApiError: 413, it does not fit.
+        """
+        limit = self._quotas.of(namespace).artifact_bytes
+        if limit is None:
+            return
+        used = await self._bytes(namespace)
+        if used + size > limit:
+            self._metrics.over_quota(namespace, "artifact_bytes")
+            raise ApiError(
+                413,
+                f"artifacts and checkpoints of namespace {namespace} have {used} of {limit} bytes "
+                f"(dataPlane.quotas.artifactBytes of the chart), and this has {size}; delete runs, or ask for more",
+                field="body",
+                value=size,
+            )
+
+    async def room_for_memories(self, namespace: str, number: int) -> None:
+        """So many memories, which are counted as stored.
+
+        Raises:
+            ApiError: 429, they do not fit.
+        """
+        limit = self._quotas.of(namespace).memories
+        if limit is None:
+            return
+        used = await self._memories(namespace)
+        if used + number > limit:
+            self._metrics.over_quota(namespace, "memories")
+            raise ApiError(
+                429,
+                f"namespace {namespace} has {used} of {limit} memories (dataPlane.quotas.memories of the chart), and "
+                f"these are {number} more; forget some, give its agents budgets, or ask for more",
+                value=number,
+                retry_after=60,
+            )
+        self._counted[namespace] = (used + number, self._counted[namespace][1])
+
+    async def shown(self, namespace: str) -> dict[str, Any]:
+        """What is used and what may be; `limit` is null where there is none."""
+        limits = self._quotas.of(namespace)
+        return {
+            "artifact_bytes": {"used": await self._bytes(namespace), "limit": limits.artifact_bytes},
+            "memories": {"used": await self._memories(namespace), "limit": limits.memories},
+            "episodes_per_second": {"limit": limits.episodes_per_second},
+        }
+
+    async def _bytes(self, namespace: str) -> int:
+        async with self._db.tenant(namespace) as connection:
+            used = int(await connection.fetchval(_BYTES, namespace))
+        self._metrics.quota(namespace, "artifact_bytes", used, self._quotas.of(namespace).artifact_bytes)
+        return used
+
+    async def _memories(self, namespace: str) -> int:
+        known = self._counted.get(namespace)
+        if known is not None and self._clock() - known[1] < COUNT_SECONDS:
+            return known[0]
+        async with self._db.tenant(namespace) as connection:
+            used = int(await connection.fetchval(_MEMORIES, namespace))
+        while len(self._counted) >= KNOWN:
+            del self._counted[next(iter(self._counted))]
+        self._counted[namespace] = (used, self._clock())
+        self._metrics.quota(namespace, "memories", used, self._quotas.of(namespace).memories)
+        return used

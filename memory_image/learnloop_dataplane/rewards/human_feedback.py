@@ -13,13 +13,12 @@ import orjson
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
 from learnloop_common.reward_rules.components import evaluate
-from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
-from learnloop_dataplane.privacy.pseudonyms import Users
-from learnloop_dataplane.privacy.tombstones import is_erased
+from learnloop_dataplane.privacy.people import Users, is_erased
 from learnloop_dataplane.rewards.normalisation import confidence, settle
 from learnloop_dataplane.rewards.pending_episodes import LOG, SCORES
 from learnloop_dataplane.rewards.policy_terms import policy_terms

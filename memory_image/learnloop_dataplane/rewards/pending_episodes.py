@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions.steps_of import STEPS_OF
+from learnloop_dataplane.postgres.partitions import STEPS_OF
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.rewards.reward_tables import STATE
 from learnloop_dataplane.telemetry.agent_metrics import Recent

@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.wire.reward import Reward
 from learnloop_dataplane.concurrency import namespace_rounds
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.tombstones import hold_off
+from learnloop_dataplane.privacy.people import hold_off
 from learnloop_dataplane.rewards.reward_tables import as_reward
 
 if TYPE_CHECKING:  # a process without NATS does not load its client

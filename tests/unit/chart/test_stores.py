@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
-from learnloop_dataplane.nats import server_config
+from learnloop_dataplane.nats import auth_callout
 from learnloop_dataplane.quota_limits import Quotas
 from testing.certificates import authority, folder
 
@@ -245,7 +245,7 @@ def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: 
     key, passwords = tmp_path / "key", tmp_path / "passwords"
     key.write_text(base64.b64encode(bytes(32)).decode())
     passwords.write_text("newLetters\noldLetters\n")
-    assert server_config.main([str(key), str(issuer), f"--passwords={passwords}"]) == 0
+    assert auth_callout.main([str(key), str(issuer), f"--passwords={passwords}"]) == 0
     assert issuer.stat().st_mode & 0o777 == 0o600
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
     certificates = folder(tmp_path / "tls", authority())

@@ -10,7 +10,7 @@ import pytest
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Checkpoint, SuccessiveSigner
 from learnloop_dataplane.notifications.messages import signed
-from learnloop_dataplane.privacy import keyed_digests, redaction, tombstones
+from learnloop_dataplane.privacy import keyed_digests, people, redaction
 from learnloop_dataplane.successive_logins import login_of, with_password
 
 OLD, NEW = "o" * 32, "n" * 32
@@ -25,11 +25,11 @@ def plain_afterwards() -> Iterator[None]:
 
 def test_a_request_and_an_erased_episode_are_known_by_the_digests_of_before() -> None:
     keyed_digests.use_keys(KeyLines.parse(OLD))
-    request, buried = keyed_digests.digest("request", b"body"), tombstones.digests_of("ns", "e1")[0]
+    request, buried = keyed_digests.digest("request", b"body"), people.digests_of("ns", "e1")[0]
     keyed_digests.use_keys(KeyLines.parse(f"{NEW}\n{OLD}"))
     assert keyed_digests.digest("request", b"body") != request
     assert request in keyed_digests.known("request", b"body")
-    assert buried in tombstones.digests_of("ns", "e1")
+    assert buried in people.digests_of("ns", "e1")
     keyed_digests.use_keys(KeyLines.parse(NEW))
     assert request not in keyed_digests.known("request", b"body"), "a key that is gone knows nothing"
 

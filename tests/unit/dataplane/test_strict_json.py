@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from learnloop_api import events, names
-from learnloop_dataplane.experience.trajectory_consumer import read
+from learnloop_dataplane.experience.nats_workers import read
 from learnloop_dataplane.nats.subjects import RefusedMessage
 from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 

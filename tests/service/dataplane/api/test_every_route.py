@@ -24,8 +24,8 @@ NAMED = {"subject": "agent.rl.reward.v1", "sha256": "0" * 64, "number": "1", "id
 
 def routes() -> Iterator[Route]:
     """Method and path of each, parameters as they are written."""
-    for module in ROUTERS:
-        for route in module.router.routes:
+    for router in ROUTERS:
+        for route in router.routes:
             assert isinstance(route, APIRoute), f"{route}: neither a WebSocket nor a mounted app is looked at here"
             yield from ((method, route.path) for method in sorted(route.methods))
 

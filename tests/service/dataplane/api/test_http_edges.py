@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.agents.agent_registry import RECENT
-from learnloop_dataplane.audit.journal import digest_of
+from learnloop_dataplane.audit.chain import digest_of
 
 from ..conftest import Api, eventually, superuser, trajectory
 

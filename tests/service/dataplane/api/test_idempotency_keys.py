@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access.authentication import Identity
-from learnloop_dataplane.idempotency import claims
+from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.api import idempotency
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, eventually, superuser, trajectory
@@ -104,7 +104,7 @@ async def test_a_claim_whose_process_died_is_free_after_a_minute_and_a_key_is_fo
     await age(1, None)
     busy = await api.call("POST", "/api/v1/memory/store", 409, namespace="dead", json=STORE, headers=keyed("old"))
     assert "being worked on" in busy["error"]["message"]
-    await age(claims.CLAIM_SECONDS + 1, None)
+    await age(idempotency.CLAIM_SECONDS + 1, None)
     await api.call("POST", "/api/v1/memory/store", 201, namespace="dead", json=STORE, headers=keyed("old"))
     await age(90_000, 201)
     await api.privacy.retention.run()
@@ -126,9 +126,9 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
     api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A consolidation may take minutes: the same key must not begin it a second time."""
-    monkeypatch.setattr(claims, "RENEWALS", 200)
-    held = await claims.claim(api.db, Identity("long", "it"), "k", "d")
-    assert isinstance(held, claims.Claim)
+    monkeypatch.setattr(idempotency, "RENEWALS", 200)
+    held = await idempotency.claim(api.db, Identity("long", "it"), "k", "d")
+    assert isinstance(held, idempotency.Claim)
     began = held.since
     async with held.renewed():
 
@@ -145,14 +145,14 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
 
 
 async def test_a_process_that_was_stopped_for_long_does_not_end_the_claim_of_another(api: Api, dsn: str) -> None:
-    first = await claims.claim(api.db, Identity("stopped", "it"), "k", "d")
-    assert isinstance(first, claims.Claim)
+    first = await idempotency.claim(api.db, Identity("stopped", "it"), "k", "d")
+    assert isinstance(first, idempotency.Claim)
     async with superuser(dsn) as connection:
         await connection.execute(
             "UPDATE idempotency_keys SET claimed_at = claimed_at - interval '2 minutes' WHERE namespace = 'stopped'"
         )
-    second = await claims.claim(api.db, Identity("stopped", "it"), "k", "d")
-    assert isinstance(second, claims.Claim)
+    second = await idempotency.claim(api.db, Identity("stopped", "it"), "k", "d")
+    assert isinstance(second, idempotency.Claim)
     await first.release()
     await first.keep(201, "{}")
     async with superuser(dsn) as connection:

@@ -15,8 +15,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from learnloop_dataplane.audit.chain_record import GENESIS, Entry, seal
-from learnloop_dataplane.audit.journal import digest_of
+from learnloop_dataplane.audit.chain import GENESIS, Entry, digest_of, seal
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.audit.verification import verify
 

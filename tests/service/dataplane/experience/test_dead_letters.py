@@ -14,10 +14,10 @@ import nats as nats_client
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from learnloop_dataplane.experience.dead_letter_replay import Selection, replay
-from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.experience.dead_letters import Selection, replay
+from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
 from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.pull_consumer import MAX_DELIVER, consumer_config
+from learnloop_dataplane.nats.consumer import MAX_DELIVER, consumer_config
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES, ensure_streams
 from testing.messages.fuzzed_events import fuzzed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import nats as nats_client
 
-from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
-from learnloop_dataplane.nats.pull_consumer import consumer_config, pull_forever
+from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
+from learnloop_dataplane.nats.consumer import consumer_config, pull_forever
 from learnloop_dataplane.nats.streams import REWARDS, TRAJECTORIES
 
 from ..conftest import START_SECONDS, Nats, eventually, running, settings, trajectory

@@ -12,7 +12,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from learnloop_api import names
-from learnloop_dataplane.nats import server_config
+from learnloop_dataplane.nats import auth_callout
 from learnloop_dataplane.nats.auth_callout import read_request
 from testing.servers.nats_server import START_SECONDS, Nats
 from testing.servers.tenants_nats import connected
@@ -159,7 +159,7 @@ def test_a_question_that_is_none_is_a_value_error(data: bytes) -> None:
 
 def test_a_key_that_is_none_is_refused_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "key").write_text("short")
-    assert server_config.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
+    assert auth_callout.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
     assert "32 random bytes" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.postgres import partitions
 from learnloop_dataplane.postgres.migrate import migrate
-from learnloop_dataplane.postgres.partitions import upkeep
-from learnloop_dataplane.postgres.partitions.ranges import FIRST_DAYS
+from learnloop_dataplane.postgres.partitions import FIRST_DAYS
 
 from ..conftest import Api, eventually, new_database, running, settings, superuser, trajectory
 
@@ -39,7 +39,7 @@ async def test_the_first_partition_ends_by_the_databases_clock_whatever_the_proc
     dsn = new_database(postgres, f"wrong_clock_{abs(days)}_{days > 0}_{os.getpid()}".lower())
     await migrate(dsn)
     async with superuser(dsn) as connection:
-        [first] = await upkeep.ranges(connection, upkeep.STEPS)
+        [first] = await partitions.ranges(connection, partitions.STEPS)
         today = await connection.fetchval("SELECT now()")
     assert first.lower is None
     assert timedelta(0) < first.upper - today <= timedelta(days=FIRST_DAYS)
@@ -57,9 +57,9 @@ async def test_an_episode_and_its_steps_go_together(postgres: Any) -> None:
 async def test_replicas_that_start_together_make_each_partition_once(postgres: Any) -> None:
     dsn = new_database(postgres, f"ahead_{os.getpid()}")
     await migrate(dsn)
-    made = await asyncio.gather(*(upkeep.make_ahead(dsn, 30) for _ in range(3)))
+    made = await asyncio.gather(*(partitions.make_ahead(dsn, 30) for _ in range(3)))
     async with superuser(dsn) as connection:
-        parts = await upkeep.ranges(connection, upkeep.STEPS)
+        parts = await partitions.ranges(connection, partitions.STEPS)
         assert sum(map(len, made)) == len(parts) - 1
         assert all(one.upper == after.lower for one, after in pairwise(parts))
         assert parts[-1].upper >= datetime.now(UTC) + 14 * DAY
@@ -98,7 +98,7 @@ async def test_a_day_goes_as_a_whole_when_all_of_it_is_old(own: str, tmp_path: P
             await eventually(lambda name=namespace: _both(dsn, name))
             await _aged(dsn, namespace, 9)  # behind the first partition, which has no beginning
         async with superuser(dsn) as connection:
-            parts = await upkeep.ranges(connection, upkeep.STEPS)
+            parts = await partitions.ranges(connection, partitions.STEPS)
         moment = datetime.now(UTC) + 9 * DAY
         day = next(one for one in parts if one.lower and one.lower <= moment < one.upper)
         retention = Retention(api.db, 30, dsn=dsn)
@@ -125,14 +125,14 @@ async def test_a_replica_whose_clock_is_wrong_drops_nothing_early_and_makes_no_p
         await api.call("POST", "/api/v1/trajectories", 202, "one", json=trajectory("a"))
         await eventually(lambda: _both(own, "one"))
         async with superuser(own) as connection:
-            before = await upkeep.ranges(connection, upkeep.STEPS)
-        for module in ("erasure.retention", "postgres.partitions.upkeep"):
+            before = await partitions.ranges(connection, partitions.STEPS)
+        for module in ("erasure.retention", "postgres.partitions"):
             monkeypatch.setattr(f"learnloop_dataplane.{module}.datetime", Ahead)
-        await upkeep.make_ahead(own, 30)
+        await partitions.make_ahead(own, 30)
         await Retention(api.db, 30, dsn=own).run()
         assert await _left(own, "one") == (1, 1)
         async with superuser(own) as connection:
-            assert await upkeep.ranges(connection, upkeep.STEPS) == before
+            assert await partitions.ranges(connection, partitions.STEPS) == before
 
 
 async def _both(dsn: str, namespace: str) -> bool:
@@ -168,22 +168,22 @@ async def _stored(dsn: str, count: int) -> bool:
 async def test_a_partition_in_use_is_asked_for_briefly_and_again(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(upkeep, "LOCK_MILLISECONDS", 50)
+    monkeypatch.setattr(partitions, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(partitions, "LOCK_MILLISECONDS", 50)
     dsn = new_database(postgres, f"inuse_{os.getpid()}")
     await migrate(dsn)
-    (name, *_) = await upkeep.make_ahead(dsn, 30)
+    (name, *_) = await partitions.make_ahead(dsn, 30)
     async with superuser(dsn) as reader, superuser(dsn) as writer:
         await reader.execute("BEGIN; SELECT count(*) FROM training_transitions")
-        dropping = asyncio.create_task(upkeep.drop(dsn, [name]))
+        dropping = asyncio.create_task(partitions.drop(dsn, [name]))
         for number in range(5):  # a writer is let in between
             await asyncio.wait_for(writer.execute(EPISODE, f"through-{number}", 1), 5)
         assert not dropping.done()
         await reader.execute("COMMIT")
         await dropping
         assert await writer.fetchval("SELECT to_regclass($1)", name) is None
-        monkeypatch.setattr(upkeep, "TRIES", 2)
-        (second, *_) = [one.name for one in await upkeep.ranges(writer, upkeep.STEPS) if one.lower]
+        monkeypatch.setattr(partitions, "TRIES", 2)
+        (second, *_) = [one.name for one in await partitions.ranges(writer, partitions.STEPS) if one.lower]
         await reader.execute("BEGIN; SELECT count(*) FROM training_transitions")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await upkeep.drop(dsn, [second])
+            await partitions.drop(dsn, [second])

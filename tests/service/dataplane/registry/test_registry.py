@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.erasure.lasting_records import LastingRecords
+from learnloop_dataplane.erasure.requests import LastingRecords
 from learnloop_dataplane.errors import ApiServerRefused
 from learnloop_dataplane.kubernetes.api_client import KubeApi
 from testing.servers.token_issuer import Cluster

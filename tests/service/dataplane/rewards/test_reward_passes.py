@@ -10,7 +10,7 @@ import pytest
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
-from learnloop_dataplane.experience.trajectory_store import prepare, store
+from learnloop_dataplane.experience.trajectories import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.pending_episodes import KEEP, Weigher, keep, pending, waiting

@@ -12,8 +12,7 @@ import clickhouse_connect
 import pytest
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
-from learnloop_dataplane.warehouse.schema import COLUMNS, PART, TABLE, cluster_statements, literal, mark
+from learnloop_dataplane.warehouse.clickhouse import COLUMNS, PART, TABLE, ClickHouse, cluster_statements, literal, mark
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
 from testing.servers.ports import held_port
 

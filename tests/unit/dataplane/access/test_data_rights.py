@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access.authentication import Identity
+from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
-from learnloop_dataplane.kubernetes.data_rights import Roles
-from learnloop_dataplane.kubernetes.gate_suites import GateSuites
-from learnloop_dataplane.kubernetes.training_ranks import FRESH_SECONDS, GangMembers
+from learnloop_dataplane.kubernetes.api_client import Roles
+from learnloop_dataplane.kubernetes.pod_owners import FRESH_SECONDS, GangMembers, GateSuites
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
 RANK = Identity("team", "system:serviceaccount:team:default", "t-master-0", "pod-1")
@@ -147,7 +146,7 @@ async def test_a_rank_is_asked_about_once_and_goes_on_while_the_api_server_is_aw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api, now = gang(), [1000.0]
-    monkeypatch.setattr("learnloop_dataplane.kubernetes.training_ranks.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("learnloop_dataplane.kubernetes.pod_owners.time.monotonic", lambda: now[0])
     members = GangMembers(api)  # type: ignore[arg-type]
     for _ in range(50):
         await members.require(RANK, "t", 1)

@@ -8,10 +8,10 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane.api.http.json_bodies import JsonBody
-from learnloop_dataplane.api.routes.memories import Retrieve, StoreMemory
-from learnloop_dataplane.api.routes.memory_lifecycle import Forget
-from learnloop_dataplane.api.routes.people import Opinion
+from learnloop_dataplane.api.requests import JsonBody
+from learnloop_dataplane.erasure.routes import Opinion
+from learnloop_dataplane.lifecycle.routes import Forget
+from learnloop_dataplane.memories.routes import Retrieve, StoreMemory
 
 
 @pytest.mark.parametrize("budget", ["true", '"3"', "3.5", "null"])

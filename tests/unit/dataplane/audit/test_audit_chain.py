@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, canonical, seal
+from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, canonical, seal
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.audit.verification import Chain
 from learnloop_dataplane.ed25519_keys import seed_from

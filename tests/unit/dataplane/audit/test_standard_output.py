@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.audit import standard_output
-from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, seal
+from learnloop_dataplane.audit import sealer
+from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -20,7 +20,7 @@ def record(seq: int, **detail: Any) -> Sealed:
 def test_a_line_says_what_its_record_says_and_by_which_hash_it_is_found() -> None:
     made = [record(1, revision="r1", verdict="first\nsecond"), record(2)]
     stream = io.StringIO()
-    standard_output.write(made, stream)
+    sealer.write(made, stream)
     first, second = stream.getvalue().splitlines()
     told = json.loads(first)
     assert told.pop("hash") == made[0].hash.hex()
@@ -41,7 +41,7 @@ def test_a_line_says_what_its_record_says_and_by_which_hash_it_is_found() -> Non
 
 def test_a_record_cannot_pass_for_another_stream_or_add_a_line() -> None:
     stream = io.StringIO()
-    standard_output.write([record(1, stream="log", app='x"}\n{"stream":"log')], stream)
+    sealer.write([record(1, stream="log", app='x"}\n{"stream":"log')], stream)
     [line] = stream.getvalue().splitlines()
     assert json.loads(line)["stream"] == "audit"
 
@@ -59,4 +59,4 @@ def closed() -> io.StringIO:
 
 @pytest.mark.parametrize("stream", [Gone(), closed()])
 def test_nobody_who_reads_is_no_trouble(stream: io.StringIO) -> None:
-    standard_output.write([record(1)], stream)
+    sealer.write([record(1)], stream)

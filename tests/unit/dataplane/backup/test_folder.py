@@ -29,7 +29,7 @@ from learnloop_dataplane.backup.folder import (
 )
 from learnloop_dataplane.backup.making import finish
 from learnloop_dataplane.blobs.blob_store import FileBlobs
-from learnloop_dataplane.erasure.lasting_records import LastingRecords, Recorded
+from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 from learnloop_dataplane.registry.artifacts import artifact_key
 
 MINE, OTHER = Signer(b"1" * 32), Signer(b"2" * 32)

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock, Mock
 import asyncpg
 import pytest
 
-from learnloop_dataplane.experience.trajectory_consumer import TrajectoryConsumer
+from learnloop_dataplane.experience.nats_workers import TrajectoryConsumer
 
 STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.nats.stream_capacity import LEFT_SHARE, Level
+from learnloop_dataplane.nats.streams import LEFT_SHARE, Level
 
 LEVELS = st.builds(
     Level,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.postgres.partitions import upkeep
-from learnloop_dataplane.postgres.partitions.ranges import (
+from learnloop_dataplane.postgres import partitions
+from learnloop_dataplane.postgres.partitions import (
     AHEAD,
     MOST,
     Range,
@@ -83,4 +83,4 @@ async def test_one_that_is_dropped_at_this_moment_is_passed_over() -> None:
             bound = "FOR VALUES FROM (MINVALUE) TO ('2026-11-25 00:00:00+00')"
             return [{"relname": "gone", "bound": None}, {"relname": "first", "bound": bound}]
 
-    assert [one.name for one in await upkeep.ranges(Connection(), upkeep.STEPS)] == ["first"]
+    assert [one.name for one in await partitions.ranges(Connection(), partitions.STEPS)] == ["first"]

@@ -8,7 +8,7 @@ import pytest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.redaction.fields import safe_measurements, safe_origin
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_dataplane.experience.trajectory_intake import redacted
+from learnloop_dataplane.experience.trajectories import redacted
 from learnloop_sdk.redact import redact_text, redact_trajectory
 
 MAIL = "anna@example.org"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from learnloop_dataplane.registry.gate_reports import _read
+from learnloop_dataplane.registry.deployments import _gate_reports_read
 
 DETECTOR = {
     "name": "d",
@@ -19,7 +19,7 @@ BODY = json.dumps(GOOD)
 
 
 def test_a_whole_report_is_read() -> None:
-    report, problem = _read(BODY.encode())
+    report, problem = _gate_reports_read(BODY.encode())
     assert report is not None
     assert (report.failed, problem) == (300, "")
 
@@ -42,6 +42,6 @@ def test_a_whole_report_is_read() -> None:
     ],
 )
 def test_what_says_a_thing_twice_or_otherwise_is_no_report(body: str, why: str) -> None:
-    report, problem = _read(body.encode())
+    report, problem = _gate_reports_read(body.encode())
     assert report is None
     assert why in problem

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from learnloop_api.wire.training import Heartbeat
 from learnloop_api.wire.training_figures import FIGURES
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.telemetry.run_metrics import MOST_RUNS
+from learnloop_dataplane.telemetry.agent_metrics import MOST_RUNS
 
 
 def beat(job: str = "runner-1", phase: str = "training", **changes: Any) -> Heartbeat:

@@ -6,8 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres.partitions.ranges import FIRST_DAYS
-from learnloop_dataplane.postgres.partitions.upkeep import SEAL, STEPS
+from learnloop_dataplane.postgres.partitions import FIRST_DAYS, SEAL, STEPS
 
 revision = "0001"
 down_revision = None

@@ -1,0 +1,192 @@
+"""Callers: who they are by their service-account tokens, what a token opens, and how many requests a namespace has."""
+
+import re
+from collections import Counter
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from learnloop_api import names
+from learnloop_common.service_accounts.claimed_account import NAMESPACE, account_of
+from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError, Unavailable
+
+if TYPE_CHECKING:
+    from learnloop_common.service_accounts.token_verification import Tokens
+
+
+Bearer = Literal["rank", "gate suite"]
+AUDIENCES: dict[str, Bearer] = {names.RUN_AUDIENCE: "rank", names.GATE_AUDIENCE: "gate suite"}
+OPEN: dict[Bearer, tuple[tuple[str, str], ...]] = {
+    "rank": (
+        # Its own run alone, where there is a cluster to ask: kubernetes/training_ranks.py.
+        ("PUT", "/api/v1/training/runs/{}/heartbeat"),
+        ("PUT", "/api/v1/training/runs/{}/checkpoint"),
+        ("PUT", "/api/v1/training/runs/{}/manifest"),
+        ("GET", "/api/v1/training/runs/{}"),
+        ("GET", "/api/v1/training/runs/{}/checkpoint"),
+        ("PUT", "/api/v1/artifacts"),
+        ("GET", "/api/v1/artifacts/{}"),
+        ("GET", "/api/v1/experience/observations"),
+        ("GET", "/api/v1/experience/trajectories"),
+        ("GET", "/api/v1/preferences"),
+        ("GET", "/api/v1/rewards/policies/{}/revisions/{}"),
+    ),
+    "gate suite": (("PUT", "/api/v1/models/{}/gates/{}/report"),),
+}
+"""By method and path; {} is one name."""
+_MATCHING = {
+    bearer: re.compile("|".join(f"{method} {path.replace('{}', '[^/]+')}" for method, path in routes))
+    for bearer, routes in OPEN.items()
+}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A caller that proved who it is."""
+
+    namespace: str
+    subject: str
+    pod: str | None = None
+    """The pod that the token was mounted into, and its uid; None where the token names none."""
+    pod_uid: str | None = None
+    bearer: Bearer | None = None
+    """rank, gate suite: the token opens what these do alone; None: an agent's, or an administrator's."""
+
+
+class Reviewer(Protocol):
+    """Whoever knows whether a token that verifies still holds; see token_review."""
+
+    async def holds(self, token: str) -> bool:
+        """False: its pod or service account is gone. Raises Unavailable."""
+        ...
+
+
+class Authenticator:
+    """Turns a request's headers into an Identity.
+
+    Args:
+        reviewer: asked about every token that verifies; None: a token holds until it expires.
+    """
+
+    def __init__(self, config: Config, reviewer: Reviewer | None = None) -> None:
+        self._config = config
+        self._reviewer = reviewer
+        self._tokens = None if config.auth == "none" else _tokens(config)
+
+    async def identify(self, authorization: str | None, asked: str | None) -> Identity:
+        """The caller and the namespace it acts for.
+
+        Args:
+            authorization: value of the Authorization header.
+            asked: the namespace the request asks for; only the operator may name another than its own.
+
+        Raises:
+            ApiError: 401 without a valid token; 403 for a namespace that is not the caller's; 400 for a bad name.
+            Unavailable: the cluster's keys cannot be had.
+        """
+        if asked is not None and not NAMESPACE.fullmatch(asked):
+            raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=asked)
+        if self._config.auth == "none":
+            return Identity(asked or "default", "anonymous")
+        own = await self._verify(authorization)
+        if asked is None or asked == own.namespace:
+            return own
+        if own.subject != self._config.operator_subject:
+            raise ApiError(
+                403,
+                f"the token is for namespace {own.namespace}; only the operator may act for another one",
+                field=names.HEADER_NAMESPACE,
+                value=asked,
+            )
+        return Identity(asked, own.subject, bearer=own.bearer)
+
+    async def _verify(self, authorization: str | None) -> Identity:
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token or self._tokens is None:
+            raise _unauthorized(f"send a service-account token with audience {self._config.audience} as a Bearer token")
+        try:
+            account = account_of(await self._tokens.claims(token))
+        except ValueError as error:
+            raise _unauthorized(str(error)) from None
+        except KeysUnavailable as error:
+            raise Unavailable(error.what, retry_after=error.retry_after) from error
+        # Who has both is an agent: it could take the wider one.
+        bearer = None if self._config.audience in account.audiences else bearer_of(account.audiences)
+        identity = Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
+        if self._reviewer is not None and not await self._reviewer.holds(token):
+            raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
+        return identity
+
+
+def _tokens(config: Config) -> "Tokens":
+    # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
+    from learnloop_common.service_accounts.token_verification import Tokens
+
+    source = KeySource(
+        config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)
+    )
+    return Tokens(source)
+
+
+def accepted_audiences(config: Config) -> tuple[str, ...]:
+    """Of tokens that are read here. A MemoryService has an audience of its own, and neither runs nor suites."""
+    return (config.audience, *(AUDIENCES if config.audience == names.TOKEN_AUDIENCE else ()))
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, field="authorization")
+
+
+def bearer_of(audiences: frozenset[str]) -> Bearer | None:
+    """Whose a token for these audiences is, which is for no agent's; None: it is neither a rank's nor a suite's."""
+    return next((bearer for audience, bearer in AUDIENCES.items() if audience in audiences), None)
+
+
+def require_open(bearer: Bearer, method: str, path: str) -> None:
+    """Returns where the token opens this.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not _MATCHING[bearer].fullmatch(f"{method} {path}"):
+        raise ApiError(403, f"the token of a {bearer} does not open {method} {path[:200]}", field="authorization")
+
+
+_KEY = "learnloop.namespace"
+
+
+class RequestShare:
+    """Counts requests by authenticated namespace; `most` 0: no limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._under_way: Counter[str] = Counter()
+
+    def enter(self, scope: MutableMapping[str, Any], namespace: str) -> None:
+        """Counts the request of this ASGI scope, once however often it is called.
+
+        Raises:
+            ApiError: 429, the namespace has as many under way as it may.
+        """
+        if _KEY in scope:
+            return
+        if self._most and self._under_way[namespace] >= self._most:
+            raise ApiError(
+                429,
+                f"namespace {namespace} has {self._most} requests under way, the most it may have "
+                "(dataPlane.requestsPerNamespace of the chart); send fewer at a time",
+                retry_after=1,
+            )
+        scope[_KEY] = namespace
+        self._under_way[namespace] += 1
+
+    def leave(self, scope: MutableMapping[str, Any]) -> None:
+        """Ends the request; does nothing for one that was never counted."""
+        namespace = scope.pop(_KEY, None)
+        if namespace is None:
+            return
+        self._under_way[namespace] -= 1
+        if not self._under_way[namespace]:
+            del self._under_way[namespace]

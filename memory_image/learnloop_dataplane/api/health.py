@@ -1,0 +1,33 @@
+"""Probes and metrics; the only routes without a caller. Metrics name every namespace: where they have a port of their
+own, the tenants' has none."""
+
+from fastapi import APIRouter, Request, Response
+
+from learnloop_dataplane.api.requests import answer, data_plane
+
+router = APIRouter(include_in_schema=False)
+figures = APIRouter(include_in_schema=False)
+
+
+@router.get("/healthz")
+async def healthz() -> Response:
+    """The process runs. Stores that are away are no reason to restart it."""
+    return answer({"status": "ok"})
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """PostgreSQL answers and, where it is configured, NATS has all streams. What is `degraded` is slower, or refuses
+    uploads, or will refuse episodes, and no reason to send nothing."""
+    readiness = data_plane(request).readiness
+    if problems := await readiness.problems():
+        field, message = next(iter(problems.items()))
+        return answer({"error": {"field": field, "value": None, "message": message}, "problems": problems}, 503)
+    return answer({"status": "ok", "degraded": readiness.degraded()})
+
+
+@figures.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus text format."""
+    figures = data_plane(request).shared.metrics.render()
+    return Response(figures, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,1 +1,0 @@
-"""What every route shares: bodies, callers, refusals, limits, pages, progress."""

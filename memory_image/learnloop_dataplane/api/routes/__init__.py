@@ -1,1 +1,0 @@
-"""HTTP routers, one file for each resource."""

@@ -1,0 +1,166 @@
+"""The audit chain: its records, how work notes them, and pages of them."""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from learnloop_dataplane.postgres.database import Database
+
+GENESIS = bytes(32)
+Detail = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is said in one record.
+
+    Attributes:
+        seq: place in its namespace's chain, from 1, without a gap.
+        at: when it happened, by the database's clock.
+        actor: the caller's service account, or `system:learnloop` for what the data plane does by itself.
+        action: e.g. memory.deleted.
+        subject: what it was done to, e.g. agent/walker, user/user:9f3a….
+        outcome: done; of what can be cut short begun, before it; of a request asked or refused.
+        detail: strings, integers, booleans, and lists and objects of them. No floating point: its text depends on
+            who writes it, and a hash must not.
+    """
+
+    namespace: str
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    outcome: str
+    detail: Detail
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """An entry with its links."""
+
+    entry: Entry
+    previous: bytes
+    hash: bytes
+
+
+def canonical(value: dict[str, Any]) -> bytes:
+    """JSON without white space, keys sorted by code point, text as UTF-8, times as RFC 3339 in UTC."""
+    times = {name: at(item) if isinstance(item, datetime) else item for name, item in value.items()}
+    return orjson.dumps(times, option=orjson.OPT_SORT_KEYS)
+
+
+def at(time: datetime) -> str:
+    """A time as it is hashed: UTC with six digits of a second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def digest(previous: bytes, entry: Entry) -> bytes:
+    """SHA-256 of the previous hash (32 bytes) followed by the entry's canonical JSON."""
+    return sha256(previous + canonical(asdict(entry))).digest()
+
+
+def seal(previous: bytes, entry: Entry) -> Sealed:
+    """The link that follows `previous`."""
+    return Sealed(entry, previous, digest(previous, entry))
+
+
+def written_as(sealed: Sealed, last: int) -> int | None:
+    """The place this record was really written at, when it is whole but out of its place; None: it was changed."""
+    for seq in range(1, last + 1):
+        if digest(sealed.previous, replace(sealed.entry, seq=seq)) == sealed.hash:
+            return seq
+    return None
+
+
+SYSTEM = "system:learnloop"
+# Set once for each request, where the caller is known (api.common); background work never sets it. Passing it through
+# every function instead would put a parameter into thirty signatures that do nothing with it.
+actor: ContextVar[str] = ContextVar("actor", default=SYSTEM)
+
+_NOTE = """
+INSERT INTO audit_pending (namespace, actor, action, subject, outcome, detail) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+_NOTES = """
+INSERT INTO audit_pending (namespace, actor, action, subject, detail)
+SELECT $1, $2, 'memory.stored', * FROM unnest($3::text[], $4::jsonb[])
+"""
+
+# What the operator tells, a new leader tells again within an hour.
+_NOTED = """
+SELECT 1 FROM audit_pending WHERE namespace = $1 AND subject = $2 AND detail ->> 'id' = $3
+UNION ALL
+SELECT 1 FROM (SELECT subject, detail FROM audit_log WHERE namespace = $1 ORDER BY seq DESC LIMIT 20000) newest
+WHERE subject = $2 AND detail ->> 'id' = $3 LIMIT 1
+"""
+
+
+async def note(
+    connection: Any, namespace: str, action: str, subject: str, detail: Detail | None = None, *, outcome: str = "done"
+) -> None:
+    """Leaves one record within the caller's transaction; the sealer gives it its place in the chain.
+
+    Args:
+        detail: no floating point; see `record.Entry`.
+    """
+    encoded = orjson.dumps(detail or {}).decode()
+    await connection.execute(_NOTE, namespace, actor.get(), action, subject[:512], outcome, encoded)
+
+
+async def noted(connection: Any, namespace: str, subject: str, identity: str) -> bool:
+    """Is a record about this subject whose detail has this `id` among the newest 20,000 of the namespace?"""
+    return bool(await connection.fetchval(_NOTED, namespace, subject, identity))
+
+
+def digest_of(ids: Sequence[UUID]) -> str:
+    """SHA-256 over ids, 16 bytes each, in their order: names thousands of memories in one line."""
+    return sha256(b"".join(identity.bytes for identity in ids)).hexdigest()
+
+
+async def note_memories(connection: Any, namespace: str, action: str, agent: str, ids: Sequence[UUID]) -> None:
+    """One record about any number of memories of one agent: how many, the first, the last, and all by digest."""
+    if ids:
+        await note(connection, namespace, action, f"agent/{agent}", _named(ids))
+
+
+async def note_stored(connection: Any, namespace: str, stored: Mapping[str, Sequence[UUID]]) -> None:
+    """The same of memories that were stored, of each of these agents; of a single one its id."""
+    if stored:
+        details = [_named(ids) if len(ids) > 1 else {"id": str(ids[0])} for ids in stored.values()]
+        subjects, encoded = (
+            [f"agent/{agent}" for agent in stored],
+            [orjson.dumps(detail).decode() for detail in details],
+        )
+        await connection.execute(_NOTES, namespace, actor.get(), subjects, encoded)
+
+
+def _named(ids: Sequence[UUID]) -> Detail:
+    return {"count": len(ids), "first": str(ids[0]), "last": str(ids[-1]), "ids_sha256": digest_of(ids)}
+
+
+_PAGE = """
+SELECT seq, at, actor, action, subject, outcome, detail, encode(previous, 'hex') AS previous,
+    encode(hash, 'hex') AS hash
+FROM audit_log WHERE namespace = $1 AND seq > $2 AND ($4::text IS NULL OR action = $4)
+    AND ($5::text IS NULL OR subject = $5)
+ORDER BY seq LIMIT $3
+"""
+
+
+async def page(
+    db: Database, namespace: str, after: int, limit: int, *, action: str | None = None, subject: str | None = None
+) -> list[dict[str, Any]]:
+    """Up to `limit` records behind place `after`, hashes as hexadecimal.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_PAGE, namespace, after, limit, action, subject)
+    return [{**row, "detail": orjson.loads(row["detail"])} for row in rows]

@@ -1,0 +1,44 @@
+"""The namespace's audit chain: read it, take the newest signature away for safe keeping, check it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from learnloop_dataplane.api.requests import Audit, Caller, answer, not_found
+
+router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+_TEXT = r"^[^\x00]*$"
+"""PostgreSQL has no text with a NUL in it."""
+
+
+@router.get("/records")
+async def get_records(
+    audit: Audit,
+    caller: Caller,
+    after: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    action: Annotated[
+        str | None, Query(max_length=64, pattern=_TEXT, description="only these, e.g. memory.deleted")
+    ] = None,
+    subject: Annotated[
+        str | None, Query(max_length=512, pattern=_TEXT, description="only about this, e.g. agent/walker")
+    ] = None,
+) -> Response:
+    """Records in the order of the chain, page by page, with their hashes."""
+    rows = await audit.page(caller.namespace, after, limit, action=action, subject=subject)
+    return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
+
+
+@router.get("/checkpoint")
+async def get_checkpoint(audit: Audit, caller: Caller) -> Response:
+    """The newest signature over the chain; whoever keeps it can prove later that the end is missing."""
+    found = await audit.checkpoint(caller.namespace)
+    if found is None:
+        raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
+    return answer(found.to_json())
+
+
+@router.get("/verify")
+async def get_verify(audit: Audit, caller: Caller) -> Response:
+    """Checks the whole chain; `problem` names the first bad record."""
+    return answer((await audit.verify(caller.namespace)).to_json())

@@ -1,0 +1,325 @@
+"""One erasure from request to receipt."""
+
+import asyncio
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from learnloop_dataplane.audit.chain import actor, note
+from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
+from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.privacy import people
+from learnloop_dataplane.privacy.people import Users, pseudonym
+from learnloop_dataplane.recall.large_agents import BigAgents
+from learnloop_dataplane.recall.recall_log import RecallLog
+from learnloop_dataplane.rewards.human_feedback import UserFeedback
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.nats.connection import Bus
+
+
+REMAINS = (
+    "models trained before",
+    "sums over many episodes: normalisation, ranker weights, an agent's totals",
+    "the audit chain, which names people by pseudonym only",
+)
+_KNOWN = "SELECT subject, erased_at FROM erasures WHERE namespace = $1"
+_OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1"
+_DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subject = $2"
+
+
+FOLDER = ".erasures"
+"""No namespace begins with a dot."""
+OPTED_OUT = "opted-out"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Recorded:
+    """What is on record of one namespace: the newest erasure of each subject, and the hashes of who opted out."""
+
+    erased: dict[str, datetime] = field(default_factory=dict)
+    opted_out: set[str] = field(default_factory=set)
+
+
+class LastingRecords:
+    """The records of all namespaces.
+
+    Args:
+        store: not sealed by keys of the database, which an older backup does not have.
+    """
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+
+    async def erased(self, namespace: str, subject: str, at: datetime) -> None:
+        """Before the rows go: a record of an erasure that was then not made leads to one that was asked for.
+
+        Raises:
+            Unavailable: the store does not take it.
+        """
+        await self._put(_key(namespace, subject, str((at - _EPOCH) // timedelta(microseconds=1))))
+
+    async def opted_out(self, namespace: str, user: str) -> None:
+        """Raises Unavailable."""
+        await self._put(_key(namespace, f"user/{user}", OPTED_OUT))
+
+    async def opted_in(self, namespace: str, user: str) -> None:
+        """Raises Unavailable."""
+        await self._store.delete(_key(namespace, f"user/{user}", OPTED_OUT))
+
+    async def all(self) -> dict[str, Recorded]:
+        """Everything on record, by namespace. What does not look like a record is none.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        found: dict[str, Recorded] = {}
+        for key in await self._store.keys(f"{FOLDER}/"):
+            parts = key.split("/")
+            if len(parts) != 4:
+                continue
+            namespace, subject, what = parts[1], unquote(parts[2]), parts[3]
+            known = found.setdefault(namespace, Recorded())
+            if what == OPTED_OUT:
+                known.opted_out.add(subject.removeprefix("user/"))
+            elif what.isascii() and what.isdecimal() and len(what) <= 18:
+                at = _EPOCH + timedelta(microseconds=int(what))
+                known.erased[subject] = max(at, known.erased.get(subject, at))
+        return found
+
+    async def _put(self, key: str) -> None:
+        try:
+            file = await asyncio.to_thread(_written, self._store.spool)
+        except OSError as error:
+            raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
+        try:
+            await self._store.put(key, file)
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _key(namespace: str, subject: str, what: str) -> str:
+    return f"{FOLDER}/{namespace}/{quote(subject, safe='')}/{what}"
+
+
+def _written(folder: Path) -> Path:
+    """A file that is not empty: some stores keep no empty object."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix="erasure-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(b"erased\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return Path(name)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two.
+
+    `warehouse`: no query finds anything of the subject there any more, or there is none.
+    """
+
+    erasure_id: UUID
+    namespace: str
+    subject: str
+    erased_at: datetime
+    rows: dict[str, int]
+    messages: dict[str, int]
+    warehouse: Literal["erased", "none"]
+    remains: list[str]
+    audit_seq: int
+    audit_hash: str
+    public_key: str | None = None
+    signature: str | None = None
+
+    def signed(self, signer: Signer | None) -> dict[str, Any]:
+        """As it is answered; unsigned where there is no key."""
+        document = {**asdict(self), "erasure_id": str(self.erasure_id)}
+        said = {name: value for name, value in document.items() if name not in ("public_key", "signature")}
+        if signer is None:
+            return document
+        signer = signer.now()
+        return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
+
+
+def _action(scope: Scope) -> str:
+    return "user.erased" if scope.user is not None else "agent.erased"
+
+
+class Erasing:
+    """Erases rows, vectors, what the warehouse has and messages, and says so in the audit chain.
+
+    Twice: `begun` is committed with the deletion of the rows, so none are gone without a record whatever happens next;
+    `done` follows when nothing of the subject is left anywhere. Both name the erasure; one that was cut short has a
+    `begun` of its own, and the next has both.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        bus: "Bus | None",
+        users: Users,
+        feedback: UserFeedback,
+        recalls: RecallLog,
+        big: BigAgents,
+        warehouse: ClickHouse | None,
+        sealer: Sealer,
+        signer: Signer | None,
+        records: LastingRecords,
+    ) -> None:
+        self._db = db
+        self._records = records
+        self._bus = bus
+        self._users = users
+        self._feedback = feedback
+        self._recalls = recalls
+        self._big = big
+        self._store = warehouse
+        self._sealer = sealer
+        self._signer = signer
+
+    async def erase(self, namespace: str, *, user_id: str | None = None, agent: str | None = None) -> dict[str, Any]:
+        """Erases one person, by id or pseudonym, or one agent. Again is fine: it finds what is new or was left.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer; nothing was erased.
+            Unavailable: the artifact store does not, which remembers erasures when an older database is restored;
+                nothing was erased.
+            ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
+                the rest and gives the receipt.
+        """
+        done = await self._erase(namespace, await self._scope(namespace, user_id, agent))
+        return done.signed(self._signer)
+
+    async def again(self) -> int:
+        """Erases anew what a database that was restored has back, and has opt out who had; how many it was.
+
+        Raises:
+            Unavailable, ApiError: as for `erase`.
+        """
+        done = 0
+        for namespace, recorded in (await self._records.all()).items():
+            async with self._db.tenant(namespace) as connection:
+                known = {row["subject"]: row["erased_at"] for row in await connection.fetch(_KNOWN, namespace)}
+                out = {row["user_hash"] for row in await connection.fetch(_OUT, namespace)}
+            for user in sorted(recorded.opted_out - out):
+                async with self._db.tenant(namespace) as connection:
+                    await people.alone(connection, namespace)
+                    await self._users.opt_out(connection, namespace, user)
+                done += 1
+            for subject, at in sorted(recorded.erased.items()):
+                if subject not in known or known[subject] < at:
+                    await self._erase(namespace, Scope.of(subject), at)
+                    done += 1
+        return done
+
+    async def _erase(self, namespace: str, scope: Scope, recorded: datetime | None = None) -> Receipt:
+        """`recorded`: when it was erased before; left out, it is erased now."""
+        identity = uuid7()
+        erased, at = await self._rows(namespace, scope, identity, recorded)
+        await self._vectors(namespace, scope)
+        warehouse = await self._warehouse(namespace, scope, at)
+        messages = await self._messages(namespace, scope, at)
+        detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
+        link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
+        place = (link.entry.seq, link.hash.hex())
+        return Receipt(identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place)
+
+    async def memories_of(self, namespace: str, user_id: str) -> list[UUID]:
+        """Ids of the memories that an erasure of this person would take now; ended ones too.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        async with self._db.tenant(namespace) as connection:
+            person = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
+            return await of_person(connection, namespace, person)
+
+    async def opt_out(self, namespace: str, user_id: str) -> None:
+        """Nothing of this person is stored from now on, and what was is erased.
+
+        Raises:
+            Unavailable, ApiError: as for `erase`; asking again does the rest.
+        """
+        scope = await self._scope(namespace, user_id, None)
+        async with self._db.tenant(namespace) as connection:
+            await people.alone(connection, namespace)
+            await self._records.opted_out(namespace, scope.user or "")
+            await self._users.opt_out(connection, namespace, scope.user or "")
+        await self.erase(namespace, user_id=user_id)
+
+    async def opt_in(self, namespace: str, user_id: str) -> None:
+        """Takes the opt-out back.
+
+        Raises:
+            Unavailable: PostgreSQL or the artifact store does not answer; the person may still be opted out.
+        """
+        scope = await self._scope(namespace, user_id, None)
+        await self._records.opted_in(namespace, scope.user or "")
+        await self._users.opt_in(namespace, user_id)
+
+    async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
+        if user_id is None:
+            return Scope(agent=agent)
+        async with self._db.tenant(namespace) as connection:
+            return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
+
+    async def _rows(
+        self, namespace: str, scope: Scope, identity: UUID, recorded: datetime | None
+    ) -> tuple[Erased, datetime]:
+        await self._recalls.flush()  # what is logged later could name what is gone
+        async with self._db.tenant(namespace) as connection:
+            await people.alone(connection, namespace)
+            at = await people.mark(connection, namespace, scope.subject, recorded)
+            if recorded is None:
+                await self._records.erased(namespace, scope.subject, at)
+            erased = await erase(connection, namespace, scope)
+            for trajectory_id in sorted(erased.touched):
+                await self._feedback.join(connection, namespace, trajectory_id)
+            detail = {"erasure_id": str(identity), "rows": erased.rows}
+            await note(connection, namespace, _action(scope), scope.subject, detail, outcome="begun")
+        return erased, at
+
+    async def _vectors(self, namespace: str, scope: Scope) -> None:
+        try:
+            await self._big.erased(namespace, scope.agent)
+        except StoreAway as error:
+            raise ApiError(
+                503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5
+            ) from error
+
+    async def _warehouse(self, namespace: str, scope: Scope, at: datetime) -> Literal["erased", "none"]:
+        """At once, beside the pass of the shipper, which does it again for what was under way there."""
+        if self._store is None:
+            return "none"
+        column, value = scope.attribute
+        try:
+            await self._store.erase(namespace, column, value, at)
+        except Unavailable as error:
+            raise ApiError(
+                503, f"the rows are erased, the warehouse's are not yet: {error}; ask again", retry_after=5
+            ) from error
+        return "erased"
+
+    async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
+        if self._bus is None:
+            return {}
+        from learnloop_dataplane.erasure.stream_messages import Matcher, erase_messages
+
+        async with self._db.tenant(namespace) as connection:
+            digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
+            key = await self._users.key(connection, namespace)
+        matcher = Matcher(namespace, scope, digests, at, lambda user: pseudonym(key, user))
+        return await erase_messages(self._bus, namespace, scope, matcher)

@@ -1,0 +1,253 @@
+"""Erases rows: one person's, or one agent's, and what was made out of them. Within the caller's transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from learnloop_api import names
+from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
+from learnloop_dataplane.privacy.people import bury
+
+SECONDS = 300.0  # a large agent is scanned more than once
+_OF_USER, _OF_AGENT = "labels ->> 'user_id' = $2", "agent_id = $2"
+# Locked first: whoever is weighing one of them or making a memory of it has then finished, and what follows sees it.
+_EPISODES = """
+SELECT trajectory_id, agent_id, episode_id, retrieval_ids FROM trajectories WHERE namespace = $1 AND {whose}
+ORDER BY seq FOR UPDATE
+"""
+_EPISODES_OF = f"SELECT trajectory_id, agent_id, episode_id FROM trajectories WHERE namespace = $1 AND {_OF_USER}"
+# The episodes may be gone by age; whom a memory came from it says itself then. One that names a thousand people may
+# have had more.
+_TOLD = """
+SELECT id, agent_id FROM agent_memories
+WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4
+    OR provenance -> 'people' ? $4 OR jsonb_array_length(CASE jsonb_typeof(provenance -> 'people')
+        WHEN 'array' THEN provenance -> 'people' ELSE '[]' END) >= $5)
+"""
+_OWNED = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
+# Made out of erased ones, by consolidation or by a fork. One that names a hundred sources may have had more.
+_MADE_OF = """
+SELECT DISTINCT m.id FROM agent_memories m
+CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
+    WHEN 'array' THEN m.provenance -> 'from' || '[""]' ELSE '[""]' END) AS named
+WHERE m.namespace = $1 AND m.provenance IS NOT NULL AND m.id <> ALL($2::uuid[]) AND (
+    named = ANY($3::text[]) OR m.provenance ->> 'original' = ANY($3::text[])
+    OR (m.source = 'consolidation' AND m.agent_id = ANY($4::text[])
+        AND jsonb_array_length(CASE jsonb_typeof(m.provenance -> 'from')
+            WHEN 'array' THEN m.provenance -> 'from' ELSE '[]' END) >= $5))
+"""
+# The queue before the memories, as the indexer does: the other way round each could wait for the other.
+_QUEUE = "SELECT FROM memory_pending WHERE namespace = $1 AND memory_id = ANY($2::uuid[]) ORDER BY memory_id FOR UPDATE"
+_MEMORIES = "DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
+_RECALLS = (
+    "DELETE FROM recall_log WHERE namespace = $1 AND (retrieval_id = ANY($2::uuid[]) OR memory_ids && $3::uuid[])"
+)
+_OPINIONS = """
+DELETE FROM user_feedback WHERE namespace = $1 AND (user_hash = $2 OR trajectory_id = ANY($3::text[]))
+RETURNING trajectory_id
+"""
+# Of the person, and whatever compares answers of their conversations.
+_PREFERENCES = "DELETE FROM preferences WHERE namespace = $1 AND (user_hash = $2 OR sessions && $3::text[])"
+_REWARDS = "DELETE FROM reward_history WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+_EVENTS = """
+DELETE FROM event_outbox WHERE namespace = $1 AND starts_with(subject, $2)
+    AND (payload::jsonb ->> 'trajectory_id' = ANY($3::text[]) OR payload::jsonb ->> 'agent' = $4)
+"""
+# Whoever sends such a request again is told that the episode is not stored.
+_ANSWERS = """
+DELETE FROM idempotency_keys WHERE namespace = $1
+    AND substring(answer FROM '"trajectory_id":"([^"]*)"') = ANY($2::text[])
+"""
+_STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+_TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+# What is left of their steps in backups, in write-ahead logs and in the warehouse opens no more.
+_KEYS = "DELETE FROM data_keys WHERE namespace = $1 AND {whose} = $2"
+# The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
+_WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
+_AGENTS_OWN = (
+    "recall_log",
+    "memory_rankers",
+    "memory_snapshots",
+    "memory_consolidations",
+    "reward_statistics",
+    "reward_history",
+    "task_credits",
+    "preferences",
+)
+_RESET = """
+UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
+    first_episodes = 0, first_return_sum = 0, training_request = NULL, training_wish = NULL,
+    training_request_ids = '{}'
+    WHERE namespace = $1 AND name = $2
+"""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose: a person by hash (`user:…`) or an agent by name."""
+
+    user: str | None = None
+    agent: str | None = None
+
+    @classmethod
+    def of(cls, subject: str) -> "Scope":
+        """What `subject` is of."""
+        kind, _, name = subject.partition("/")
+        return cls(user=name) if kind == "user" else cls(agent=name)
+
+    @property
+    def subject(self) -> str:
+        """As records and tombstones name it."""
+        return f"user/{self.user}" if self.user is not None else f"agent/{self.agent}"
+
+    @property
+    def attribute(self) -> tuple[str, str]:
+        """As the warehouse's table has it: column and value."""
+        return ("user_hash", self.user) if self.user is not None else ("agent_id", self.agent or "")
+
+
+@dataclass
+class Erased:
+    """What went, by table, and the episodes of others whose feedback is no longer the same."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+
+    def count(self, table: str, tag: str | int) -> None:
+        """Adds the number of rows in a command's tag, e.g. `DELETE 3`."""
+        self.rows[table] = self.rows.get(table, 0) + (tag if isinstance(tag, int) else int(tag.split()[-1]))
+
+
+async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
+    """Deletes everything of the scope and remembers which episodes those were. Again, it finds nothing more.
+
+    What remains: sums over many episodes (normalisation, ranker weights, an agent's totals after one person went) and
+    models that were trained before.
+
+    Raises:
+        asyncpg.PostgresError: nothing was erased.
+    """
+    whose = _OF_USER if scope.user is not None else _OF_AGENT
+    episodes = await connection.fetch(
+        _EPISODES.format(whose=whose), namespace, scope.user or scope.agent, timeout=SECONDS
+    )
+    ids = [row["trajectory_id"] for row in episodes]
+    await bury(connection, namespace, scope.subject, ids)
+    erased = Erased()
+    memories = await _memories(connection, namespace, scope, episodes)
+    await connection.execute(_QUEUE, namespace, memories, timeout=SECONDS)
+    erased.count("agent_memories", await connection.execute(_MEMORIES, namespace, memories, timeout=SECONDS))
+    recalls = [identity for row in episodes for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))]
+    erased.count("recall_log", await connection.execute(_RECALLS, namespace, recalls, memories, timeout=SECONDS))
+    opinions = await connection.fetch(_OPINIONS, namespace, scope.user, ids, timeout=SECONDS)
+    erased.count("user_feedback", len(opinions))
+    erased.touched = {row["trajectory_id"] for row in opinions} - set(ids)
+    sessions = [row["episode_id"] for row in episodes]
+    tag = await connection.execute(_PREFERENCES, namespace, scope.user, sessions, timeout=SECONDS)
+    erased.count("preferences", tag)
+    erased.count("reward_history", await connection.execute(_REWARDS, namespace, ids, timeout=SECONDS))
+    prefix = f"{names.SUBJECT_REWARD}.{namespace}."
+    tag = await connection.execute(_EVENTS, namespace, prefix, ids, scope.agent, timeout=SECONDS)
+    erased.count("event_outbox", tag)
+    erased.count("idempotency_keys", await connection.execute(_ANSWERS, namespace, ids, timeout=SECONDS))
+    erased.count("training_transitions", await connection.execute(_STEPS, namespace, ids, timeout=SECONDS))
+    erased.count("trajectories", await connection.execute(_TRAJECTORIES, namespace, ids, timeout=SECONDS))
+    await connection.execute(_WAREHOUSE, namespace, *scope.attribute)
+    if scope.agent is not None:
+        for table in _AGENTS_OWN:
+            statement = f"DELETE FROM {table} WHERE namespace = $1 AND agent_id = $2"
+            erased.count(table, await connection.execute(statement, namespace, scope.agent, timeout=SECONDS))
+        await connection.execute(_RESET, namespace, scope.agent)
+    # Last, as who stores episodes holds their agents before their keys.
+    statement = _KEYS.format(whose="user_hash" if scope.user is not None else "agent_id")
+    erased.count("data_keys", await connection.execute(statement, namespace, scope.user or scope.agent))
+    return erased
+
+
+async def of_person(connection: Any, namespace: str, user: str) -> list[UUID]:
+    """Ids of the memories that an erasure of this person (a pseudonym) would take now.
+
+    Raises:
+        asyncpg.PostgresError: nothing is known.
+    """
+    episodes = await connection.fetch(_EPISODES_OF, namespace, user, timeout=SECONDS)
+    return await _memories(connection, namespace, Scope(user=user), episodes)
+
+
+async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Sequence[Any]) -> list[UUID]:
+    """Ids of the memories of these episodes or this agent, and of all that was made out of them, however often."""
+    if scope.agent is not None:
+        rows = await connection.fetch(_OWNED, namespace, scope.agent, timeout=SECONDS)
+    else:
+        origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
+        sessions = [row["episode_id"] for row in episodes]
+        rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, MAX_PEOPLE, timeout=SECONDS)
+    agents = sorted({row["agent_id"] for row in (*episodes, *rows)})
+    found = [row["id"] for row in rows]
+    last = found
+    while last or (agents and last is found):
+        sources = [str(identity) for identity in last]
+        rows = await connection.fetch(_MADE_OF, namespace, found, sources, agents, MAX_SOURCES, timeout=SECONDS)
+        last = [row["id"] for row in rows]
+        found = found + last
+    return found
+
+
+def _uuid(text: str) -> UUID | None:
+    """None for an id that no recall of this service can have."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+LABEL_SECONDS = 120.0
+# Once by origin and once by session: each joins by a hash, where one condition with OR would compare all with all.
+_NAME = """
+WITH episodes AS (SELECT * FROM unnest($2::text[], $3::text[], $4::text[]) AS e(origin, session_id, person)),
+told AS (
+    SELECT m.id, e.person FROM agent_memories m JOIN episodes e ON e.origin = m.origin
+    WHERE m.namespace = $1 AND m.provenance ->> 'user' IS NULL
+    UNION
+    SELECT m.id, e.person FROM agent_memories m JOIN episodes e ON e.session_id = m.session_id
+    WHERE m.namespace = $1 AND m.provenance ->> 'user' IS NULL
+), one AS (SELECT id, min(person) AS person FROM told GROUP BY id)
+UPDATE agent_memories m SET provenance = coalesce(m.provenance, '{}') || jsonb_build_object('user', one.person)
+FROM one WHERE m.namespace = $1 AND m.id = one.id RETURNING m.id::text, one.person
+"""
+_INHERIT = """
+WITH heirs AS (
+    SELECT m.id, jsonb_agg(DISTINCT n.person) AS people
+    FROM agent_memories m CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
+        WHEN 'array' THEN m.provenance -> 'from' ELSE '[]' END) AS source
+    JOIN unnest($2::text[], $3::text[]) AS n(id, person) ON n.id = source
+    WHERE m.namespace = $1 AND m.source = 'consolidation' GROUP BY m.id
+)
+UPDATE agent_memories m SET provenance = m.provenance || jsonb_build_object('people', (
+    SELECT jsonb_agg(DISTINCT person)
+    FROM jsonb_array_elements(coalesce(m.provenance -> 'people', '[]') || heirs.people) AS person))
+FROM heirs WHERE m.namespace = $1 AND m.id = heirs.id
+"""
+
+
+async def name_people(connection: Any, namespace: str, episodes: Sequence[Any]) -> None:
+    """Writes each episode's person onto the memories that came from it or from its session and name nobody, and onto
+    what was distilled from these. Within the transaction that deletes the episodes.
+
+    Args:
+        episodes: rows with trajectory_id, episode_id and person, a pseudonym.
+
+    Raises:
+        asyncpg.PostgresError: nothing was written.
+    """
+    if not episodes:
+        return
+    origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
+    sessions, people = [row["episode_id"] for row in episodes], [row["person"] for row in episodes]
+    named = await connection.fetch(_NAME, namespace, origins, sessions, people, timeout=LABEL_SECONDS)
+    if named:
+        ids, persons = [row["id"] for row in named], [row["person"] for row in named]
+        await connection.execute(_INHERIT, namespace, ids, persons, timeout=LABEL_SECONDS)

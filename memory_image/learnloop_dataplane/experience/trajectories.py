@@ -1,0 +1,274 @@
+"""Episodes on their way in: redacted, then through the stream or straight into PostgreSQL, each stored once."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
+
+from learnloop_api import names
+from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajectory
+from learnloop_common.redaction.fields import safe_measurements
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
+from learnloop_dataplane.encryption.step_cipher import PLAIN, Owner, StepCipher, StepLog
+from learnloop_dataplane.errors import NoRoom, Unavailable
+from learnloop_dataplane.experience.explored_actions import digest, explored, note_explored
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.nats.subjects import tenants_id
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.people import METADATA_KEY, Users, refused
+from learnloop_dataplane.privacy.redaction import redact, redact_text
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.nats.connection import Bus
+    from learnloop_dataplane.nats.streams import Room
+
+
+BASELINE_EPISODES = 100
+
+_SEE_AGENTS = "INSERT INTO agents (namespace, name) SELECT $1, unnest($2::text[]) ON CONFLICT DO NOTHING"
+_READ_AGENTS = """
+SELECT name, first_episodes FROM agents WHERE namespace = $1 AND name = ANY($2::text[]) ORDER BY name FOR UPDATE
+"""
+# clock_timestamp: taken after the agent's row is locked, so it is never before the agent's own `since`.
+_INSERT = """
+INSERT INTO trajectories (namespace, trajectory_id, agent_id, task, episode_id, model_deployment, policy_revision,
+    started_at, ended_at, received_at, steps, status, episode_return, success, outcome_values, retrieval_ids, labels)
+SELECT $1, t.trajectory_id, t.agent_id, t.task, t.episode_id, t.model_deployment, t.policy_revision,
+    t.started_at, t.ended_at, clock_timestamp(), t.steps, t.status, t.episode_return, t.success,
+    t.outcome_values, t.retrieval_ids, t.labels
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[],
+    $9::timestamptz[], $10::int[], $11::text[], $12::float8[], $13::bool[], $14::jsonb[], $15::jsonb[], $16::jsonb[])
+    AS t(trajectory_id, agent_id, task, episode_id, model_deployment, policy_revision, started_at, ended_at, steps,
+         status, episode_return, success, outcome_values, retrieval_ids, labels)
+ON CONFLICT DO NOTHING RETURNING trajectory_id, received_at
+"""
+_INSERT_STEPS = """
+INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps, last_observation)
+SELECT $1, * FROM unnest($2::text[], $3::timestamptz[], $4::jsonb[], $5::jsonb[])
+"""
+_INSERT_RESULTS = """
+INSERT INTO task_results (namespace, trajectory_id, task_type, result)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::jsonb[])
+"""
+_COUNT = """
+UPDATE agents SET trajectories = agents.trajectories + t.n, last_trajectory_at = clock_timestamp(),
+    first_episodes = agents.first_episodes + t.first, first_return_sum = agents.first_return_sum + t.total
+FROM unnest($2::text[], $3::int[], $4::int[], $5::float8[]) AS t(name, n, first, total)
+WHERE agents.namespace = $1 AND agents.name = t.name
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trajectory as it goes into the tables: redacted, JSON columns encoded."""
+
+    trajectory_id: str
+    agent: str
+    user: str | None
+    ended_at: datetime
+    episode_return: float
+    columns: tuple[Any, ...]
+    steps: str
+    last_observation: str | None
+    result: tuple[str, str] | None
+    """Its type, and all of it."""
+    explored: str = ""
+    """Digest of the explored actions; "": there are none."""
+
+
+def prepare(trajectory: Trajectory) -> Row:
+    """Redacts and encodes. Ids stay as they are: they are what makes storing idempotent."""
+    outcome = trajectory.outcome
+    steps = redact([_step(step) for step in trajectory.steps])
+    columns = (
+        trajectory.trajectory_id,
+        trajectory.agent,
+        redact_text(trajectory.task),
+        trajectory.episode_id,
+        trajectory.model_deployment,
+        redact_text(trajectory.policy_revision),
+        trajectory.started_at,
+        trajectory.ended_at,
+        len(trajectory.steps),
+        outcome.status,
+        outcome.episode_return,
+        outcome.success,
+        _json(safe_measurements(outcome.values, redact_text)),
+        _json(trajectory.retrieval_ids),
+        _json(redact(trajectory.metadata)),
+    )
+    whose = (trajectory.metadata.get(METADATA_KEY), trajectory.ended_at)
+    last = None if trajectory.last_observation is None else _json(redact(trajectory.last_observation))
+    result, value = _result(trajectory), outcome.episode_return
+    named = (trajectory.trajectory_id, trajectory.agent)
+    return Row(*named, *whose, value, columns, _json(steps), last, result, digest(explored(steps)))
+
+
+def _step(step: Step) -> dict[str, Any]:
+    told = step.model_dump()
+    if step.q_value is None:
+        del told["q_value"]
+    return told
+
+
+def _result(trajectory: Trajectory) -> tuple[str, str] | None:
+    result = trajectory.result
+    return None if result is None else (result.task_type, _json(redact(result.model_dump())))
+
+
+@dataclass(frozen=True)
+class StoredTrajectories:
+    """Ids that were new, and ids that may not be stored: erased, or of someone who opted out."""
+
+    new: set[str]
+    refused: set[str]
+
+
+async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepCipher = PLAIN) -> StoredTrajectories:
+    """Stores the rows in one transaction, their steps as `cipher` makes them.
+
+    Raises:
+        Unavailable: nothing was written.
+        asyncpg.DataError: a row holds something no column takes; nothing was written.
+    """
+    unique = {row.trajectory_id: row for row in rows}
+    # Always in the same order, so that two writers of the same ids wait for one another and never in a circle.
+    ordered = [unique[key] for key in sorted(unique)]
+    async with db.tenant(namespace) as connection:
+        unwanted = await refused(connection, namespace, ordered)
+        ordered = [row for row in ordered if row.trajectory_id not in unwanted]
+        if not ordered:
+            return StoredTrajectories(set(), unwanted)
+        agents = sorted({row.agent for row in ordered})
+        await connection.execute(_SEE_AGENTS, namespace, agents)
+        counted = {r["name"]: r["first_episodes"] for r in await connection.fetch(_READ_AGENTS, namespace, agents)}
+        arrays = [list(column) for column in zip(*(row.columns for row in ordered), strict=True)]
+        new = {r["trajectory_id"]: r["received_at"] for r in await connection.fetch(_INSERT, namespace, *arrays)}
+        fresh = [row for row in ordered if row.trajectory_id in new]
+        if fresh:
+            plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
+            logs = await cipher.seal(connection, namespace, plain, [Owner(row.agent, row.user or "") for row in fresh])
+            kept = [(log.trajectory_id, new[log.trajectory_id], log.steps, log.last_observation) for log in logs]
+            await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
+            told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
+            if told:
+                columns = [list(column) for column in zip(*told, strict=True)]
+                await connection.execute(_INSERT_RESULTS, namespace, *columns)
+            await note_explored(connection, namespace, [(row.agent, row.trajectory_id, row.explored) for row in fresh])
+            await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
+    return StoredTrajectories(set(new), unwanted)
+
+
+def _totals(rows: Sequence[Row], counted: dict[str, int]) -> tuple[list[str], list[int], list[int], list[float]]:
+    """Per agent: new rows, how many of them belong to the baseline, and the sum of those returns."""
+    by_agent: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        by_agent[row.agent].append(row.episode_return)
+    names = sorted(by_agent)
+    first = [by_agent[name][: max(0, BASELINE_EPISODES - counted.get(name, 0))] for name in names]
+    return names, [len(by_agent[n]) for n in names], [len(f) for f in first], [sum(f) for f in first]
+
+
+def _json(value: Any) -> str:
+    return to_json(value, inf_nan_mode="null").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of an episode: known before, and kept at all (not where its person opted out, or it was erased)."""
+
+    duplicate: bool
+    stored: bool
+
+
+class TrajectoryIntake:
+    """Accepts episodes of all namespaces.
+
+    Args:
+        stream: the connection to NATS and the room in its streams; None: episodes go straight into PostgreSQL.
+        arrived: is told a namespace in which an episode was stored.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        users: Users,
+        metrics: Metrics,
+        stream: "tuple[Bus, Room] | None",
+        arrived: Callable[[str], None],
+        cipher: StepCipher = PLAIN,
+    ) -> None:
+        self._cipher = cipher
+        self._db = db
+        self._users = users
+        self._metrics = metrics
+        self._stream = stream
+        self._arrived = arrived
+
+    async def accept(self, namespace: str, trajectory: Trajectory) -> Accepted:
+        """Keeps one episode; it is durable when this returns.
+
+        Raises:
+            Unavailable: nothing was kept.
+            ApiError: 503, the stream is full and this namespace has its share of it.
+        """
+        shielded = (await self._users.shield(namespace, {0: trajectory}))[0]
+        if shielded is None:
+            self._metrics.opted_out(namespace)
+            self._metrics.collected(namespace)
+            return Accepted(duplicate=False, stored=False)
+        if self._stream is None:
+            return await self._store(namespace, shielded)
+        # From here on the reader of the stream counts what becomes of it.
+        bus, room = self._stream
+        subject = f"{names.SUBJECT_TRAJECTORY}.{namespace}.{shielded.agent}"
+        # What came by NATS already is known again: the SDK sends this id there.
+        message_id = tenants_id(namespace, subject, f"{namespace}/{shielded.trajectory_id}")
+        try:
+            ack = await bus.publish(subject, await in_thread_if_large(namespace, redacted, shielded), message_id)
+        except NoRoom:  # it is an Unavailable, too
+            # Full of others' episodes, of which there is no end: this one need not wait behind them.
+            try:
+                room.admit(namespace)
+            except NoRoom:
+                self._metrics.not_collected(namespace, "no_room")
+                raise
+            return await self._store(namespace, shielded)
+        except Unavailable:
+            self._metrics.not_collected(namespace, "unavailable")
+            raise
+        return Accepted(duplicate=bool(ack.duplicate), stored=True)
+
+    async def _store(self, namespace: str, trajectory: Trajectory) -> Accepted:
+        row = await in_thread_if_large(namespace, prepare, trajectory)
+        try:
+            stored = await store(self._db, namespace, [row], self._cipher)
+        except Unavailable:
+            self._metrics.not_collected(namespace, "unavailable")
+            raise
+        self._metrics.collected(namespace)
+        if stored.refused:
+            return Accepted(duplicate=False, stored=False)
+        if stored.new:
+            self._metrics.agents.trajectory(namespace, trajectory.agent, safe_version(trajectory.policy_revision))
+            self._arrived(namespace)
+        return Accepted(duplicate=not stored.new, stored=True)
+
+
+def safe_version(policy_revision: str) -> str:
+    """The name of a model version as tables, streams and metrics may have it."""
+    return redact_text(policy_revision)[:MAX_REVISION]
+
+
+def redacted(trajectory: Trajectory) -> bytes:
+    """The message as it may lie in the stream for a month."""
+    body = trajectory.model_dump()
+    for field in ("metadata", "steps", "last_observation", "result"):
+        body[field] = redact(body[field])
+    body["task"] = redact_text(trajectory.task)[:MAX_TASK]  # a mark may be longer than what it stands for
+    body["policy_revision"] = safe_version(trajectory.policy_revision)
+    body["outcome"]["values"] = safe_measurements(trajectory.outcome.values, redact_text)
+    return to_json(body)

@@ -1,1 +1,0 @@
-"""Requests that are done once: who works under a key, and what was answered."""

@@ -1,0 +1,240 @@
+"""Routes of memories: store, retrieve, and feedback on recalls."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, WithJsonSchema, model_validator
+
+from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.api.requests import (
+    NOTHING_NEW,
+    Caller,
+    Input,
+    JsonBody,
+    Memory,
+    alternatives,
+    answer,
+    by_hand,
+    data_plane,
+    identify,
+    json_body,
+    quick,
+)
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
+from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.privacy.redaction import redact
+from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS
+from learnloop_dataplane.ranking.result_order import Ask, ScopeOfRecall
+from learnloop_dataplane.text.tokenizer import question_of
+
+router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
+MAX_BATCH = 5000
+MAX_TTL_SECONDS = 10 * 366 * 86_400
+LEAST = 2.0**-126
+"""Memories are ranked in single precision; PostgreSQL refuses what is less than its smallest number and is not 0."""
+
+
+class StoreMemory(Input):
+    """One memory of one agent."""
+
+    agent_id: Name
+    memory_type: MemoryType
+    content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
+    importance: Annotated[float, AfterValidator(lambda value: value if value >= LEAST else 0.0)] = Field(
+        default=0.5, ge=0, le=1
+    )
+    session_id: Identifier | None = Field(
+        default=None, description="conversation or episode it belongs to; its neighbours there are its context"
+    )
+    origin: Annotated[
+        str, Field(max_length=256, description="what it came from; a bad origin is rolled back whole")
+    ] = ""
+    pinned: bool = Field(default=False, description="never expires and is never forgotten")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=MAX_TTL_SECONDS, description="not recalled after this; default by type (working: 3600)"
+    )
+    valid_from: Timestamp | None = Field(default=None, description="when it became true; default: when it is stored")
+    valid_to: Timestamp | None = Field(default=None, description="when it stopped being true; default: not yet")
+    idempotency_key: Identifier | None = Field(default=None, description="the same key stores the same memory once")
+    user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, description="whom it is about, kept as a pseudonym: an opt-out or erasure of theirs reaches it"
+    )
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> "StoreMemory":
+        if self.valid_from and self.valid_to and self.valid_to <= self.valid_from:
+            raise ValueError("valid_to: is not after valid_from; nothing could ever be recalled")
+        return self
+
+    def memory(self) -> NewMemory:
+        """As it goes to the store."""
+        return NewMemory(
+            self.agent_id,
+            self.memory_type,
+            dict(self.content),
+            importance=self.importance,
+            origin=self.origin,
+            session_id=self.session_id,
+            idempotency_key=self.idempotency_key,
+            pinned=self.pinned,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
+            ttl_seconds=self.ttl_seconds,
+        )
+
+
+class StoreBatch(Input):
+    """Many memories, of any agents of the namespace: all are stored or none."""
+
+    memories: list[StoreMemory] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+def _known(weights: dict[str, float]) -> dict[str, float]:
+    for name in weights:
+        if name not in SIGNALS:
+            raise ValueError(f"weights: there is no signal {name[:32]!r}; the signals are {', '.join(SIGNALS)}")
+    return weights
+
+
+Weight = Annotated[float, Field(ge=-100, le=100)]
+_WEIGHT = {"type": "number", "minimum": -100, "maximum": 100}
+Weights = Annotated[
+    dict[str, Weight],
+    AfterValidator(_known),
+    WithJsonSchema({"type": "object", "properties": dict.fromkeys(SIGNALS, _WEIGHT), "additionalProperties": False}),
+]
+
+
+class Retrieve(Input):
+    """What is going on now; the best matching memories come back."""
+
+    agent_id: Name
+    context: dict[str, JsonValue] | str = Field(max_length=65_536)
+    k: int = Field(default=10, ge=1, le=100)
+    # A tuple: pydantic would copy a list anew for every request.
+    memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
+    scope: ScopeOfRecall = Field(
+        default="agent",
+        description="whose memories: the agent's own, those of its group, or those of all agents of the namespace",
+    )
+    as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
+    weights: Weights | None = Field(
+        default=None,
+        description="what would come first with these weights instead of the ranker's; is not logged, teaches nothing",
+    )
+
+    def ask(self) -> Ask:
+        """As it goes to recall: redacted as memories are, or an address in the question is not the `<EMAIL:…>` that is
+        stored, and an embedder elsewhere gets to see it."""
+        return Ask(
+            self.agent_id,
+            question_of(redact(self.context)),
+            self.k,
+            tuple(dict.fromkeys(self.memory_types)),
+            self.as_of,
+            self.weights,
+            self.scope,
+        )
+
+
+class RetrieveBatch(Input):
+    """Several questions in one request, each answered as if it were alone."""
+
+    queries: list[Retrieve] = Field(min_length=1, max_length=50)
+
+
+READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
+_BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
+
+
+async def _read(request: Request, caller: Identity, model: type[Input]) -> Any:
+    return await _BODIES[model].read(caller.namespace, await request.body())
+
+
+@router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))
+async def store_memory(request: Request) -> Response:
+    """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
+    stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
+    opted out (stored: false)."""
+    caller = await identify(request)
+    body: StoreMemory = await _read(request, caller, StoreMemory)
+    await data_plane(request).quotas.room_for_memories(caller.namespace, 1)
+    done = await data_plane(request).memory.writes.store(caller.namespace, body.memory(), body.user_id)
+    return quick(done, 201 if done.stored and not done.duplicate else 200)
+
+
+@router.post("/store/batch", status_code=201, openapi_extra=by_hand(StoreBatch))
+async def store_batch(request: Request) -> Response:
+    """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
+    caller = await identify(request)
+    writes = data_plane(request).memory.writes
+    writes.expect_batch()
+    body: StoreBatch = await _read(request, caller, StoreBatch)
+    await data_plane(request).quotas.room_for_memories(caller.namespace, len(body.memories))
+    memories = [memory.memory() for memory in body.memories]
+    users = [memory.user_id for memory in body.memories]
+    del body  # thousands of objects that the next batch can use while this one waits for the database
+    return quick(await writes.store_batch(caller.namespace, memories, users), 201)
+
+
+@router.post("/retrieve", openapi_extra=by_hand(Retrieve))
+async def retrieve(request: Request) -> Response:
+    """The k best memories with the score of every signal."""
+    memory = data_plane(request).memory
+    memory.turns.expect()
+    caller = await identify(request)
+    body: Retrieve = await _read(request, caller, Retrieve)
+    async with memory.turns:
+        return quick(await memory.recall(caller.namespace, await in_thread_if_large(caller.namespace, body.ask)))
+
+
+@router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
+async def retrieve_batch(request: Request) -> Response:
+    """One answer for each query, in their order."""
+    memory = data_plane(request).memory
+    memory.turns.expect()
+    caller = await identify(request)
+    body: RetrieveBatch = await _read(request, caller, RetrieveBatch)
+    async with memory.turns:
+        answers = []
+        for query in body.queries:
+            ask = await in_thread_if_large(caller.namespace, query.ask)
+            answers.append(await memory.recall(caller.namespace, ask))
+        return quick({"answers": answers})
+
+
+feedback = APIRouter(prefix="/api/v1/memory", tags=["memory"])
+
+
+class GiveFeedback(Input):
+    """How a recall turned out. Episodes that name their recalls need not send this: their reward teaches by itself."""
+
+    model_config = ConfigDict(json_schema_extra=alternatives("reward", "helpful", at_most_one=True))
+
+    retrieval_id: UUID
+    reward: float | None = Field(default=None, ge=-100, le=100, description="of what the agent did with the answer")
+    helpful: list[UUID] | None = Field(default=None, max_length=120, description="the memories that helped")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "GiveFeedback":
+        if (self.reward is None) == (self.helpful is None):
+            raise ValueError("reward: send either a reward or the list of helpful memories")
+        return self
+
+
+@feedback.post("/feedback")
+async def give_feedback(
+    body: Annotated[GiveFeedback, json_body(GiveFeedback)], memory: Memory, caller: Caller
+) -> Response:
+    """Teaches the agent's ranker and its memories' utility; the same recall teaches once."""
+    found = await memory.feedback.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
+    return answer(found)
+
+
+@feedback.get("/ranker")
+async def get_ranker(agent_id: Annotated[Name, Query()], memory: Memory, caller: Caller) -> Response:
+    """What the agent's ranker has learned, and whether it is in use."""
+    return answer(await memory.feedback.ranker(caller.namespace, agent_id))

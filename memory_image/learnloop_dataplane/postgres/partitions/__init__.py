@@ -1,1 +1,0 @@
-"""Tables that are cut by time, so that what is old goes as a whole."""

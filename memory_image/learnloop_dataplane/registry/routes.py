@@ -1,0 +1,271 @@
+"""Routes of artifacts, models, gate reports and quotas."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from starlette.convertors import Convertor, register_url_convertor
+
+from learnloop_api.wire.base import Identifier, Name, Sha256
+from learnloop_api.wire.base import Name as NameRule
+from learnloop_api.wire.deployment import ApprovalReference, AwaitedApproval, ModelDeployed, RolloutDecision
+from learnloop_api.wire.gates import MOST_REPORT_BYTES, GateReports, JudgedGates
+from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
+from learnloop_dataplane.api.requests import (
+    Caller,
+    Callers,
+    Db,
+    DigestHeader,
+    DigestPath,
+    Input,
+    NamePath,
+    Quota,
+    Training,
+    answer,
+    json_body,
+    only,
+    same,
+)
+from learnloop_dataplane.api.responses import begins_after, following, page_mark
+from learnloop_dataplane.registry.artifacts import Content
+from learnloop_dataplane.rewards.revision_outcomes import revision_outcomes
+
+router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
+BYTES: dict[str, Any] = {
+    "description": "The bytes; their SHA-256 is in the header x-learnloop-sha256.",
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
+
+RAW_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}},
+    }
+}
+
+
+@router.put("", status_code=201, openapi_extra=RAW_BODY)
+async def put_artifact(
+    request: Request, training: Training, quotas: Quota, caller: Caller, x_learnloop_sha256: DigestHeader
+) -> Response:
+    """Keeps the raw body under its SHA-256."""
+    async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
+        await quotas.room_for_bytes(caller.namespace, upload.size)
+        await training.artifacts.put(caller.namespace, upload)
+    uri = f"learnloop://{caller.namespace}/{upload.sha256}"
+    return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)
+
+
+class InUse(Input):
+    """What a namespace needs, as far as the operator knows."""
+
+    sha256: list[Sha256] = Field(max_length=20_000, description="artifacts that serve, or may have to serve again")
+    jobs: list[Name] = Field(max_length=20_000, description="training runs that may go on: their checkpoints stay")
+
+
+@router.put("/in-use")
+async def put_in_use(
+    body: Annotated[InUse, json_body(InUse)], training: Training, callers: Callers, caller: Caller
+) -> Response:
+    """Keeps what is named, and deletes a batch of what has not been in use for the time of retention. Operator only."""
+    callers.require_operator(caller, "only the operator knows what is in use")
+    gone = await training.keeping.run(caller.namespace, body.sha256, body.jobs)
+    return answer({"artifacts_deleted": gone.artifacts, "checkpoints_deleted": gone.checkpoints})
+
+
+class _Digest(Convertor[str]):
+    """What may be a digest. `in-use` is a resource of its own, which cannot be read: GET is answered with 405 there."""
+
+    regex = "(?!in-use$)[^/]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("digest", _Digest())
+
+
+@router.get("/{sha256:digest}", response_class=StreamingResponse, responses={200: BYTES})
+async def get_artifact(sha256: DigestPath, training: Training, caller: Caller) -> Response:
+    """The bytes; compare their digest."""
+    return send(await training.artifacts.get(caller.namespace, sha256))
+
+
+def send(content: Content, headers: dict[str, str] | None = None) -> Response:
+    """Streams a blob with its digest and length in the headers."""
+    return StreamingResponse(
+        content.chunks,
+        media_type="application/octet-stream",
+        headers={
+            "x-learnloop-sha256": content.sha256,
+            "content-length": str(content.size),
+            **(headers or {}),
+        },
+    )
+
+
+models = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@models.get("")
+async def get_models(
+    training: Training,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[NameRule | None, Query(description="`next` of the page before")] = None,
+) -> Response:
+    """What serves at each ModelDeployment of the namespace with its proof, and what was rolled back there last."""
+    found = await training.deployments.models(caller.namespace, limit, after or "")
+    return answer({"models": found, "next": found[-1].model_deployment if len(found) == limit else None})
+
+
+@models.delete("/{deployment}", status_code=204, dependencies=[only("update", "deployments")])
+async def delete_model(deployment: NamePath, training: Training, caller: Caller) -> Response:
+    """The ModelDeployment is gone: it leaves the list of models, and its record stays."""
+    await training.deployments.forget(caller.namespace, deployment)
+    await training.approvals.settled(caller.namespace, deployment)
+    return Response(status_code=204)
+
+
+@models.put("/{deployment}/rolled-back", dependencies=[only("update", "deployments")])
+async def put_rolled_back(
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
+) -> Response:
+    """Records that a model was rolled back, and publishes it; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    same("event", "rolled_back", body.event)
+    new = await training.deployments.roll_back(caller.namespace, body)
+    return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@models.put("/{deployment}/deployed", dependencies=[only("update", "deployments")])
+async def put_deployed(
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
+) -> Response:
+    """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    same("event", "deployed", body.event)
+    new = await training.deployments.put(caller.namespace, body)
+    return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@models.put("/{deployment}/awaited-approval", status_code=204, dependencies=[only("update", "deployments")])
+async def put_awaited_approval(
+    deployment: NamePath,
+    body: Annotated[AwaitedApproval, json_body(AwaitedApproval)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """A rollout waits for a person: receivers are told, now and by the rules of escalation; the same again is fine."""
+    same("model_deployment", deployment, body.model_deployment)
+    await training.approvals.asked(caller.namespace, body)
+    return Response(status_code=204)
+
+
+@models.delete("/{deployment}/awaited-approval", status_code=204, dependencies=[only("update", "deployments")])
+async def delete_awaited_approval(deployment: NamePath, training: Training, caller: Caller) -> Response:
+    """Nobody is waited for any more: what receivers have not been told they are not told."""
+    await training.approvals.settled(caller.namespace, deployment)
+    return Response(status_code=204)
+
+
+@models.post("/{deployment}/approval-reference")
+async def post_approval_reference(
+    deployment: NamePath,
+    body: Annotated[ApprovalReference, json_body(ApprovalReference)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """What a signed reference of a message is about: revision, step, and until when it holds. It grants nothing."""
+    return answer(training.approvals.about(caller.namespace, deployment, body.reference))
+
+
+@models.put("/{deployment}/decisions/{decision}", dependencies=[only("update", "deployments")])
+async def put_decision(
+    deployment: NamePath,
+    decision: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")],
+    body: Annotated[RolloutDecision, json_body(RolloutDecision)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """Puts a person's decision about a rollout into the audit chain; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    return answer({"new": await training.deployments.decided(caller.namespace, decision, body)})
+
+
+@models.get("/{deployment}/deployed")
+async def get_deployed(
+    deployment: NamePath,
+    training: Training,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, page_mark(1)] = None,
+) -> Response:
+    """What served when, newest first, page by page, as far back as the retention time."""
+    found, more = await training.deployments.history(caller.namespace, deployment, limit, begins_after(after))
+    return answer({"deployed": found, "next": following(*more) if more else None})
+
+
+@models.get("/{deployment}/outcomes", response_model=DeploymentOutcomes)
+async def get_outcomes(
+    deployment: NamePath,
+    revision: Annotated[list[Identifier], Query(min_length=1, max_length=MOST_REVISIONS)],
+    seconds: Annotated[int, Query(ge=1, le=LONGEST_SECONDS)],
+    db: Db,
+    caller: Caller,
+) -> Response:
+    """Rewards and people's opinions of the episodes of each revision that arrived in the last seconds."""
+    return answer(await revision_outcomes(db, caller.namespace, deployment, revision, seconds))
+
+
+gates = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@gates.put("/{deployment}/gates/{job}/report", status_code=201, openapi_extra=RAW_BODY)
+async def put_report(
+    deployment: NamePath,
+    job: NamePath,
+    request: Request,
+    training: Training,
+    callers: Callers,
+    caller: Caller,
+    x_learnloop_sha256: DigestHeader,
+) -> Response:
+    """Keeps the report of a gate suite under its SHA-256, once. Its Job's own pods only."""
+    await callers.require_suite(caller, deployment, job)
+    async with training.artifacts.receive(request.stream(), x_learnloop_sha256, MOST_REPORT_BYTES) as upload:
+        new = await training.gates.put(caller.namespace, deployment, job, upload)
+    return answer({"job": job, "sha256": upload.sha256, "new": new}, 201)
+
+
+@gates.get("/{deployment}/gates", response_model=GateReports)
+async def get_reports(deployment: NamePath, training: Training, caller: Caller) -> Response:
+    """The newest reports of a ModelDeployment's gate suites, newest first."""
+    return answer(await training.gates.reports(caller.namespace, deployment))
+
+
+@gates.put("/{deployment}/gates/{revision}/verdict", dependencies=[only("update", "deployments")])
+async def put_verdict(
+    deployment: NamePath,
+    revision: NamePath,
+    body: Annotated[JudgedGates, json_body(JudgedGates)],
+    training: Training,
+    caller: Caller,
+) -> Response:
+    """Records how a candidate's gates ended, in the audit chain; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    same("revision", revision, body.revision)
+    return answer({"revision": revision, "new": await training.gates.judged(caller.namespace, body)})
+
+
+quotas = APIRouter(prefix="/api/v1/quotas", tags=["quotas"])
+
+
+@quotas.get("")
+async def get_quotas(quotas: Quota, caller: Caller) -> Response:
+    """Used and allowed bytes of artifacts and checkpoints, memories, and episodes a second; null: no limit."""
+    return answer(await quotas.shown(caller.namespace))

@@ -1,0 +1,203 @@
+"""Reward policies, calculation, history and dry-runs."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_dataplane.api.requests import (
+    Caller,
+    Db,
+    Experience,
+    Input,
+    JsonBody,
+    NamePath,
+    answer,
+    by_hand,
+    data_plane,
+    identify,
+    json_body,
+    not_found,
+    only,
+    quick,
+)
+from learnloop_dataplane.api.responses import begins_after, following, page_mark
+from learnloop_dataplane.rewards import reward_tables
+from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery
+from learnloop_dataplane.rewards.dry_run import Window
+from learnloop_dataplane.rewards.normalisation import Running
+from learnloop_dataplane.task_rewards.agreement_with_people import evaluations
+from learnloop_dataplane.task_rewards.calculation import Result
+
+router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
+RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Calculate(Input):
+    """What would this result be worth? By an agent's policy, by a named one, or by the default components."""
+
+    task_id: Identifier | None = None
+    agent_id: Name | None = None
+    reward_policy: Name | None = None
+    reward_policy_revision: str | None = Field(default=None, max_length=64)
+    result: Result
+
+
+_CALCULATE = JsonBody(Calculate)
+
+
+class AskDryRun(Input):
+    """What would this policy change? Over the newest `limit` episodes received in [since, until)."""
+
+    policy: RewardPolicySpec
+    agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
+    since: Timestamp = datetime(1970, 1, 1, tzinfo=UTC)
+    until: Timestamp | None = Field(default=None, description="left out: now")
+    limit: int = Field(default=100_000, ge=1, le=500_000)
+
+
+class AskBias(Input):
+    """Does this policy pay groups differently for the same result? Over the newest `policy.bias.episodes`."""
+
+    policy: RewardPolicySpec = Field(description="its `bias` says what a group is, and how large a gap may be")
+    reward_policy: Name | None = Field(default=None, description="only agents that use the policy of this name")
+    agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
+
+
+@router.put("/policies/{name}/revisions/{revision}", dependencies=[only("update", "rewardpolicies")])
+async def put_policy(
+    name: NamePath,
+    revision: RevisionPath,
+    body: Annotated[RewardPolicySpec, json_body(RewardPolicySpec)],
+    experience: Experience,
+    caller: Caller,
+) -> Response:
+    """Publishes an immutable revision; the same again is fine."""
+    await experience.policies.publish(caller.namespace, name, revision, body)
+    return answer({"name": name, "revision": revision})
+
+
+@router.get("/policies/{name}/revisions/{revision}", response_model=RewardPolicySpec)
+async def get_policy(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
+    """A published revision: its spec."""
+    found = await experience.policies.get(caller.namespace, name, revision)
+    if found is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer(found.spec.to_kube())
+
+
+@router.get("/policies/{name}/revisions/{revision}/signals")
+async def get_signals(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
+    """Signs of reward hacking in the newest 1,000 rewards of a revision in force; at most a minute old."""
+    found = await experience.signals.read(caller.namespace, name, revision)
+    if found is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer(found)
+
+
+@router.get("/policies/{name}/revisions/{revision}/evaluations")
+async def get_evaluations(
+    name: NamePath, revision: RevisionPath, db: Db, experience: Experience, caller: Caller
+) -> Response:
+    """How often each evaluator of a revision was asked and could score, and how far it agrees with people."""
+    policy = await experience.policies.get(caller.namespace, name, revision)
+    if policy is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer({"evaluations": await evaluations(db, caller.namespace, name, revision, policy.spec)})
+
+
+@router.post("/calculate", openapi_extra=by_hand(Calculate))
+async def calculate(request: Request) -> Response:
+    """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named.
+
+    Evaluators score `result.output`, shaping reads `result.steps`, and the reward is divided among `result.agents`.
+    Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
+    """
+    experience = data_plane(request).experience
+    caller = await identify(request)
+    body: Calculate = await _CALCULATE.read(caller.namespace, await request.body())
+    agent, namespace = body.agent_id or "", caller.namespace
+    policy, running = None, Running()
+    if body.reward_policy is not None:
+        policy, running = await experience.policies.named(
+            namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
+        )
+    elif body.agent_id is not None:
+        policy, running = await experience.policies.of_agent(namespace, agent)
+    if policy is None and (body.reward_policy is not None or body.agent_id is not None):
+        field = "reward_policy" if body.reward_policy is not None else "agent_id"
+        raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
+    found = await experience.calculator.calculate(
+        namespace, body.result, policy, running, agent=agent, task_id=body.task_id
+    )
+    return quick(found)
+
+
+@router.get("/history")
+async def get_history(
+    agent_id: Annotated[Name, Query()],
+    db: Db,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, page_mark(3)] = None,
+) -> Response:
+    """The newest rewards of an agent, newest first, page by page."""
+    found = await reward_tables.history(db, caller.namespace, agent_id, limit, begins_after(after))
+    last = found[-1] if len(found) == limit else None
+    key = (last.trajectory_id, last.reward_policy, last.reward_policy_revision) if last else ()
+    return answer({"rewards": found, "next": following(last.computed_at, *key) if last else None})
+
+
+@router.get("/credits/{trajectory_id}")
+async def get_credits(
+    trajectory_id: Annotated[Identifier, Path()], db: Db, experience: Experience, caller: Caller
+) -> Response:
+    """What each step contributed to an episode's reward, and what each agent of a team did, as its policy says."""
+    found = await experience.step_credits(caller.namespace, trajectory_id)
+    if found is None:
+        raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
+    return answer({**found, "agents": await experience.credits.of_task(caller.namespace, trajectory_id)})
+
+
+@router.get("/credits")
+async def get_agent_credits(
+    agent_id: Annotated[Name, Query()],
+    experience: Experience,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, page_mark(1)] = None,
+) -> Response:
+    """An agent's parts in the rewards of tasks that it worked on with others, newest first, page by page."""
+    before = begins_after(after) or (datetime(9999, 12, 31, tzinfo=UTC), "")
+    found = await experience.credits.of_agent(caller.namespace, agent_id, limit, before)
+    last = found[-1] if len(found) == limit else None
+    mark = following(last["created_at"], last["trajectory_id"]) if last else None
+    return answer({"credits": found, "next": mark})
+
+
+@router.post("/dry-run")
+async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: Experience, caller: Caller) -> Response:
+    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time.
+
+    With `policy.bias` it looks for bias in the newest of these episodes, too, and answers that as `bias`.
+    """
+    window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
+    found = asdict(await experience.dry_run.run(caller.namespace, body.policy, window))
+    for item in found["most_changed"]:
+        del item["place"]
+    if body.policy.bias is not None:
+        asked = BiasQuery(agents=body.agent_ids, since=window.since, until=window.until)
+        found["bias"] = await experience.bias.read(caller.namespace, body.policy, asked)
+    return answer(found)
+
+
+@router.post("/bias")
+async def bias(body: Annotated[AskBias, json_body(AskBias)], experience: Experience, caller: Caller) -> Response:
+    """Compares what groups of logged episodes earn at equal outcomes, and swaps the group in recorded ones; keeps
+    nothing. One of a namespace at a time; at most a minute old."""
+    asked = BiasQuery(body.reward_policy, body.agent_ids)
+    return answer(await experience.bias.read(caller.namespace, body.policy, asked))

@@ -1,1 +1,0 @@
-"""Hyperparameter studies: Optuna's sampler and pruner over PostgreSQL, for the trials that the operator runs."""
