@@ -194,14 +194,15 @@ class JsonBody:
 
         The caller comes first: who proves nothing has no body read, let alone parsed.
         """
-        return await self.read(caller.namespace, await request.body())
+        return await self.receive(caller.namespace, await request.body())
 
-    async def read(self, namespace: str, body: bytes) -> Any:
+    async def receive(self, namespace: str, body: bytes) -> Any:
         """The same for bytes; a large body is read in a thread."""
         body_bytes.set(len(body))
-        return await in_thread_if_large(namespace, self._read, body)
+        return await in_thread_if_large(namespace, self.read, body)
 
-    def _read(self, body: bytes) -> Any:
+    def read(self, body: bytes) -> Any:
+        """The same for bytes, in this thread."""
         try:
             return self._reader.read(body)
         except ValidationError as error:

@@ -46,7 +46,7 @@ async def post_trajectory(request: Request) -> Response:
         data_plane(request).shared.metrics.not_collected(caller.namespace, "over_quota")
         raise
     try:
-        trajectory: Trajectory = await _READ.read(caller.namespace, await request.body())
+        trajectory: Trajectory = await _READ.receive(caller.namespace, await request.body())
     except RequestValidationError:
         data_plane(request).shared.metrics.not_collected(caller.namespace, "invalid")
         raise

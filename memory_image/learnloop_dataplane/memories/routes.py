@@ -151,7 +151,7 @@ _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
 async def _read(request: Request, caller: Identity, model: type[Input]) -> Any:
-    return await _BODIES[model].read(caller.namespace, await request.body())
+    return await _BODIES[model].receive(caller.namespace, await request.body())
 
 
 @router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))

@@ -119,7 +119,7 @@ async def calculate(request: Request) -> Response:
     """
     experience = data_plane(request).experience
     caller = await identify(request)
-    body: Calculate = await _CALCULATE.read(caller.namespace, await request.body())
+    body: Calculate = await _CALCULATE.receive(caller.namespace, await request.body())
     agent, namespace = body.agent_id or "", caller.namespace
     policy, running = None, Running()
     if body.reward_policy is not None:
