@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.agents import changes, memory_budget, training_orders
-from learnloop_operator.agents.actor_network import actor_network
-from learnloop_operator.agents.manifests import actors, granted, model_deployment, training_job
+from learnloop_operator.agents import memory_budget
+from learnloop_operator.agents import run_history as training_orders
+from learnloop_operator.agents import triggers as changes
+from learnloop_operator.agents.manifests import actor_network, actors, granted, model_deployment, training_job
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.problems import Problem, first_problem
@@ -64,8 +65,8 @@ def decide(world: AgentSnapshot) -> Plan:
             *memory_budget.news(world),
             *news(world.status, state),
         ),
-        announcements=training_orders.announcements(world, after),
-        audit=training_orders.audit(world, before, after),
+        announcements=training_orders.order_announcements(world, after),
+        audit=training_orders.order_audit(world, before, after),
         figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )
@@ -119,7 +120,7 @@ def _train(
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
-    job = training_job(world, number, fire, changes.noted(before.changes))
+    job = training_job(world, number, fire, changes.note_of_changes(before.changes))
     request = granted(world, fire)
     after = before.model_copy(
         update={

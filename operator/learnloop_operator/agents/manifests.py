@@ -1,24 +1,47 @@
-"""Manifests of what a LearningAgent owns: training jobs, its ModelDeployment, its actors."""
+"""Manifests of what a LearningAgent owns: training jobs, its ModelDeployment, its actors and their network."""
 
+import hashlib
 import json
-from typing import Any
 
 from pydantic.alias_generators import to_camel
 
 from learnloop_api import names
 from learnloop_api.kinds.task import EnvironmentTask, Task
 from learnloop_api.kinds.task import World as PlayedWorld
-from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
-from learnloop_operator.agents.first_policy import spaces, world_of
+from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
+from learnloop_operator.agents.model_to_serve import spaces, world_of
 from learnloop_operator.agents.narrowing import narrowed
-from learnloop_operator.agents.saturation import NOTE_WITHOUT_GAIN, noted
-from learnloop_operator.agents.seeds import seeded
 from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.agents.triggers import Trigger
+from learnloop_operator.agents.triggers import NOTE_WITHOUT_GAIN, Trigger, note_without_gain
 from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.core.workload_network import DNS, addresses, data_plane, pods, policy, ports
 
-Manifest = dict[str, Any]
+SEEDS = 2**31
+
+
+def of_run(uid: str, number: int) -> int:
+    """The seed of run `number` of the agent with this UID: from 0 to SEEDS - 1."""
+    return (_start(uid, "training") + number) % SEEDS
+
+
+def seeded(template: TrainingTemplate, uid: str, number: int) -> Manifest:
+    """The template of run `number` with all seeds set; those that the user set stay."""
+    evaluation = template.evaluation
+    chosen = {
+        "seed": _start(uid, "held-out") if evaluation.seed is None else evaluation.seed,
+        "first_episode": number * EPISODES_PER_RUN if evaluation.first_episode is None else evaluation.first_episode,
+    }
+    seed = of_run(uid, number) if template.seed is None else template.seed
+    return template.model_copy(update={"seed": seed, "evaluation": evaluation.model_copy(update=chosen)}).to_kube()
+
+
+def _start(uid: str, purpose: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{purpose} {uid}".encode()).digest()[:4]) % SEEDS
+
+
 NOTE_TRIGGER = f"{names.GROUP}/trigger"
 NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
 NOTE_TRAIN = f"{names.GROUP}/obeys-train"
@@ -66,7 +89,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
         NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
         NOTE_CHANGES: changes,
-        NOTE_WITHOUT_GAIN: noted(world),
+        NOTE_WITHOUT_GAIN: note_without_gain(world),
     }
     return child(
         world.object,
@@ -186,3 +209,33 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
         mounts=[CODE_MOUNT] if environment.environment_config_map else [],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
+
+
+def actor_network(world: AgentSnapshot, environment: EnvironmentTask) -> tuple[Manifest, ...]:
+    """The NetworkPolicy of the actors; none where the installation wants none.
+
+    They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace
+    and the DNS. They also call the addresses in their pod options, such as `LEARNLOOP_ENDPOINT` of a gateway.
+    """
+    network = world.defaults.network
+    if network is None:
+        return ()
+    servers = pods({names.LABEL_DEPLOYMENT: world.name})
+    memory = pods({names.LABEL_COMPONENT: "memory-service"})
+    out = [
+        ports(names.PORT_SERVING, peers=[servers], key="to"),
+        *([ports(names.PORT_DATA, peers=[memory], key="to")] if world.memory_url else []),
+        data_plane(world.defaults.data_url),
+        DNS,
+        *addresses(environment.actors.pod.to_kube()),
+        *network.to,
+    ]
+    manifest = policy(
+        world.object,
+        name=f"{world.name}-actor",
+        component=ACTOR,
+        selector={names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR},
+        ingress=[],
+        egress=out if network.closed else None,
+    )
+    return (manifest,)

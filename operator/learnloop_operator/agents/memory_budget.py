@@ -1,11 +1,12 @@
-"""An agent's memory budget at the installation's data plane: what that is to be told, and what the status tells."""
+"""An agent's memory budget: what the data plane is sent, and what the status shows.
 
-from typing import Any
+Pods of a MemoryService read their agents' budgets themselves (docs/decisions/0022-scope-of-the-operators-token.md)."""
+
+from typing import Any, Literal
 
 from learnloop_api.kinds.learning_agent import AgentMemory, LearningAgentSpec, LearningAgentStatus
-from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_operator.agents import memory_service_budget
-from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_api.wire.memory import MemoryBudget, MemoryUse, budgets_config_map
+from learnloop_operator.agents.snapshot import AgentSnapshot, MemoryHome
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Call, Notice
 from learnloop_operator.core.times import seconds_since, stamp
@@ -26,7 +27,7 @@ def wanted(spec: LearningAgentSpec) -> MemoryBudget | None:
 def asks(spec: LearningAgentSpec, before: LearningAgentStatus) -> bool:
     """Whether the data plane has a budget of this agent to keep, or may have one that is still to be taken back."""
     return wanted(spec) is not None or any(
-        item.type == CONDITION and item.reason not in memory_service_budget.REASONS for item in before.conditions
+        item.type == CONDITION and item.reason not in REASONS for item in before.conditions
     )
 
 
@@ -69,7 +70,7 @@ def judge(world: AgentSnapshot) -> list[dict[str, Any]]:
     if world.memory_problem:
         return [condition(CONDITION, UNKNOWN, "DataPlaneUnavailable", world.memory_problem, world.generation)]
     if world.spec.memory.service_ref and world.spec.memory.budget:
-        found = memory_service_budget.judge(world, world.spec.memory.service_ref.name, world.spec.memory.budget.told())
+        found = _kept_by_service(world, world.spec.memory.service_ref.name, world.spec.memory.budget.told())
         return [condition(CONDITION, *found, world.generation)]
     if budget is None:
         return []
@@ -102,3 +103,29 @@ def _share(use: MemoryUse) -> str | None:
     pairs = ((use.memories, use.budget.memories), (use.bytes, use.budget.bytes))
     shares = [100 * (held or 0) / limit for held, limit in pairs if limit]
     return f"{STEP * round(max(shares) / STEP)}%" if shares else None
+
+
+MISSING, NOT_TOLD, NO_ROOM, KEPT = "MemoryServiceMissing", "NotToldYet", "NoRoom", "KeptByMemoryService"
+REASONS = frozenset({MISSING, NOT_TOLD, NO_ROOM, KEPT})
+
+
+def _kept_by_service(
+    world: AgentSnapshot, service: str, budget: MemoryBudget
+) -> tuple[Literal["True", "False", "Unknown"], str, str]:
+    """Status, reason and message."""
+    home = world.memory or MemoryHome()
+    if not home.exists:
+        return UNKNOWN, MISSING, f"no MemoryService {service} keeps it: there is none"
+    if home.left_out_from is not None and world.name >= home.left_out_from:
+        return FALSE, NO_ROOM, _full(service)
+    if not home.tells_budgets:
+        return UNKNOWN, NOT_TOLD, f"MemoryService {service} has not told its pods yet"
+    said = f"MemoryService {service} keeps it, or less where its agentBudget is smaller: at most {budget.sentence()}"
+    return TRUE, KEPT, f"{said}; how much of it is used is in that service's REST interface and metrics"
+
+
+def _full(service: str) -> str:
+    return (
+        f"ConfigMap {budgets_config_map(service)} has no room for it, so MemoryService {service} holds this agent to "
+        "its agentBudget alone: name another MemoryService, or take other agents' budgets back"
+    )

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG
-from learnloop_operator.agents.first_policy import KINDS, flaw, spaces, world_of
-from learnloop_operator.agents.model_to_serve import UNIFORM
+from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, flaw, spaces, world_of
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifact_uris import foreign
