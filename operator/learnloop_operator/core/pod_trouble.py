@@ -38,6 +38,17 @@ def first_trouble(pods: Iterable[Manifest]) -> str:
     return ""
 
 
+def complaint_of(pod: Manifest) -> str | None:
+    """What keeps a pod from being ready, in one sentence; None when it runs without having failed."""
+    status, name = pod.get("status") or {}, pod["metadata"]["name"]
+    if said := last_words(status):
+        return f"pod {name} failed: {said}"
+    if held := held_up(status):
+        return f"pod {name} waits: {held}"
+    running = any("running" in (item.get("state") or {}) for item in status.get("containerStatuses") or ())
+    return f"pod {name} waits: {step_of(status)}" if status.get("phase") == "Pending" and not running else None
+
+
 def creation_trouble(deployment: Manifest) -> str:
     """Why a Deployment's pods cannot be made (quota, pod security, a missing priority class…); "" when they can."""
     for condition in (deployment.get("status") or {}).get("conditions") or ():

@@ -1,7 +1,7 @@
-"""TLS of a MemoryService's own PostgreSQL: its certificate, who renews it, and that nobody comes without.
+"""TLS of a MemoryService's own PostgreSQL: its certificate, and the container that renews it.
 
 PostgreSQL's image has none of our code. So a container of the memory image asks the data plane for the certificate, as
-policy servers do, and writes it into a folder in memory that both have; the token is in that container alone.
+policy servers do, and writes it into a shared folder in memory; the token is in that container alone.
 """
 
 from typing import Any
@@ -11,8 +11,40 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, container, service_names, token_volume
-from learnloop_operator.memory_services.follow_script import FOLLOW
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+
+FOLLOW = r"""# follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.
+set -u
+stop=$1; shift
+folder=${FOLLOW_FOLDER:-/run/tls}
+"$@" &
+server=$!
+trap 'kill -s "$stop" "$server"' TERM INT
+state() { cat "$folder"/* | cksum; }
+(
+    trap - TERM INT
+    before=$(state)
+    while sleep "${FOLLOW_SECONDS:-10}"; do
+        now=$(state)
+        if [ "$now" != "$before" ]; then
+            echo "the certificate has changed: the server reads it again"
+            kill -s HUP "$server"
+        fi
+        before=$now
+    done
+) &
+watcher=$!
+wait "$server"
+code=$?
+# A signal ends the wait before the server has ended.
+while kill -0 "$server" 2>/dev/null; do
+    wait "$server"
+    code=$?
+done
+kill "$watcher" 2>/dev/null
+exit "$code"
+"""
+
 
 CERTIFICATE = "certificate"
 CERTIFICATE_DIRECTORY, CONFIG_DIRECTORY = "/run/tls", "/etc/learnloop"

@@ -7,11 +7,16 @@ from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.poll_interval import next_look, unready_since
 from learnloop_operator.memory_services import manifests
-from learnloop_operator.memory_services.budget_delivery import agent_budgets, budget_news
+from learnloop_operator.memory_services.conditions import (
+    UnusableSecret,
+    agent_budgets,
+    budget_news,
+    unusable_secret,
+    vector_news,
+    vector_store,
+)
 from learnloop_operator.memory_services.network import network_policies
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
-from learnloop_operator.memory_services.unusable_secret import UnusableSecret, unusable_secret
-from learnloop_operator.memory_services.vector_store import vector_news, vector_store
 
 LATER, NOW_AND_THEN = 15.0, 30.0
 

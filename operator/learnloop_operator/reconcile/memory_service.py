@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.pod_trouble import creation_trouble
+from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble
 from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.event_reader import failure_of, with_events
 from learnloop_operator.kube.kinds import (
@@ -27,7 +27,6 @@ from learnloop_operator.memory_services.decide import decide
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.reconcile.spec_validation import read_spec
-from learnloop_operator.training.rank_status import complaint_of
 
 
 class MemoryServiceController:

@@ -28,10 +28,10 @@ from learnloop_operator.reconcile.study_reader import StudyReader
 from learnloop_operator.training.attempts import run_path
 from learnloop_operator.training.backends.backend import RankDefaults
 from learnloop_operator.training.backends.choice import CONTAINERS, Backends
-from learnloop_operator.training.backends.meeting_place import deployment_name
+from learnloop_operator.training.backends.network import deployment_name
 from learnloop_operator.training.backends.trainjob import job_of_ranks
 from learnloop_operator.training.decide import decide
-from learnloop_operator.training.rank_status import rank_of
+from learnloop_operator.training.gang import rank_of
 from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot, Turn
 from learnloop_operator.training.study.decide import decide as decide_study
 from learnloop_operator.training.study.snapshot import StudySnapshot

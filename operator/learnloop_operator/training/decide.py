@@ -11,7 +11,8 @@ from learnloop_operator.core import allowed_pods, durations
 from learnloop_operator.core.anomalies.condition import news
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.poll_interval import next_look
-from learnloop_operator.training import gang, manifest_check
+from learnloop_operator.training import gang
+from learnloop_operator.training import gates as manifest_check
 from learnloop_operator.training.announcement import announcements
 from learnloop_operator.training.attempts import (
     HELD_UP,

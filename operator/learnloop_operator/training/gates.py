@@ -1,13 +1,135 @@
-"""What the evaluation must show before a model may serve anyone. Each gate: one function, one sentence, the numbers."""
+"""Whether a manifest is a proof, and whether the model passes its gates: one function and one sentence each."""
 
 import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from learnloop_api.kinds.training.evaluation import TrainingGates
+from learnloop_api.kinds.training.evaluation_suite import SuiteGate
 from learnloop_api.kinds.training.training_status import GateResult
-from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
+from learnloop_api.wire.training import LEAST_PAIRS, DimensionResult, Interval, ReturnEstimate, SuiteResult
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_common.figures import figure, interval
-from learnloop_operator.training import evaluation_suite
+from learnloop_operator.core.artifact_uris import SCHEME
+from learnloop_operator.training.snapshot import TrainingSnapshot
+
+Flaw = tuple[Literal["incomplete", "wrong"], str]
+
+
+def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
+    """Why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
+    if proof.job != world.name:
+        return "incomplete", f"the manifest is for job {proof.job!r}, not {world.name!r}"
+    if world.job is not None and proof.attempts != world.job.attempt + 1:
+        return (
+            "incomplete",
+            f"the manifest is of attempt {proof.attempts}, the gang was attempt {world.job.attempt + 1}",
+        )
+    if proof.step < world.spec.total_steps and not _patience_ended(world, proof):
+        return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
+    if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.world:
+        told = f"{proof.algorithm} on {proof.environment}"
+        wanted = f"{world.spec.algorithm} on {world.spec.data.world}"
+        return "incomplete", f"the manifest is of {told}, the spec asks for {wanted}"
+    if (proof.off_policy is None) == (world.spec.data.environment is None):
+        told, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
+        return "incomplete", f"the manifest proves by {told}, the spec asks for {wanted}"
+    asked = world.spec.data.rewards or "environment"
+    begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if asked == "policy" else None
+    if (proof.rewards, proof.reward_policy_revision) != (asked, begun):
+        told = f"{proof.rewards}, revision {proof.reward_policy_revision}"
+        return "incomplete", f"the manifest is by the rewards of {told}, the run began with {asked}, revision {begun}"
+    missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
+    if missing:
+        return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
+    stored = [("artifact_uri", proof.artifact_uri, proof.artifact_sha256)]
+    stored += [(f"uri of the {item.format}", item.uri, item.sha256) for item in proof.exports]
+    for field, uri, sha256 in stored:
+        if uri != f"{SCHEME}{world.namespace}/{sha256}":
+            return (
+                "wrong",
+                f"{field}: {uri[:200]} is not {SCHEME}{world.namespace}/{sha256[:12]}…: push it to the data plane",
+            )
+    for what, parity in (("graph", proof.parity), *((item.format, item.parity) for item in proof.exports)):
+        if parity.passed:
+            continue
+        return "wrong", (
+            f"the exported {what} differs from the trained network: largest difference "
+            f"{parity.max_abs_difference:.2g}, same action on {100 * parity.action_agreement:.2f} % of "
+            f"{parity.observations} observations"
+        )
+    return None
+
+
+def _patience_ended(world: TrainingSnapshot, proof: Proof) -> bool:
+    """Whether the spec lets a run end early, and this one says that it did."""
+    asked, found = world.spec.evaluation.while_training, proof.while_training
+    return asked is not None and asked.patience is not None and found is not None and found.ended_early
+
+
+DIGITS = 4
+"""Decimals of a figure in a suite_status; the manifest has them all."""
+
+
+def suite_status(found: SuiteResult) -> dict[str, Any]:
+    """SuiteStatus of a wire result."""
+    fields = {
+        "overall": None if found.overall is None else round(found.overall, DIGITS),
+        "improvement": round(found.improvement.value, DIGITS),
+        "dimensions": [_dimension(result) for result in found.results],
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def suite_gates(wanted: Sequence[SuiteGate], found: SuiteResult | None) -> list[GateResult]:
+    """One verdict for each bar. A dimension without figures is no evidence: its suite_gates fail."""
+    results = {result.dimension: result for result in found.results} if found else {}
+    return [verdict for gate in wanted for verdict in _suite_verdicts(gate, results.get(gate.dimension))]
+
+
+def _suite_verdicts(gate: SuiteGate, result: DimensionResult | None) -> list[GateResult]:
+    if result is None or result.iqm is None or result.improvement is None:
+        why = result.message if result is not None else "the manifest does not have it"
+        return [GateResult(name=gate.dimension, passed=False, message=f"not measured: {why}"[:1024])]
+    verdicts = []
+    if gate.min_iqm is not None:
+        iqm = result.iqm.value
+        sentence = f"interquartile mean {iqm:.1f}, must be at least {gate.min_iqm:g} ({result.episodes} episodes)"
+        verdicts.append(GateResult(name=gate.dimension, passed=iqm >= gate.min_iqm, message=sentence))
+    if gate.min_improvement is not None:
+        chance, bar = result.improvement, gate.min_improvement
+        sentence = (
+            f"probability of improvement {chance.value:.2f}, 95 % interval begins at {chance.low:.2f}, must be at "
+            f"least {bar:g} ({result.episodes} episodes)"
+        )
+        verdicts.append(GateResult(name=gate.dimension, passed=chance.low >= bar, message=sentence))
+    return verdicts
+
+
+def _dimension(result: DimensionResult) -> dict[str, Any]:
+    if result.iqm is None or result.improvement is None:
+        return {"dimension": result.dimension, "measured": False, "message": result.message}
+    return {
+        "dimension": result.dimension,
+        "measured": True,
+        "iqm": round(result.iqm.value, DIGITS),
+        "improvement": round(result.improvement.value, DIGITS),
+        "message": _sentence(result, result.iqm, result.improvement)[:1024],
+    }
+
+
+def _sentence(result: DimensionResult, iqm: Interval, chance: Interval) -> str:
+    text = f"IQM {_figure(iqm, 1)}"
+    if result.baseline is not None:
+        text += f" against the serving policy's {_figure(result.baseline, 1)}"
+    text += f", better with probability {_figure(chance, 2)}"
+    if result.reference is not None:
+        text += f"; {result.compared}: {_figure(result.reference, 1)}"
+    return f"{text}; {', '.join(result.conditions)}"
+
+
+def _figure(value: Interval, decimals: int) -> str:
+    return f"{value.value:.{decimals}f} [{value.low:.{decimals}f}, {value.high:.{decimals}f}]"
 
 
 def evaluate(gates: TrainingGates, proof: Proof) -> list[GateResult]:
@@ -19,7 +141,7 @@ def evaluate(gates: TrainingGates, proof: Proof) -> list[GateResult]:
         results.append(min_improvement(gates.min_improvement, proof))
     if gates.significant:
         results.append(significant(proof))
-    return results + evaluation_suite.gates(gates.suite or (), proof.suite)
+    return results + suite_gates(gates.suite or (), proof.suite)
 
 
 def min_return(bar: float, proof: Proof) -> GateResult:

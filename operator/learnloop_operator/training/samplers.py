@@ -14,17 +14,17 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.pod_templates import Main, pod_template
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.meeting_place import deployment_name, service_name
-from learnloop_operator.training.backends.rank_pods import (
+from learnloop_operator.training.backends.backend import (
     ENV_SPEC,
     ENVIRONMENT_MOUNT,
     KEY_MOUNT,
     SAMPLER,
+    RankDefaults,
     environment_volumes,
     key_volume,
     training_spec,
 )
+from learnloop_operator.training.backends.network import deployment_name, service_name
 from learnloop_operator.training.snapshot import RunRequest, TrainingSnapshot
 
 GRACE_SECONDS = 5

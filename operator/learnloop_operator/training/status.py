@@ -10,7 +10,7 @@ from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.anomalies import condition as anomaly_condition
 from learnloop_operator.core.anomalies.scale_free_rules import watch
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.training import evaluation_suite
+from learnloop_operator.training import gates as evaluation_suite
 from learnloop_operator.training.snapshot import TrainingSnapshot
 
 PROGRESS_SECONDS = 2.0
@@ -98,7 +98,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "return": "no verdict" if silent else interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
         "validation": estimate(proof.validation) if proof.validation else None,
-        "suite": evaluation_suite.status(proof.suite) if proof.suite else None,
+        "suite": evaluation_suite.suite_status(proof.suite) if proof.suite else None,
         "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
     }
 

@@ -11,8 +11,8 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.receivers import Receivers
-from learnloop_operator.training.backends.job import DISRUPTED as JOB_DISRUPTED
-from learnloop_operator.training.backends.rank_pods import ranks_of_jobs
+from learnloop_operator.training.backends.backend import ranks_of_jobs
+from learnloop_operator.training.backends.choice import JOB_DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.training.backends.trainjob import NODE
 from learnloop_operator.training.turns import Quota, Quotas
 from testing.training.training_builders import spec

@@ -9,9 +9,7 @@ from typing import Any
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.gang_state import backend_job
-from learnloop_operator.training.backends.rank_pods import gang, rank_template
+from learnloop_operator.training.backends.backend import RankDefaults, backend_job, gang, rank_template
 from learnloop_operator.training.snapshot import BackendJob, RunRequest
 
 

@@ -11,9 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.gang_state import backend_job
-from learnloop_operator.training.backends.rank_pods import gang, peers, rank_template
+from learnloop_operator.training.backends.backend import RankDefaults, backend_job, gang, peers, rank_template
 from learnloop_operator.training.snapshot import BackendJob, RunRequest
 
 DISRUPTED = "FailJobSetFailurePolicyAction"

@@ -11,10 +11,8 @@ from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.training.announcement import announcements
 from learnloop_operator.training.attempts import NOW, SOON, fail, hold, judge
 from learnloop_operator.training.status import StatusVerdict, lineage, status
-from learnloop_operator.training.study.search_space import problem
 from learnloop_operator.training.study.snapshot import StudySnapshot, trial_name
-from learnloop_operator.training.study.status import best_trial, fields, sentence
-from learnloop_operator.training.study.trials import Orders, manifest, path, tend
+from learnloop_operator.training.study.trials import Orders, best_trial, fields, manifest, path, problem, sentence, tend
 
 StudyRule = Callable[[StudySnapshot], Plan | None]
 

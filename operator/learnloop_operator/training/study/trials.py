@@ -1,14 +1,137 @@
-"""What to do about one trial that runs: make it, compare it, stop it, or keep its end."""
+"""Trials of a study: the search space, the specs made of it, their course, and what the status shows."""
 
+import json
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from learnloop_api import names
+from learnloop_api.kinds.study import SearchDimension
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.study import Trial
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Call, Manifest, Notice
-from learnloop_operator.training.study.search_space import trial_spec
 from learnloop_operator.training.study.snapshot import StudySnapshot, TrialJob, trial_name
+
+WORDS = {"true": True, "false": False}
+LONGEST_NAME = 50
+
+
+def trial_spec(spec: TrainingJobSpec, parameters: Mapping[str, Any], *, suspend: bool = False) -> dict[str, Any]:
+    """The spec of one trial: the job's own, with these hyperparameters and without a study.
+
+    The gates stay with the job. Raises pydantic.ValidationError when a value is out of bounds.
+    """
+    body = spec.to_kube()
+    body.pop("study", None)
+    body["hyperparameters"] = {**body["hyperparameters"], **parameters}
+    body["gates"] = {"significant": False}
+    evaluation = spec.evaluation
+    body["evaluation"] = {
+        **body["evaluation"],
+        "validationEpisodes": max(evaluation.validation_episodes, evaluation.episodes),
+    }
+    body["suspend"] = suspend
+    body.pop("deadlineSeconds", None)  # it is the study's: what is left of it no trial can know
+    return TrainingJobSpec.model_validate(body).to_kube()
+
+
+def problem(name: str, spec: TrainingJobSpec) -> str | None:
+    """Why this study cannot be: field, value and fix in one sentence."""
+    assert spec.study is not None
+    longest = trial_name(name, spec.study.trials - 1)
+    if len(longest) > LONGEST_NAME:
+        short = LONGEST_NAME - len(longest) + len(name)
+        return f"metadata.name: {name!r} is too long for a study, its trials are named {longest}; use at most {short}"
+    takes = ALGORITHMS[spec.algorithm].fields
+    for dimension in spec.study.space:
+        parameter = dimension.parameter
+        where = f"spec.study.space[{parameter}]"
+        if parameter not in takes:
+            return f"{where}: {spec.algorithm} has no such hyperparameter; it has {', '.join(sorted(takes))}"
+        for value in corners(dimension):
+            why = _refusal(spec, parameter, value)
+            if why:
+                return f"{where}: {value!r} {why}; correct the space"
+    return None
+
+
+def corners(dimension: SearchDimension) -> list[Any]:
+    """The least and the largest value, or all of a list."""
+    for bounds in (dimension.float_, dimension.int_):
+        if bounds is not None:
+            return [bounds.low, bounds.high]
+    if dimension.choices is not None:
+        return [WORDS.get(word, word) for word in dimension.choices]
+    return [list(layers) for layers in dimension.layers or ()]
+
+
+def _refusal(spec: TrainingJobSpec, parameter: str, value: Any) -> str:
+    try:
+        trial_spec(spec, {parameter: value})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"is refused: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    return ""
+
+
+DIGITS = 4
+
+
+def fields(world: StudySnapshot) -> dict[str, Any]:
+    """What a study adds to its TrainingJob's status."""
+    trials = world.state.trials if world.state else []
+    counts: Counter[str] = Counter(trial.state for trial in trials)
+    best = best_trial(world)
+    study: dict[str, Any] = {
+        "trials": len(trials),
+        "running": counts["running"],
+        "completed": counts["complete"],
+        "pruned": counts["pruned"],
+        "failed": counts["failed"],
+    }
+    text = None
+    if best is not None and best.value is not None:
+        study |= {
+            "bestTrial": trial_name(world.name, best.number),
+            "bestValue": round(best.value, DIGITS),
+            "bestParameters": words(best),
+        }
+        text = f"best {best.value:.1f}"
+    done = len(trials) - counts["running"]
+    return {"study": study, "progress": f"{100 * done // world.study.trials}%", "return": text}
+
+
+def sentence(world: StudySnapshot) -> str:
+    """e.g. 5 of 20 trials done (1 pruned), 2 running; best 487.2: t-3 with hidden [64, 64]"""
+    trials = world.state.trials if world.state else []
+    counts: Counter[str] = Counter(trial.state for trial in trials)
+    best = best_trial(world)
+    done = len(trials) - counts["running"]
+    aside = ", ".join(f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state])
+    text = f"{done} of {world.study.trials} trials done{f' ({aside})' if aside else ''}, {counts['running']} running"
+    if best is None or best.value is None:
+        return text
+    return f"{text}; best {best.value:.1f}: {trial_name(world.name, best.number)} with {words(best)}"[:1024]
+
+
+def best_trial(world: StudySnapshot) -> Trial | None:
+    """The best complete trial so far."""
+    state = world.state
+    return None if state is None or state.best is None else state.trials[state.best]
+
+
+def words(trial: Trial) -> str:
+    """Hyperparameters for a human, e.g. learningRate 0.003, hidden [64, 64]."""
+    shown = (
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {json.dumps(value)}"
+        for name, value in sorted(trial.parameters.items())
+    )
+    return ", ".join(shown)[:1024]
 
 
 @dataclass(slots=True)

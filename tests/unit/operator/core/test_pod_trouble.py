@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.core.pod_trouble import creation_trouble, trouble
+from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble, trouble
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.event_reader import failure_of, failure_of_job, with_events
 from learnloop_operator.training.backends.choice import CONTAINERS
-from learnloop_operator.training.rank_status import complaint_of, rank_of
+from learnloop_operator.training.gang import rank_of
 from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, world
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from learnloop_operator.memory_services.database_tls import FOLLOW
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.follow_script import FOLLOW
 from testing.servers.tls_parts import follow_text
 
 from .test_memory_service import world

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.training.evaluation import TrainingGates
 from learnloop_api.kinds.training.evaluation_suite import SuiteGate
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
-from learnloop_operator.training.evaluation_suite import status
-from learnloop_operator.training.gates import evaluate
+from learnloop_operator.training.gates import evaluate, suite_status
 from testing.training.training_builders import proof, returns
 
 NUMBER = st.floats(-1e6, 1e6)
@@ -126,7 +125,7 @@ def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> N
 
 
 def test_the_status_says_the_suite_in_sentences() -> None:
-    found = status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
+    found = suite_status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
     assert found["overall"] == 0.8
     assert found["dimensions"][0]["message"] == (
         "IQM 400.0 [390.0, 410.0], better with probability 0.90 [0.80, 1.00]; noise 0.1"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.training.manifest_check import flaw
+from learnloop_operator.training.gates import flaw
 from testing.training.training_builders import plan, proof, reason, spec, world
 
 BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learningAgentRef": {"name": "la"}})
