@@ -1,6 +1,8 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +22,36 @@ from learnloop_api.wire.training import TrainingRun
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
-from learnloop_operator.token_file import TokenFile
+
+GOOD_FOR_SECONDS = 60.0
+"""So long a token that was read is used: client-go's figure, far below the fifth of its life left at a replacement."""
+
+
+class TokenFile:
+    """Read anew once a minute, in a thread: not for each request, whose pass would wait for the thread's turn."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._token: str | None = None
+        self._good_until = float("-inf")
+
+    async def token(self) -> str | None:
+        """The token; None where there is no such file.
+
+        Raises:
+            OSError: there is a file, and it cannot be read.
+        """
+        if self._clock() >= self._good_until:
+            self._token = await asyncio.to_thread(self._read)
+            self._good_until = self._clock() + GOOD_FOR_SECONDS
+        return self._token
+
+    def _read(self) -> str | None:
+        try:
+            return self._path.read_text().strip()
+        except FileNotFoundError:
+            return None
+
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)

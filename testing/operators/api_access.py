@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.kube import kubeconfig
+from learnloop_operator.kube import http_transport as kubeconfig
 
 
 def from_kubeconfig(path: Path) -> Configuration:
@@ -19,7 +19,7 @@ def from_kubeconfig(path: Path) -> Configuration:
 
 def find() -> Configuration:
     """As the operator finds it."""
-    return _run(kubeconfig.find())
+    return _run(kubeconfig.find_configuration())
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext | bool:

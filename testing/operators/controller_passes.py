@@ -20,11 +20,10 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.apply_plan import Applier, MadeSecrets
 from learnloop_operator.reconcile.audit_log import AuditLog
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
-from learnloop_operator.reconcile.made_secrets import MadeSecrets
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.services import Services

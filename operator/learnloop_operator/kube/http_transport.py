@@ -1,19 +1,61 @@
-"""Requests to the API server by the official asyncio client: time-outs, bounded retries, typed errors."""
+"""Requests to the API server by the official asyncio client: kubeconfig, time-outs, bounded retries, typed errors."""
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
+import yaml
 from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.kube.errors import KubeError, Unavailable, error_for
+
+
+class NoCluster(Exception):
+    """Neither a service account nor a usable kubeconfig; the message says what to do."""
+
+
+async def find_configuration() -> Configuration:
+    """KUBECONFIG when set, else the service account, else ~/.kube/config.
+
+    Raises:
+        NoCluster: none of them is usable.
+    """
+    if path := os.environ.get("KUBECONFIG"):
+        return await from_kubeconfig(Path(path.split(os.pathsep)[0]).expanduser())
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        default = Path("~/.kube/config").expanduser()
+        if default.exists():
+            return await from_kubeconfig(default)
+        raise NoCluster("no cluster found: set KUBECONFIG, or run in a pod with a service account token") from None
+    return configuration
+
+
+async def from_kubeconfig(path: Path) -> Configuration:
+    """The current context.
+
+    Raises:
+        NoCluster: the file cannot be used.
+    """
+    configuration = Configuration()
+    try:
+        await load_kube_config(str(path), client_configuration=configuration, persist_config=False)
+    except (ConfigException, OSError, yaml.YAMLError) as error:
+        raise NoCluster(f"unusable kubeconfig {path}: {error}") from error
+    return configuration
+
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,21 @@
-"""Prometheus as the source of evidence."""
+"""Sources of evidence: Prometheus, and the data plane for rewards and opinions."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.wire.outcomes import RevisionOutcomes
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import gather
 from learnloop_operator.prometheus.gather_shadow_evidence import gather_shadow
 from learnloop_operator.prometheus.queries import Arms
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, Window
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Missing
+from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, EvidenceSource, ExtraSeries, Window
+from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.statistics.betting import Counts
 
 
 class PrometheusEvidence:
@@ -23,3 +33,78 @@ class PrometheusEvidence:
         """By the counters that policy servers serve of copies."""
         arms = Arms(namespace, name, [window.revision], self._pod_label)
         return await gather_shadow(self._prometheus, arms, window.seconds)
+
+
+NOTHING_RECORDED = "the data plane has no episode of it: agents record episodes with model_deployment {name}"
+NOTHING_REWARDED = "none of its recorded episodes has a reward: give the agent a RewardPolicy"
+NOTHING_RATED = "nobody rated one of its recorded episodes"
+
+
+class WithExperience:
+    """An EvidenceSource: another one, and the data plane for the metrics that ask for rewards or opinions.
+
+    A data plane that does not answer holds these metrics only.
+    """
+
+    def __init__(self, source: EvidenceSource, data_plane: DataPlane) -> None:
+        self._source, self._data_plane = source, data_plane
+
+    async def of_episodes(self, request: EvidenceRequest) -> Evidence:
+        """The other source's evidence; and rewards and opinions of every window's arm."""
+        asking = {
+            extra: [metric for metric in request.metrics if extra in type_of(metric).extra_series]
+            for extra in (ExtraSeries.REWARDS, ExtraSeries.OPINIONS)
+        }
+        if not any(asking.values()) or not request.windows:
+            return await self._source.of_episodes(request)
+        evidence, found = await asyncio.gather(self._source.of_episodes(request), self._outcomes(request))
+        if evidence.unavailable:
+            return evidence
+        if isinstance(found, Missing):
+            asked = [metric.name for metrics in asking.values() for metric in metrics]
+            return replace(evidence, arms={key: _lacking(arm, asked, found) for key, arm in evidence.arms.items()})
+        arms = {key: _with(arm, found.get(key), asking, request.name) for key, arm in evidence.arms.items()}
+        return replace(evidence, arms=arms)
+
+    async def of_copies(self, namespace: str, name: str, window: Window) -> Evidence:
+        """The other source's: copies are no episodes, and nobody rewards them."""
+        return await self._source.of_copies(namespace, name, window)
+
+    async def _outcomes(self, request: EvidenceRequest) -> Mapping[str, RevisionOutcomes] | Missing:
+        by_seconds: dict[int, list[str]] = {}
+        for window in request.windows:
+            by_seconds.setdefault(window.seconds, []).append(window.revision)
+        asked = (
+            self._data_plane.outcomes(request.namespace, request.name, revisions, seconds)
+            for seconds, revisions in by_seconds.items()
+        )
+        try:
+            answers = await asyncio.gather(*asked)
+        except DataPlaneUnavailable as error:
+            return Missing(reasons.PROVIDER_DOWN, str(error))
+        return {item.revision: item for answer in answers for item in answer.revisions}
+
+
+def _with(
+    arm: ArmEvidence,
+    found: RevisionOutcomes | None,
+    asking: Mapping[ExtraSeries, Sequence[MetricThreshold]],
+    deployment: str,
+) -> ArmEvidence:
+    """The arm with its rewards and opinions; metrics that have none to go by say why."""
+    rewards = Counts(found.rewarded, found.reward_sum) if found else Counts()
+    opinions = Counts(found.rated, found.feedback_sum) if found else Counts()
+    arm = replace(arm, rewards=rewards, opinions=opinions)
+    for extra, seen, text in (
+        (ExtraSeries.REWARDS, rewards, NOTHING_REWARDED),
+        (ExtraSeries.OPINIONS, opinions, NOTHING_RATED),
+    ):
+        if seen.n <= 0.0 and asking[extra]:
+            recorded = found is not None and found.episodes > 0
+            why = text if recorded else NOTHING_RECORDED.format(name=deployment)
+            arm = _lacking(arm, [metric.name for metric in asking[extra]], Missing(reasons.EMPTY_RESULT, why))
+    return arm
+
+
+def _lacking(arm: ArmEvidence, metrics: Sequence[str], why: Missing) -> ArmEvidence:
+    return replace(arm, problems={**arm.problems, **dict.fromkeys(metrics, why)})

@@ -13,13 +13,13 @@ from learnloop_operator.prometheus.client import (
     PrometheusRefused,
     Sample,
 )
-from learnloop_operator.prometheus.own_pods import own_pods
 from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.prometheus.queries import (
     Arms,
     all_returns_query,
     counters_query,
     latency_query,
+    own_pods,
     returns_query,
 )
 from learnloop_operator.rollout import reasons

@@ -1,12 +1,47 @@
-"""PromQL about the arms of a rollout. Every answer tells its parts by the labels `revision` and `learnloop_signal`."""
+"""PromQL about the arms of a rollout. Labels `revision` and `learnloop_signal` name the parts of an answer.
+
+An arm's series count only when its own pods serve them: a scraped pod chooses its labels, but not the pod label, which
+Prometheus sets. Pods that are gone count on, so the names are matched by form: the arm's Deployment, a hash of its
+template, and five characters.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
-from learnloop_operator.prometheus.own_pods import own_pods
+from learnloop_api.wire.routing import arm_name
 from learnloop_operator.rollout.evidence.source import POD_LABEL
+
+LONGEST_BASE = 58
+"""Characters before the five random ones: Kubernetes cuts longer ones off (apiserver, storage/names/generate.go)."""
+LONGEST_HASH = 10
+"""Characters of the hash of a Deployment's template, a number of 32 bits in decimal places."""
+_RANDOM = "[a-z0-9]{5}"
+_REVISION = 8
+
+
+def own_pods(model_deployment: str, revision: str = "") -> str:
+    """A regular expression (RE2) that matches the whole name of each pod of one arm; without `revision`, of all arms.
+
+    Where a ModelDeployment's name is so long that Kubernetes cuts the revision off, less of it is compared.
+    """
+    name = model_deployment.replace(".", "[.]")
+    kept = LONGEST_BASE - len(arm_name(model_deployment, ""))
+    if kept < _REVISION:
+        begins = arm_name(model_deployment, "")[:LONGEST_BASE].replace(".", "[.]")
+        return f"{begins}{_mark(revision, max(0, kept))}{_RANDOM}"
+    arm, rest = arm_name(name, _mark(revision, _REVISION)), kept - _REVISION - 1
+    if rest > LONGEST_HASH:
+        return f"{arm}-[a-z0-9]{{1,{LONGEST_HASH}}}-{_RANDOM}"
+    if rest > 0:
+        return f"{arm}-([a-z0-9]{{1,{LONGEST_HASH}}}-|[a-z0-9]{{{rest}}}){_RANDOM}"
+    return f"{arm}{'-' if rest == 0 else ''}{_RANDOM}"
+
+
+def _mark(revision: str, characters: int) -> str:
+    return revision[:characters] if revision or not characters else f"[0-9a-f]{{{characters}}}"
+
 
 SIGNAL = "learnloop_signal"
 SHORTEST_DUE = 15

@@ -1,8 +1,9 @@
-"""Apply a plan, in the order that protects users: apply, delete, calls, status, events."""
+"""Applies a plan, in the order that protects users: apply, delete, calls, status, events."""
 
 import contextlib
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,13 +27,47 @@ from learnloop_operator.kube.errors import (
 from learnloop_operator.kube.event_recorder import EventRecorder
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.kube.watch_liveness import WatchLiveness
-from learnloop_operator.loop_metrics import LoopMetrics
-from learnloop_operator.reconcile.announcer import Announcer
+from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.audit_log import AuditLog
-from learnloop_operator.reconcile.made_secrets import MadeSecrets
+from learnloop_operator.reconcile.background import Announcer
 from learnloop_operator.reconcile.tracer import Tracer
 from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
+
+FORGET_SECONDS = 60.0
+"""A Secret that somebody deleted is made again after this time at the latest."""
+MOST = 10_000
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSecrets:
+    """Spares the API server the same refused creation in every pass."""
+
+    clock: Callable[[], float] = time.monotonic
+    _since: dict[Key, float] = field(default_factory=dict)
+
+    def lately(self, manifest: Manifest) -> bool:
+        """Whether it was made, or was there already, within the last minute."""
+        since = self._since.get(_key(manifest))
+        return since is not None and self.clock() - since < FORGET_SECONDS
+
+    def note(self, manifest: Manifest) -> None:
+        """It is there now."""
+        key = _key(manifest)
+        self._since.pop(key, None)
+        self._since[key] = self.clock()
+        while len(self._since) > MOST:
+            del self._since[next(iter(self._since))]
+
+
+def _key(manifest: Manifest) -> Key:
+    """With its owner: the Secret of an object that was deleted goes with it, and its namesake needs one of its own."""
+    metadata = manifest["metadata"]
+    owner = next((item["uid"] for item in metadata.get("ownerReferences", ())), "")
+    return metadata.get("namespace", ""), metadata["name"], owner
+
 
 log = logging.getLogger(__name__)
 

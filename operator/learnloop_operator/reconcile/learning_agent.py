@@ -37,8 +37,7 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.memory_services.conditions import AGENT_BUDGETS as AGENT_BUDGETS
-from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.spec_validation import read_spec, read_status
+from learnloop_operator.reconcile.services import Services, read_spec, read_status
 
 
 class LearningAgentController:

@@ -25,8 +25,7 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.memory_services.agent_budgets import budgets_of, tell
 from learnloop_operator.memory_services.decide import decide
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
-from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.reconcile.services import Services, read_spec
 
 
 class MemoryServiceController:

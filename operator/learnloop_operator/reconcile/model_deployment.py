@@ -33,8 +33,7 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.prometheus.pod_counters import targets
-from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.spec_validation import read_spec, read_status
+from learnloop_operator.reconcile.services import Services, read_spec, read_status
 from learnloop_operator.rollout.children import outer_routers
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.manifests import COMPONENT

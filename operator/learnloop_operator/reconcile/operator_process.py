@@ -1,25 +1,28 @@
-"""The operator's life: start everything, notice what ended, stop in the order that keeps promises."""
+"""The operator's life: starts everything, notices what ended, stops in the order that keeps promises."""
 
 import asyncio
 import logging
 import signal
+import ssl
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import kopf
+from aiohttp import web
 from kubernetes_asyncio.client import Configuration
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import process_end
 from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE
 from learnloop_common.tls.contexts import authorities
 from learnloop_common.tls.pod_certificate import own_context
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube import kubeconfig
+from learnloop_operator.kube import http_transport as kubeconfig
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.event_recorder import EventRecorder
-from learnloop_operator.kube.jobs_by_artifact import JobsByArtifact
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
@@ -27,22 +30,82 @@ from learnloop_operator.kube.trust_bundles import TrustBundles
 from learnloop_operator.kube.watch_liveness import WatchLiveness, watch_lease
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
-from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.prometheus.experience_evidence import WithExperience
+from learnloop_operator.prometheus.evidence_source import PrometheusEvidence, WithExperience
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile import kopf_handlers
-from learnloop_operator.reconcile.announcer import Announcer
 from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.artifact_usage_reporter import ArtifactUsageReporter
 from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustSpreading
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.probe_server import ProbeServer
-from learnloop_operator.reconcile.registry import controllers
-from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.learning_agent import LearningAgentController
+from learnloop_operator.reconcile.memory_service import MemoryServiceController
+from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
+from learnloop_operator.reconcile.reward_policy import RewardPolicyController
+from learnloop_operator.reconcile.runtime import Controller, Runtime
 from learnloop_operator.reconcile.services import Services, utc_now
-from learnloop_operator.reconcile.tracer import Tracer
-from learnloop_operator.reconcile.trust_spreading import TrustSpreading
+from learnloop_operator.reconcile.tracer import JobsByArtifact, Tracer
+from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.settings import Settings
+
+
+def controllers(services: Services) -> list[Controller[Any]]:
+    """One per kind."""
+    return [
+        TrainingJobController(services),
+        RewardPolicyController(services),
+        MemoryServiceController(services),
+        ModelDeploymentController(services),
+        LearningAgentController(services),
+    ]
+
+
+class ProbeServer:
+    """GET /metrics, /healthz (500 with the reason when `unhealthy` gives one), /readyz (503 likewise)."""
+
+    def __init__(
+        self,
+        metrics: OperatorMetrics,
+        *,
+        unhealthy: Callable[[], str | None],
+        unready: Callable[[], str | None],
+        refresh: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._metrics, self._unhealthy, self._unready, self._refresh = metrics, unhealthy, unready, refresh
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, port: int, host: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Listen; port 0 takes a free one and says which in `port`. Without `tls`, plain HTTP."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._serve_metrics)
+        app.router.add_get("/healthz", self._serve_health)
+        app.router.add_get("/readyz", self._serve_readiness)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        await site.start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        self._refresh()
+        body = generate_latest(self._metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _serve_health(self, _: web.Request) -> web.Response:
+        return _answer(self._unhealthy(), 500)
+
+    async def _serve_readiness(self, _: web.Request) -> web.Response:
+        return _answer(self._unready(), 503)
+
+
+def _answer(problem: str | None, status: int) -> web.Response:
+    return web.Response(status=status if problem else 200, text=problem or "ok")
+
 
 if TYPE_CHECKING:
     from learnloop_operator.reconcile.span_export import SpanExport
@@ -247,4 +310,4 @@ def _exporter(settings: Settings) -> "SpanExport | None":
 
 async def operate(settings: Settings) -> int:
     """Run one operator until a signal or a reason to be replaced."""
-    return await Operator(settings, await kubeconfig.find()).run()
+    return await Operator(settings, await kubeconfig.find_configuration()).run()

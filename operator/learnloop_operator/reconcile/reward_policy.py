@@ -5,8 +5,7 @@ from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlaneUnavailable
 from learnloop_operator.kube.kinds import LEARNING_AGENT, REWARD_POLICY, ResourceKind
-from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.reconcile.services import Services, read_spec
 from learnloop_operator.rewards import (
     DRY_RUN_EPISODES,
     RewardPolicySnapshot,

@@ -1,18 +1,51 @@
-"""What every controller is given."""
+"""What every controller shares: clients, settings, the clock, and the reading of specs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import Reader
+from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.rollout.evidence.source import EvidenceSource
 from learnloop_operator.settings import Settings
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_spec(model: type[M], live: Mapping[str, Any]) -> M:
+    """The spec of a live object.
+
+    Raises:
+        InvalidSpec: names the field, and goes into the object's status.
+    """
+    return _read(model, live, "spec")
+
+
+def read_status(model: type[M], live: Mapping[str, Any]) -> M:
+    """The status of a live object. What cannot be read is never taken for an empty one: that would forget a decision.
+
+    Raises:
+        InvalidSpec: names the field.
+    """
+    return _read(model, live, "status")
+
+
+def _read(model: type[M], live: Mapping[str, Any], part: str) -> M:
+    try:
+        return model.model_validate(live.get(part) or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join([part, *(str(step) for step in first["loc"])])
+        raise InvalidSpec(f"{where}: {first['msg']}", live) from None
 
 
 def utc_now() -> datetime:

@@ -1,18 +1,36 @@
-"""Hands steps that have ended to the exporter: each once while this process lives.
+"""Hands steps that have ended to the exporter, each once while this process lives.
 
-A process that dies forgets what it has sent. The next leader reads from the status what has ended of late, and sends
-that again, with the same ids and times.
+A process that dies forgets what it has sent. The next leader reads from the status what ended lately and sends it
+again, with the same ids and times.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.traces import rollout, training
 from learnloop_operator.core.traces.spans import Span
+from learnloop_operator.kube.kinds import TRAINING_JOB
+from learnloop_operator.kube.object_cache import ObjectCache
+
+
+@dataclass(frozen=True, slots=True)
+class JobsByArtifact:
+    """Looks at each TrainingJob of the namespace: asked once a rollout, it needs no index."""
+
+    cache: ObjectCache
+
+    def __call__(self, namespace: str, digest: str) -> dict[str, Any] | None:
+        """The job whose status names the artifact with this SHA-256."""
+        for place, name in self.cache.names(TRAINING_JOB):
+            body = self.cache.get(TRAINING_JOB, place, name) if place == namespace else None
+            if body and ((body.get("status") or {}).get("artifact") or {}).get("sha256") == digest:
+                return body
+        return None
+
 
 NEWS = timedelta(hours=1)
 """What ended before that is not sent again by a new leader."""

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.core.plan import Call
-from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.token_file import TokenFile
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable, TokenFile
 from testing.servers.ports import held_port
 
 

@@ -1,7 +1,6 @@
 """The port through which evidence comes: what a decision asks about its arms, and who may answer.
 
-Prometheus is one implementation (prometheus/evidence_source.py). The data plane adds what only it knows
-(prometheus/experience_evidence.py).
+Prometheus is one implementation (prometheus/evidence_source.py); there the data plane adds what only it knows.
 """
 
 from dataclasses import dataclass

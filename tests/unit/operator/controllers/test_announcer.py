@@ -12,8 +12,8 @@ from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.errors import NotLeading
-from learnloop_operator.reconcile import announcer as announcer_module
-from learnloop_operator.reconcile.announcer import Announcer
+from learnloop_operator.reconcile import background as announcer_module
+from learnloop_operator.reconcile.background import Announcer
 from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, uri
 
 

@@ -11,7 +11,7 @@ from learnloop_operator.core.artifacts_in_use import in_use
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError
-from learnloop_operator.reconcile.artifact_usage_reporter import ArtifactUsageReporter
+from learnloop_operator.reconcile.background import ArtifactUsageReporter
 
 A, B, C, D, E = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 

@@ -17,8 +17,7 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.spec_validation import read_spec
+from learnloop_operator.reconcile.services import Services, read_spec
 from learnloop_operator.rewards import REPEAT_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -1,6 +1,6 @@
 from typing import Any
 
-from learnloop_operator.reconcile.made_secrets import FORGET_SECONDS, MOST, MadeSecrets
+from learnloop_operator.reconcile.apply_plan import FORGET_SECONDS, MOST, MadeSecrets
 
 
 def secret(name: str = "md-episodes", owner: str = "a") -> dict[str, Any]:

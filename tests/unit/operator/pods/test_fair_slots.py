@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.prometheus.fair_slots import FairSlots
+from learnloop_operator.prometheus.pod_counters import FairSlots
 
 
 class Tenants:

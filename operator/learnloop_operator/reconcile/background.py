@@ -1,0 +1,133 @@
+"""What the leader does between passes: news and artifacts in use for the data plane, the bundle for each namespace.
+
+Nothing waits for it: a data plane that is away delays no rollout and no training.
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from prometheus_client import Gauge
+
+from learnloop_api import names
+from learnloop_common.tls.certificates import NotACertificate, read
+from learnloop_operator.core.artifacts_in_use import in_use
+from learnloop_operator.core.plan import Announcement, Call
+from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.errors import KubeError, NotLeading
+from learnloop_operator.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY, TRAINING_JOB
+from learnloop_operator.kube.trust_bundles import TrustBundles
+
+log = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+MAX_WAITING = 10_000
+
+
+class Announcer:
+    """Delivers in order, at least once, each identity of a path once while this process lives.
+
+    A process that dies forgets what was waiting; the next one tells what is so then, and the data plane knows
+    whether that is news.
+    """
+
+    def __init__(self, data_plane: DataPlane) -> None:
+        self._data_plane = data_plane
+        self._said: dict[tuple[str, str], str] = {}
+        self._waiting: deque[tuple[str, Call]] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+
+    def say(self, namespace: str, news: Announcement) -> None:
+        """Puts it in the queue unless it was the last thing said at this path."""
+        key = (namespace, news.call.path)
+        if self._said.get(key) == news.identity:
+            return
+        if len(self._said) >= MAX_WAITING:
+            self._said.clear()  # saying it again does no harm
+        self._said[key] = news.identity
+        self._waiting.append((namespace, news.call))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        pause = FIRST_PAUSE
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                namespace, call = self._waiting[0]
+                try:
+                    await self._data_plane.call(namespace, call)
+                except (DataPlaneUnavailable, NotLeading) as error:
+                    log.info("%s of %s is told later: %s", call.path, namespace, error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+                except DataPlaneRefused as error:
+                    log.warning("%s of %s cannot be told: %s", call.path, namespace, error)
+                pause = FIRST_PAUSE
+                if self._waiting and self._waiting[0][1] is call:
+                    self._waiting.popleft()
+
+
+FIRST_SECONDS, EVERY_SECONDS = 60.0, 3600.0
+
+
+class ArtifactUsageReporter:
+    """Asks the API server itself, not a cache: an object that is not seen would lose its model."""
+
+    def __init__(self, kube: KubeClient, data_plane: DataPlane, namespaces: Callable[[], Iterable[str]]) -> None:
+        """`namespaces`: those this operator looks after, empty while another one leads."""
+        self._kube, self._data_plane, self._namespaces = kube, data_plane, namespaces
+
+    async def run(self, first: float = FIRST_SECONDS, every: float = EVERY_SECONDS) -> None:
+        """Runs until cancelled; pauses in seconds."""
+        await asyncio.sleep(first)
+        while True:
+            for namespace in sorted(self._namespaces()):
+                try:
+                    await self.tell(namespace)
+                except (DataPlaneUnavailable, DataPlaneRefused, KubeError, ValueError) as error:
+                    log.info("old artifacts of %s stay for now: %s", namespace, error)
+            await asyncio.sleep(every)
+
+    async def tell(self, namespace: str) -> None:
+        """About one namespace. Raises what keeps it from being told; then nothing is deleted."""
+        models, agents, policies, jobs = [
+            await self._kube.list(kind, namespace)
+            for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB)
+        ]
+        await self._data_plane.call(namespace, in_use([*models, *agents, *policies], jobs))
+
+
+SPREAD_SECONDS = 30.0
+
+
+class TrustSpreading:
+    """A bundle that changed reaches every namespace soon, not only those with something to do."""
+
+    def __init__(self, trust: TrustBundles, mine: Callable[[], Collection[str]], expiry: Gauge) -> None:
+        self._trust, self._mine, self._expiry = trust, mine, expiry
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            show_expiry(self._expiry)
+            for namespace in sorted(self._mine()):
+                try:
+                    await self._trust.ensure(namespace)
+                except (KubeError, OSError, TimeoutError) as error:
+                    log.warning("namespace %s has no bundle of the authorities: %s", namespace, error)
+            await asyncio.sleep(SPREAD_SECONDS)
+
+
+def show_expiry(gauge: Gauge) -> None:
+    """Set the gauge to the end of this process's certificate. All parts' certificates are renewed together."""
+    file = os.environ.get(names.ENV_TLS_CERTIFICATE, "")
+    try:
+        gauge.set(read(Path(file).read_text(encoding="utf-8")).ends.timestamp())
+    except (OSError, NotACertificate) as error:
+        log.warning("%s=%s: cannot read the certificate: %s", names.ENV_TLS_CERTIFICATE, file, error)
