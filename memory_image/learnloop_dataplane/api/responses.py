@@ -18,7 +18,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from learnloop_dataplane.api.requests import answer
-from learnloop_dataplane.concurrency.cancellation import cancel
+from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.sliced_transactions import Progress
 from learnloop_dataplane.privacy.redaction import redact_text

@@ -29,8 +29,7 @@ class AuditParts:
 
     def start(self) -> None:
         """Records go into their chains, wherever they were left, by this process or another one."""
-        pause = self._shared.config.sweep_seconds
-        self._shared.background.repeat(lambda: self._shared.everywhere(self.sealer.run), "audit", pause=pause)
+        self._shared.in_turns("audit", self.sealer.run, every=self._shared.config.sweep_seconds)
 
     async def page(
         self, namespace: str, after: int, limit: int, *, action: str | None, subject: str | None

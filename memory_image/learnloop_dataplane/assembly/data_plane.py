@@ -11,7 +11,6 @@ from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
 from learnloop_dataplane.assembly.readiness import Readiness
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.assembly.training_parts import TrainingParts
-from learnloop_dataplane.concurrency.namespace_rounds import TURN
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
@@ -45,10 +44,11 @@ class DataPlane:
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
         again(self._make_partitions, "partitions", pause=PARTITION_SECONDS)
-        again(self._look, "rewards")
-        again(self._notify, "notifications", pause=NOTIFY_SECONDS)
+        steps = (*self.experience.steps(), *self.memory.steps(), self._index)
+        shared.arrivals = shared.in_turns("rewards", *steps, every=shared.config.sweep_seconds)
+        shared.in_turns("notifications", shared.reports.run, shared.notifications.run, every=NOTIFY_SECONDS)
         if shared.data_keys:
-            again(self._rewrap, "data keys", pause=REWRAP_SECONDS)
+            shared.in_turns("data keys", shared.data_keys.rewrap, every=REWRAP_SECONDS)
         for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):
             parts.start()
         if shared.nats:
@@ -71,20 +71,7 @@ class DataPlane:
         config = self.shared.config
         await make_ahead(config.dsn.get_secret_value(), config.retention_days)
 
-    async def _notify(self) -> None:
-        """Tells receivers, in a pass of its own: one that is slow holds nothing else up."""
-        await self.shared.everywhere(self.shared.reports.run)
-        await self.shared.everywhere(self.shared.notifications.run)
-
-    async def _rewrap(self) -> None:
-        """Keys that an older wrapping key has wrapped are wrapped by the newest."""
-        if self.shared.data_keys:
-            await self.shared.everywhere(self.shared.data_keys.rewrap)
-
-    async def _look(self) -> None:
-        """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
-        for namespace in await self.shared.arrivals.next():
-            for step in (*self.experience.steps(), *self.memory.steps()):
-                if await self.shared.background.attempt(step, namespace) >= TURN:
-                    self.shared.arrived(namespace)  # there may be more; the others come first
-            self.memory.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there
+    async def _index(self, namespace: str) -> int:
+        """Hands the indexer whatever waits for it, whichever process left it there."""
+        self.memory.indexing.stored(namespace)
+        return 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
+from learnloop_dataplane.concurrency.loop import TURN
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.scorers import Scorers
@@ -22,11 +23,9 @@ from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
 from learnloop_dataplane.task_rewards.calculation import Calculator
-from learnloop_dataplane.task_rewards.evaluation_rounds import EvaluationRounds
 from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
-from learnloop_dataplane.warehouse.shipping_rounds import ShippingRounds
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 SHIP_SECONDS = 1.0
 EVALUATION_SECONDS = 1.0
+EVALUATED_AT_ONCE = 4
+"""Namespaces whose episodes are evaluated at the same time."""
 
 
 def open_judge(config: Config) -> "JudgeClient | None":
@@ -80,21 +81,17 @@ class ExperienceParts:
         sandbox = open_sandbox(shared)
         self.calculator = Calculator(db, self._judge, self.credits, sandbox, self._scorers)
         self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
-        self._evaluation_rounds = EvaluationRounds(db.namespaces, self._evaluate)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
-        self._shipping: ShippingRounds | None = None
-        if shared.warehouse is not None:
-            shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused)
-            self._shipping = ShippingRounds(db.namespaces, shipper.run)
+        warehouse = shared.warehouse
+        self._shipper = Shipper(db, warehouse, shared.metrics.warehoused) if warehouse is not None else None
 
     def start(self) -> None:
         """Begins the background work that is not done where something arrives."""
-        # Beside the other work: a judge may take a minute.
-        again = self._shared.background.repeat
-        again(self._evaluation_rounds.begin, "evaluations", pause=EVALUATION_SECONDS)
-        if self._shipping is not None:
-            self._shared.background.repeat(self._ship, "warehouse", pause=SHIP_SECONDS)
+        # Apart from the other work: a judge may take a minute.
+        self._shared.in_turns("evaluations", self._evaluations.run, every=EVALUATION_SECONDS, at_once=EVALUATED_AT_ONCE)
+        if self._shipper is not None:
+            self._shared.in_turns("warehouse", self._ship, every=SHIP_SECONDS)
 
     def steps(self) -> list[Step]:
         """What is done in a namespace where something arrived, in this order."""
@@ -107,19 +104,14 @@ class ExperienceParts:
 
     async def close(self) -> None:
         """Hangs up."""
-        await self._evaluation_rounds.close()
         await self._scorers.close()
         if self._judge is not None:
             await self._judge.close()
 
-    async def _evaluate(self, namespace: str) -> None:
-        await self._shared.background.attempt(self._evaluations.run, namespace)
-
-    async def _ship(self) -> None:
-        """Beside the other work, so that a warehouse that does not answer delays nothing else."""
-        assert self._shipping is not None
+    async def _ship(self, namespace: str) -> int:
+        assert self._shipper is not None
         try:
-            await self._shipping.run()
+            return TURN if await self._shipper.run(namespace) else 0
         except Unavailable:
             self._shared.metrics.warehouse_failures.inc()
             raise

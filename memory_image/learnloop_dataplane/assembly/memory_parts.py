@@ -11,7 +11,7 @@ from learnloop_dataplane.concurrency.exclusive_work import OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.factory import open_embedder
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.lifecycle.budget_enforcement import PAUSE_SECONDS, BudgetKeeper
+from learnloop_dataplane.lifecycle.budget_enforcement import BudgetKeeper
 from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
 from learnloop_dataplane.lifecycle.memory_rewrites import HEAVY_AT_ONCE, MemoryRewrites
@@ -54,8 +54,7 @@ class MemoryParts:
         self.indexing = IndexPace(lambda namespace: shared.background.attempt(self.indexer.turn, namespace))
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         told = ToldBudgets(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
-        check = config.index_check_seconds
-        self.budgets = BudgetKeeper(db, shared.metrics, limit, told, check, shared.background)
+        self.budgets = BudgetKeeper(db, shared.metrics, limit, told)
 
         self.vectors = open_vectors(config, db, self.embedder)
         self.reader = Reader(db, self.embedder, config.cache_mib * 2**20)
@@ -86,8 +85,8 @@ class MemoryParts:
         consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
         waiting, grew = self.indexing.stored, self.budgets.changed
         self.rewrites = MemoryRewrites(db, distiller, consolidations, waiting, grew)
-        every, background = config.consolidate_seconds, shared.background
-        self.routine = Routine(db, distiller, shared.metrics, every, background, consolidations, waiting)
+        every = config.consolidate_seconds
+        self.routine = Routine(db, distiller, shared.metrics, every, consolidations, waiting)
         self.episodes = EpisodeMemories(db, shared.step_cipher)
 
     def start(self) -> None:
@@ -95,12 +94,13 @@ class MemoryParts:
         shared, config = self._shared, self._shared.config
         again, sweep, check = shared.background.repeat, config.sweep_seconds, config.index_check_seconds
         again(self.indexing.run, "indexer")
-        again(lambda: shared.everywhere(self.large_agents.run), "large agents", pause=check)
-        again(self.budgets.look, "budgets", pause=min(PAUSE_SECONDS, check))
+        shared.in_turns("large agents", self.large_agents.run, every=check)
+        self.budgets.work = shared.in_turns("budgets", self.budgets.keep, every=check)
         if every := config.consolidate_seconds:
-            again(self.routine.look, "consolidation", pause=min(every, CONSOLIDATION_SECONDS))
-        again(self._follow, "vectors", pause=sweep)
-        again(lambda: shared.everywhere(self.following.fill), "filling of vectors", pause=sweep)
+            shared.in_turns("consolidation", self.routine.run, every=min(every, CONSOLIDATION_SECONDS))
+        again(self.following.look, "vector store", pause=sweep)
+        shared.in_turns("vectors", self.following.run, every=sweep)
+        shared.in_turns("filling of vectors", self.following.fill, every=sweep)
         again(self.recall_log.write, "recall log", pause=FLUSH_SECONDS)
         shared.background.once(self._warm(), "warming up")
 
@@ -126,11 +126,6 @@ class MemoryParts:
             await warm(self._shared.db, self.reader)
         except Unavailable as error:
             log.info("agents' memories are read when they are asked: %s", error)
-
-    async def _follow(self) -> None:
-        """The vector store, beside the other work: one that does not answer delays nothing else."""
-        await self.following.look()
-        await self._shared.everywhere(self.following.run)
 
 
 def _distiller(config: Config) -> Distiller:

@@ -8,9 +8,8 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.callers import Authenticator, accepted_audiences
 from learnloop_dataplane.audit.signing import successive_signer
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
-from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
-from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.concurrency.loop import Background, Work
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
@@ -47,7 +46,7 @@ class SharedParts:
             first=_logins(config) if config.database_is_own else None,
         )
         self.background = Background(self.metrics, self.db.ready)
-        self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
+        self.arrivals: Work | None = None
         keys = config.encryption_keys
         wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
         self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
@@ -80,12 +79,18 @@ class SharedParts:
 
     def arrived(self, namespace: str) -> None:
         """New work may be waiting in this namespace."""
-        self.arrivals.changed(namespace)
+        if self.arrivals is not None:
+            self.arrivals.changed(namespace)
 
-    async def everywhere(self, step: Step) -> None:
-        """One step for each namespace; what fails in one stops no other."""
-        for namespace in await self.db.namespaces():
-            await self.background.attempt(step, namespace)
+    def in_turns(self, name: str, *steps: Step, every: float, at_once: int = 1) -> Work:
+        """Runs these steps, one after the other, in turns of namespaces; a step that fails stops no other."""
+
+        async def turn(namespace: str) -> int:
+            return max([await self.background.attempt(step, namespace) for step in steps])
+
+        work = Work(turn, self.db.namespaces, every=every, at_once=at_once)
+        self.background.turns(work, name)
+        return work
 
 
 # What talks to the API server (httpx) or to NATS is imported where a setting has it talk.

@@ -17,9 +17,9 @@ from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.callers import Authenticator
-from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
 from learnloop_dataplane.concurrency.large_work import body_bytes, in_thread_if_large
+from learnloop_dataplane.concurrency.loop import Background
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher

@@ -1,8 +1,7 @@
 """Holds every agent to its memory budget, behind the stores: no store and no recall ever waits for it."""
 
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_dataplane.concurrency.background_tasks import Background
-from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.concurrency.loop import Work
 from learnloop_dataplane.lifecycle import budgets as budget_table
 from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
 from learnloop_dataplane.lifecycle.budgets import Held, budgets, held, measured
@@ -11,8 +10,6 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 
 _NONE = MemoryBudget()
-PAUSE_SECONDS = 1.0
-"""Between two passes, however many budgets are put meanwhile."""
 
 
 class BudgetKeeper:
@@ -21,8 +18,6 @@ class BudgetKeeper:
     Args:
         limit: what every agent keeps within, whatever its own budget says.
         told: budgets of single agents, looked at before each pass.
-        every: seconds between two passes over everything; a new budget is seen to at once.
-        background: logs and counts what goes wrong in one namespace, so that it stops no other.
     """
 
     def __init__(
@@ -31,15 +26,13 @@ class BudgetKeeper:
         metrics: Metrics,
         limit: MemoryBudget,
         told: ToldBudgets,
-        every: float,
-        background: Background,
     ) -> None:
         self._db = db
         self._metrics = metrics
         self._limit = limit
         self._told = told
-        self._background = background
-        self._rounds = Rounds(db.namespaces, every)
+        self.work: Work | None = None
+        """Turns of namespaces, once they have begun."""
 
     def limit(self, namespace: str, agent: str) -> MemoryBudget:
         """What an agent keeps within, whatever budget was put for it here."""
@@ -47,7 +40,8 @@ class BudgetKeeper:
 
     def changed(self, namespace: str) -> None:
         """A budget of this namespace is new, or its agents keep much more than before."""
-        self._rounds.changed(namespace)
+        if self.work is not None:
+            self.work.changed(namespace)
 
     async def put(self, namespace: str, agent: str, budget: MemoryBudget) -> None:
         """From now on the agent keeps no more than this; the same again starts no pass.
@@ -75,23 +69,13 @@ class BudgetKeeper:
         async with self._db.tenant(namespace) as connection:
             await budget_table.drop(connection, namespace, agent)
 
-    async def look(self) -> None:
-        """One pass over the namespaces whose turn it is, as soon as there are any.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer; nothing is left out the next time.
-        """
-        turns = await self._rounds.next()
-        await self._told.look()
-        for namespace in turns:
-            await self._background.attempt(self.keep, namespace)
-
     async def keep(self, namespace: str) -> int:
         """One pass over a namespace; returns how many memories went.
 
         Raises:
             Unavailable: the rest goes the next time.
         """
+        await self._told.look()
         everybody = self._limit != _NONE
         async with self._db.tenant(namespace) as connection:
             own = await budgets(connection, namespace)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.exclusive_work import OneEach
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.consolidation import Consolidated, pass_over
@@ -44,7 +43,6 @@ class Routine:
 
     Args:
         every: seconds between two passes over the same agent.
-        background: logs and counts what goes wrong in one namespace, so that it stops no other.
         turns: shared with the passes that are asked for.
         stored: called with a namespace that has new memories.
     """
@@ -55,7 +53,6 @@ class Routine:
         distiller: Distiller,
         metrics: Metrics,
         every: float,
-        background: Background,
         turns: OneEach,
         stored: Callable[[str], None],
     ) -> None:
@@ -63,18 +60,8 @@ class Routine:
         self._distiller = distiller
         self._metrics = metrics
         self._every = every
-        self._background = background
         self._turns = turns
         self._stored = stored
-
-    async def look(self) -> None:
-        """One pass over all namespaces.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer; nothing is left out the next time.
-        """
-        for namespace in await self._db.namespaces():
-            await self._background.attempt(self.run, namespace)
 
     async def run(self, namespace: str) -> int:
         """Every agent of the namespace whose turn it is; returns how many this process has seen to.

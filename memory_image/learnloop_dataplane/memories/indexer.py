@@ -5,7 +5,7 @@ from typing import Any
 
 from pgvector import HalfVector
 
-from learnloop_dataplane.concurrency import namespace_rounds
+from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
@@ -112,7 +112,7 @@ class Indexer:
             Unavailable: PostgreSQL does not answer; the rest stays pending.
         """
         done = 0
-        while done < namespace_rounds.TURN and (count := await self._batch(namespace)):
+        while done < loop.TURN and (count := await self._batch(namespace)):
             done += count
         return done
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from learnloop_dataplane.concurrency import namespace_rounds
+from learnloop_dataplane.concurrency import loop
 
 BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
 BULK_PAUSES = 40  # and after so many in any case; recall reads what waits from its queue meanwhile
@@ -59,5 +59,5 @@ class IndexPace:
                 done = await self._index(namespace)
         finally:
             self._under_way.discard(namespace)
-        if done >= namespace_rounds.TURN or namespace in self._waiting:
+        if done >= loop.TURN or namespace in self._waiting:
             self.stored(namespace)  # there may be more; the others come first

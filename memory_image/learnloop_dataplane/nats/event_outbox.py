@@ -3,10 +3,10 @@
 From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from learnloop_dataplane.concurrency import namespace_rounds
+from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import hold_off
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # a process without NATS does not load its client
     from learnloop_dataplane.nats.connection import Bus
 
 BATCH = 200
+Event = tuple[str, bytes, str]
+"""Subject, payload and message id."""
 AlsoTold = Callable[[Any, str, str, str, bytes], Awaitable[None]]
 """Of a connection, namespace, subject, message id and payload."""
 _PUT = """
@@ -60,16 +62,40 @@ class EventOutbox:
         """
         if self._bus is None:
             return 0
-        done = 0
-        while done < namespace_rounds.TURN:
-            async with self._db.tenant(namespace) as connection:
-                await hold_off(connection, namespace)
-                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
-                if not rows:
-                    return done
-                await self._bus.publish_all(
-                    [(row["subject"], row["payload"].encode(), row["message_id"]) for row in rows]
-                )
-                await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
-            done += len(rows)
-        return done
+        return await publish_pending(self._db, self._bus, namespace, _UNPUBLISHED, _event, (_PUBLISHED, ["message_id"]))
+
+
+async def publish_pending(
+    db: Database,
+    bus: "Bus",
+    namespace: str,
+    pending: str,
+    event: Callable[[str, Any], Event],
+    published: tuple[str, Sequence[str]],
+) -> int:
+    """Publishes the rows of a query, oldest first, as much as a turn has; returns how many that were.
+
+    Args:
+        pending: the query, of a namespace and a number of rows.
+        event: the event of a namespace's row.
+        published: the statement that marks rows as published, and the columns that name a row there.
+
+    Raises:
+        Unavailable: what was not marked will be published again; the message id makes that harmless.
+    """
+    done = 0
+    mark, keys = published
+    while done < loop.TURN:
+        async with db.tenant(namespace) as connection:
+            await hold_off(connection, namespace)
+            rows = await connection.fetch(pending, namespace, BATCH)
+            if not rows:
+                break
+            await bus.publish_all([event(namespace, row) for row in rows])
+            await connection.execute(mark, namespace, *([row[key] for row in rows] for key in keys))
+        done += len(rows)
+    return done
+
+
+def _event(_: str, row: Any) -> Event:
+    return row["subject"], row["payload"].encode(), row["message_id"]

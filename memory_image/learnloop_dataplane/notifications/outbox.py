@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from learnloop_api.wire.deployment import AwaitedApproval
-from learnloop_dataplane.concurrency.cancellation import cancel
+from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import event_of
 from learnloop_dataplane.notifications.receivers import NotDelivered, Receivers

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from pgvector.asyncpg import register_vector
 
-from learnloop_dataplane.concurrency.cancellation import cancel
+from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.schema_facts import HEAD, SERVICE_ROLE, SETTING

@@ -3,19 +3,16 @@
 From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from learnloop_api import names
-from learnloop_api.wire.reward import Reward
-from learnloop_dataplane.concurrency import namespace_rounds
+from learnloop_dataplane.nats.event_outbox import Event, publish_pending
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import hold_off
 from learnloop_dataplane.rewards.reward_tables import as_reward
 
 if TYPE_CHECKING:  # a process without NATS does not load its client
     from learnloop_dataplane.nats.connection import Bus
 
-BATCH = 200
 # What a team earned is announced when it is divided.
 _UNPUBLISHED = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
@@ -48,21 +45,11 @@ class RewardOutbox:
         Raises:
             Unavailable: what was not marked will be published again; the message id makes that harmless.
         """
-        done = 0
-        while done < namespace_rounds.TURN:
-            async with self._db.tenant(namespace) as connection:
-                await hold_off(connection, namespace)
-                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
-                if not rows:
-                    return done
-                await self._bus.publish_all([_event(namespace, as_reward(row)) for row in rows])
-                keys = ("trajectory_id", "reward_policy", "reward_policy_revision")
-                await connection.execute(_PUBLISHED, namespace, *([row[key] for row in rows] for key in keys))
-            done += len(rows)
-        return done
+        keys = ("trajectory_id", "reward_policy", "reward_policy_revision")
+        return await publish_pending(self._db, self._bus, namespace, _UNPUBLISHED, _event, (_PUBLISHED, keys))
 
 
-def _event(namespace: str, reward: Reward) -> tuple[str, bytes, str]:
-    """Subject, payload and message id."""
+def _event(namespace: str, row: Any) -> Event:
+    reward = as_reward(row)
     message_id = f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
     return f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}", reward.model_dump_json().encode(), message_id

@@ -9,7 +9,7 @@ import orjson
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_common.reward_rules.step_rewards import whole
 from learnloop_common.reward_rules.step_terms import division
-from learnloop_dataplane.concurrency import namespace_rounds
+from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
@@ -61,12 +61,12 @@ class RewardWorker:
             here = 0
             while count := await self._batch(namespace, whose):
                 here += count
-                if count < self._size or done + here >= namespace_rounds.TURN:
+                if count < self._size or done + here >= loop.TURN:
                     break
             if here:
                 played.add(whose.agent)
             done += here
-            if done >= namespace_rounds.TURN:
+            if done >= loop.TURN:
                 break
         agents = self._metrics.agents
         for agent in sorted(played):

@@ -317,7 +317,7 @@ async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_coun
     dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.SHIP_SECONDS", 0.02)
-    monkeypatch.setattr("learnloop_dataplane.concurrency.background_tasks.AWAY_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.concurrency.loop.AWAY_SECONDS", 0.1)
     count, kills = 300, 4
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
         await registered(api, "busy", "fire")

@@ -9,8 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from learnloop_dataplane.concurrency.background_tasks import AWAY_SECONDS, FAILED_SECONDS, Background
-from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.concurrency.loop import AWAY_SECONDS, FAILED_SECONDS, TURN, Background, Work
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.recall import recall_log
@@ -87,26 +86,85 @@ async def test_work_ends_when_it_is_told_to_and_one_namespace_stops_no_other() -
     assert metrics.registry.get_sample_value("learnloop_background_failures_total", {"work": "a namespace"}) == 1
 
 
+class Namespaces:
+    """So many rows to do in each namespace; a turn does `TURN` at most."""
+
+    def __init__(self, **rows: int) -> None:
+        self.rows, self.turns = rows, list[str]()
+        self.away = 0
+
+    async def names(self) -> list[str]:
+        if self.away:
+            self.away -= 1
+            raise Unavailable("PostgreSQL")
+        return list(self.rows)
+
+    async def turn(self, namespace: str) -> int:
+        self.turns.append(namespace)
+        await asyncio.sleep(0)
+        done = min(self.rows[namespace], TURN)
+        self.rows[namespace] -= done
+        return done
+
+
+async def passes(work: Work, many: int) -> None:
+    for _ in range(many):
+        await work.one_pass()
+        await asyncio.sleep(0.001)
+
+
+async def test_each_namespace_has_a_turn_before_any_has_a_second_and_a_new_one_comes_in_between() -> None:
+    some = Namespaces(a=3 * TURN, b=1, c=2 * TURN)
+    work = Work(some.turn, some.names, every=60.0)
+    await passes(work, 3)
+    assert some.turns == ["a", "b", "c"]
+    some.rows["new"] = 1
+    work.changed("new")
+    await passes(work, 5)
+    assert some.turns[3:] == ["a", "c", "new", "a", "c"] or some.turns[3:] == ["a", "new", "c", "a", "c"]
+    assert some.rows["a"] == some.rows["c"] == 0
+
+
 async def test_a_busy_namespace_does_not_put_off_the_round_over_all_of_them() -> None:
-    now, answers = 0.0, [Unavailable("PostgreSQL")]
-
-    async def everywhere() -> list[str]:
-        if answers:
-            raise answers.pop()
-        return ["a", "b", "busy"]
-
-    rounds = Rounds(everywhere, 60.0, lambda: now)
-    rounds.changed("busy")
+    now = 0.0
+    some = Namespaces(a=0, b=0, busy=0)
+    some.away = 1
+    work = Work(some.turn, some.names, every=60.0, clock=lambda: now)
+    work.changed("busy")
     with pytest.raises(Unavailable):
-        await rounds.next()
-    assert await rounds.next() == ["busy", "a", "b"], "what was to be done when PostgreSQL was away still is"
-    seen = []
-    for second in range(1, 121):
+        await work.one_pass()
+    await passes(work, 3)
+    assert some.turns == ["busy", "a", "b"], "what was to be done when PostgreSQL was away still is"
+    some.turns.clear()
+    for second in range(1, 61):
         now = float(second)
-        rounds.changed("busy")
-        seen.append(await rounds.next())
-    assert [index + 1 for index, found in enumerate(seen) if found == ["busy", "a", "b"]] == [60, 120]
-    assert all(found == ["busy"] for index, found in enumerate(seen, 1) if index % 60)
+        work.changed("busy")
+        await passes(work, 1)
+    await passes(work, 2)
+    assert (some.turns.count("busy"), sorted(set(some.turns))) == (60, ["a", "b", "busy"])
+
+
+async def test_a_namespace_has_one_turn_at_a_time_and_a_slow_one_delays_no_other() -> None:
+    stuck, begun = asyncio.Event(), list[str]()
+
+    async def turn(namespace: str) -> int:
+        begun.append(namespace)
+        await (stuck.wait() if namespace == "slow" else asyncio.sleep(0))
+        return 0
+
+    async def names() -> list[str]:
+        return ["slow", "a", "b"]
+
+    work = Work(turn, names, every=60.0, at_once=2)
+    work.changed("slow")
+    for _ in range(3):
+        await passes(work, 1)
+        work.changed("slow")
+    assert begun == ["slow", "a", "b"]
+    stuck.set()
+    await passes(work, 2)
+    assert begun.count("slow") == 2
+    await work.close()
 
 
 def recalled(number: int) -> Recalled:

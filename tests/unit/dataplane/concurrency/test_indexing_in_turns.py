@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from learnloop_dataplane.concurrency.namespace_rounds import TURN
+from learnloop_dataplane.concurrency.loop import TURN
 from learnloop_dataplane.memories import indexing_schedule
 from learnloop_dataplane.memories.indexing_schedule import IndexPace
 
