@@ -126,12 +126,12 @@ class DataPlane:
         Raises:
             DataPlaneUnavailable: hold.
         """
-        asked = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
+        wanted = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
         path = f"/api/v1/models/{deployment}/outcomes"
-        found = await self._read(DeploymentOutcomes, namespace, f"{path}?{asked}")
-        if found is None:
+        result = await self._read(DeploymentOutcomes, namespace, f"{path}?{wanted}")
+        if result is None:
             raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
-        return found
+        return result
 
     async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
         """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds.
@@ -175,10 +175,10 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         path = f"/api/v1/models/{deployment}/gates"
-        found = await self._read(GateReports, namespace, path)
-        if found is None:
+        result = await self._read(GateReports, namespace, path)
+        if result is None:
             raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
-        return found
+        return result
 
     async def degraded(self, url: str) -> Mapping[str, str] | None:
         """What a namespace's own memory service at this URL does without, and why; None when it does not say.
@@ -191,8 +191,8 @@ class DataPlane:
                 body = _parse(await read_bounded(response, MAX_ANSWER))
         except (aiohttp.ClientError, TimeoutError, TooLarge):
             return None
-        found = body.get("degraded") if isinstance(body, dict) else None
-        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else None
+        result = body.get("degraded") if isinstance(body, dict) else None
+        return {str(key): str(value) for key, value in result.items()} if isinstance(result, dict) else None
 
     async def call(self, namespace: str, call: Call) -> None:
         """Do one write of a plan. Deleting what is not there is a success.

@@ -109,8 +109,8 @@ class LoopMetrics:
         self._deployed = BoundedLabels(self._forget_rollout)
 
     @staticmethod
-    def _counter(registry: CollectorRegistry, name: str, told: str, label: str) -> Counter:
-        return Counter(name, told, (*_AGENT, label), registry=registry)
+    def _counter(registry: CollectorRegistry, name: str, message: str, label: str) -> Counter:
+        return Counter(name, message, (*_AGENT, label), registry=registry)
 
     def count(self, happenings: Sequence[Happening]) -> None:
         """Each of them once."""

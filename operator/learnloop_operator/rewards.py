@@ -106,35 +106,35 @@ def _tried(world: RewardPolicySnapshot) -> Plan:
     """Publish nothing; say how the content compares with what is in force."""
     number, in_force = content_revision(world.spec), world.status.get("revision")
     waits = needs_dry_run(world.spec, world.status)
-    told = None if waits else world.status.get("dryRun")
+    message = None if waits else world.status.get("dryRun")
     if waits and world.dry_run is not None:
         figures = world.dry_run
-        told = {"revision": number, "trajectories": figures.trajectories, "message": figures.sentence}
+        message = {"revision": number, "trajectories": figures.trajectories, "message": figures.sentence}
         if figures.correlation is not None:
-            told["correlation"] = figures.correlation
+            message["correlation"] = figures.correlation
     stays = f"revision {in_force} stays in force" if in_force else "nothing is in force yet: set dryRun to false"
-    result = told["message"] if told else "waiting for the data plane to compare"
+    result = message["message"] if message else "waiting for the data plane to compare"
     triplet = conditions.ready_triplet(
         ready=bool(in_force),
-        progressing=told is None,
+        progressing=message is None,
         stalled=False,
         reason="DryRun",
         message=f"dry-run of {number}: {result}; {stays}",
         generation=world.generation,
     )
-    if told and world.bias and "bias" not in told:
-        told = {**told, "bias": world.bias.sentence}
+    if message and world.bias and "bias" not in message:
+        message = {**message, "bias": world.bias.sentence}
     hacking, bias = _suspicion(world, new=not in_force), _bias(world, number)
     state = {
         "observedGeneration": world.generation,
         "phase": "DryRun",
         **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
         "agents": world.agents,
-        **({"dryRun": told} if told else {}),
+        **({"dryRun": message} if message else {}),
         "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
     }
-    events = (*((Notice("Normal", "DryRun", result),) if told and waits else ()), *_bias_warning(world, bias))
-    done = told and (world.spec.bias is None or "bias" in told)
+    events = (*((Notice("Normal", "DryRun", result),) if message and waits else ()), *_bias_warning(world, bias))
+    done = message and (world.spec.bias is None or "bias" in message)
     return Plan(status=state, events=events, requeue_after=None if done else RETRY_SECONDS)
 
 
@@ -171,31 +171,31 @@ def _bias(world: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
     """
     if world.spec.bias is None:
         return []
-    before, found = _before(world, BIAS), world.bias
+    before, result = _before(world, BIAS), world.bias
     same = str(before.get("message", "")).startswith(f"revision {number}: ")
     same = same and before.get("observedGeneration") == world.generation
-    if same and (found is None or before.get("reason") == found.reason):
+    if same and (result is None or before.get("reason") == result.reason):
         return [before]
-    if found is None:
+    if result is None:
         message = f"revision {number}: the data plane has not told yet"
         return [conditions.condition(BIAS, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
     status: Literal["True", "False", "Unknown"] = conditions.UNKNOWN
-    if found.suspected is not None:
-        status = conditions.TRUE if found.suspected else conditions.FALSE
-    message = f"revision {number}: {found.sentence}"
-    return [conditions.condition(BIAS, status, found.reason, message, world.generation)]
+    if result.suspected is not None:
+        status = conditions.TRUE if result.suspected else conditions.FALSE
+    message = f"revision {number}: {result.sentence}"
+    return [conditions.condition(BIAS, status, result.reason, message, world.generation)]
 
 
-def _hacking_warning(world: RewardPolicySnapshot, found: Mapping[str, Any]) -> list[Notice]:
-    told = found["status"] == conditions.TRUE and found["message"] != _before(world, SUSPECTED).get("message")
-    return [Notice("Warning", SUSPECTED, found["message"])] if told else []
+def _hacking_warning(world: RewardPolicySnapshot, result: Mapping[str, Any]) -> list[Notice]:
+    message = result["status"] == conditions.TRUE and result["message"] != _before(world, SUSPECTED).get("message")
+    return [Notice("Warning", SUSPECTED, result["message"])] if message else []
 
 
-def _bias_warning(world: RewardPolicySnapshot, found: list[Mapping[str, Any]]) -> list[Notice]:
+def _bias_warning(world: RewardPolicySnapshot, result: list[Mapping[str, Any]]) -> list[Notice]:
     """Once for each finding: the condition's sentence stays while the finding does."""
     before = _before(world, BIAS).get("message")
-    told = [item for item in found if item["status"] == conditions.TRUE and item["message"] != before]
-    return [Notice("Warning", BIAS, item["message"]) for item in told]
+    message = [item for item in result if item["status"] == conditions.TRUE and item["message"] != before]
+    return [Notice("Warning", BIAS, item["message"]) for item in message]
 
 
 def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
@@ -205,17 +205,17 @@ def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     while the finding does, so that a policy at rest costs no write.
     """
     before = {} if new else _before(world, SUSPECTED)
-    found = world.signals
-    if before and (found is None or before.get("reason") == found.reason):
+    result = world.signals
+    if before and (result is None or before.get("reason") == result.reason):
         return {**before, "observedGeneration": world.generation}
-    if found is None:
+    if result is None:
         message = "the data plane has not told yet"
         return conditions.condition(SUSPECTED, conditions.UNKNOWN, "NotLookedAt", message, world.generation)
     status: Literal["True", "False", "Unknown"] = conditions.UNKNOWN
-    if found.suspected is not None:
-        status = conditions.TRUE if found.suspected else conditions.FALSE
-    worst = f"; look at trajectories {', '.join(found.worst)}" if found.worst else ""
-    return conditions.condition(SUSPECTED, status, found.reason, found.sentence + worst, world.generation)
+    if result.suspected is not None:
+        status = conditions.TRUE if result.suspected else conditions.FALSE
+    worst = f"; look at trajectories {', '.join(result.worst)}" if result.worst else ""
+    return conditions.condition(SUSPECTED, status, result.reason, result.sentence + worst, world.generation)
 
 
 def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, Any]]:
@@ -223,27 +223,27 @@ def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, An
     does."""
     if not asked_values(world.spec):
         return []
-    before, found = {} if new else _before(world, RECORDED), world.signals
-    reason = "NeverRecorded" if found and found.unrecorded else "Recorded"
-    if found is None or found.reason == "NotEnoughRewards" or before.get("reason") == reason:
+    before, result = {} if new else _before(world, RECORDED), world.signals
+    reason = "NeverRecorded" if result and result.unrecorded else "Recorded"
+    if result is None or result.reason == "NotEnoughRewards" or before.get("reason") == reason:
         if before:
             return [{**before, "observedGeneration": world.generation}]
         message = "too few rewarded episodes to tell"
         return [conditions.condition(RECORDED, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
-    if not found.unrecorded:
+    if not result.unrecorded:
         message = "the newest episodes have every outcome value that the policy names"
         return [conditions.condition(RECORDED, conditions.TRUE, reason, message, world.generation)]
     message = (
-        f"none of the newest {found.rewards} episodes has {', '.join(found.unrecorded)}; recorded: "
-        f"{', '.join(found.recorded) or 'no outcome value'}; correct the key, or record it by Episode.outcome()"
+        f"none of the newest {result.rewards} episodes has {', '.join(result.unrecorded)}; recorded: "
+        f"{', '.join(result.recorded) or 'no outcome value'}; correct the key, or record it by Episode.outcome()"
     )
     return [conditions.condition(RECORDED, conditions.FALSE, reason, message[:1024], world.generation)]
 
 
-def _recorded_warning(world: RewardPolicySnapshot, found: list[Mapping[str, Any]]) -> list[Notice]:
+def _recorded_warning(world: RewardPolicySnapshot, result: list[Mapping[str, Any]]) -> list[Notice]:
     before = _before(world, RECORDED).get("message")
-    told = [item for item in found if item["status"] == conditions.FALSE and item["message"] != before]
-    return [Notice("Warning", "NeverRecorded", item["message"]) for item in told]
+    message = [item for item in result if item["status"] == conditions.FALSE and item["message"] != before]
+    return [Notice("Warning", "NeverRecorded", item["message"]) for item in message]
 
 
 def _before(world: RewardPolicySnapshot, kind: str) -> Mapping[str, Any]:

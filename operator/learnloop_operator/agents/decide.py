@@ -50,8 +50,8 @@ def decide(world: AgentSnapshot) -> Plan:
     refusal = _refusal(world, verdict.fire)
     if refusal:
         before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
-    seen = changes.remembered(world, verdict.fire.kind if verdict.fire else None)
-    before = before.model_copy(update={"changes": seen})
+    observed = changes.remembered(world, verdict.fire.kind if verdict.fire else None)
+    before = before.model_copy(update={"changes": observed})
     jobs, after = _train(world, before, verdict.fire)
     state = status(StatusFacts(world, after, model, registration.mark, verdict, problem))
     return Plan(
@@ -80,8 +80,8 @@ def _register(world: AgentSnapshot) -> Registration:
     # Where a MemoryService keeps the agent's memories, its pods are told the group.
     group = None if world.spec.memory.service_ref else world.spec.memory.group
     mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
-    known = world.before.registered == mark and (world.stats is not None or world.stats_problem)
-    if known or world.stats_problem:
+    previous = world.before.registered == mark and (world.stats is not None or world.stats_problem)
+    if previous or world.stats_problem:
         return Registration(world.before.registered)
     body = {"reward_policy": policy, "reward_policy_revision": revision} | ({"memory_group": group} if group else {})
     return Registration(mark, (Call("PUT", f"/api/v1/agents/{world.name}", body),))
@@ -143,8 +143,8 @@ def _train(
 
 def _day(world: AgentSnapshot, before: LearningAgentStatus, number: int) -> TrainingDay:
     today = world.now.date().isoformat()
-    known = before.training_day
-    return known if known is not None and known.date == today else TrainingDay(date=today, first=number)
+    previous = before.training_day
+    return previous if previous is not None and previous.date == today else TrainingDay(date=today, first=number)
 
 
 def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...]:

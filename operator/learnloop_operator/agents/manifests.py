@@ -72,12 +72,12 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
     played = task.environment or task.external
     assert played is not None, "checked by the API server"
     conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
-    found = {**conditions, **training.data.to_kube(), **_world(task)}
+    result = {**conditions, **training.data.to_kube(), **_world(task)}
     if task.environment is not None and task.environment.success_return is not None:
-        found["successReturn"] = task.environment.success_return
+        result["successReturn"] = task.environment.success_return
     if task.language_model is not None:
-        found["languageModel"] = task.language_model.to_kube()
-    data = TrainingData.model_validate({**found, "learningAgentRef": {"name": world.name}})
+        result["languageModel"] = task.language_model.to_kube()
+    data = TrainingData.model_validate({**result, "learningAgentRef": {"name": world.name}})
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
@@ -116,9 +116,9 @@ def _world(task: Task) -> Manifest:
     environment = world_of(task)
     if environment is not None:
         return {"environment": environment}
-    said = spaces(task)
-    assert said is not None, "checked by decide"
-    return {"spaces": said.uri()}
+    text = spaces(task)
+    assert text is not None, "checked by decide"
+    return {"spaces": text.uri()}
 
 
 def model_deployment(world: AgentSnapshot) -> Manifest:

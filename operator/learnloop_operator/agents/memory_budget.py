@@ -70,24 +70,24 @@ def judge(world: AgentSnapshot) -> list[dict[str, Any]]:
     if world.memory_problem:
         return [condition(CONDITION, UNKNOWN, "DataPlaneUnavailable", world.memory_problem, world.generation)]
     if world.spec.memory.service_ref and world.spec.memory.budget:
-        found = _kept_by_service(world, world.spec.memory.service_ref.name, world.spec.memory.budget.told())
-        return [condition(CONDITION, *found, world.generation)]
+        result = _kept_by_service(world, world.spec.memory.service_ref.name, world.spec.memory.budget.told())
+        return [condition(CONDITION, *result, world.generation)]
     if budget is None:
         return []
     if use is None or use.own != budget or use.memories is None:
-        said = "the data plane has not measured yet what the agent keeps"
-        return [condition(CONDITION, UNKNOWN, "NotMeasured", said, world.generation)]
+        text = "the data plane has not measured yet what the agent keeps"
+        return [condition(CONDITION, UNKNOWN, "NotMeasured", text, world.generation)]
     if use.pinned_above:
         return [condition(CONDITION, FALSE, PINNED_ABOVE, _pinned(use), world.generation)]
-    said = f"at most {use.budget.sentence()}; above, what is worth least is forgotten"
-    return [condition(CONDITION, TRUE, "WithinBudget", said, world.generation)]
+    text = f"at most {use.budget.sentence()}; above, what is worth least is forgotten"
+    return [condition(CONDITION, TRUE, "WithinBudget", text, world.generation)]
 
 
 def news(world: AgentSnapshot) -> tuple[Notice, ...]:
     """A warning when pinned memories have come to exceed the budget."""
-    known = any(item.type == CONDITION and item.reason == PINNED_ABOVE for item in world.before.conditions)
-    found = [item for item in judge(world) if item["reason"] == PINNED_ABOVE and not known]
-    return tuple(Notice("Warning", PINNED_ABOVE, item["message"]) for item in found)
+    previous = any(item.type == CONDITION and item.reason == PINNED_ABOVE for item in world.before.conditions)
+    result = [item for item in judge(world) if item["reason"] == PINNED_ABOVE and not previous]
+    return tuple(Notice("Warning", PINNED_ABOVE, item["message"]) for item in result)
 
 
 def _pinned(use: MemoryUse) -> str:
@@ -120,8 +120,8 @@ def _kept_by_service(
         return FALSE, NO_ROOM, _full(service)
     if not home.tells_budgets:
         return UNKNOWN, NOT_TOLD, f"MemoryService {service} has not told its pods yet"
-    said = f"MemoryService {service} keeps it, or less where its agentBudget is smaller: at most {budget.sentence()}"
-    return TRUE, KEPT, f"{said}; how much of it is used is in that service's REST interface and metrics"
+    text = f"MemoryService {service} keeps it, or less where its agentBudget is smaller: at most {budget.sentence()}"
+    return TRUE, KEPT, f"{text}; how much of it is used is in that service's REST interface and metrics"
 
 
 def _full(service: str) -> str:

@@ -17,22 +17,22 @@ KINDS = "observations, and one of actions, multiDiscrete and continuous"
 
 def first_policy(task: Task) -> str | None:
     """Its address; None where neither the task nor its environment's name says what is seen and done."""
-    said = spaces(task)
-    return said.uri() if said else SPACES.get(world_of(task) or "")
+    text = spaces(task)
+    return text.uri() if text else SPACES.get(world_of(task) or "")
 
 
 def flaw(task: Task) -> str | None:
     """Why the agent has no policy to begin with, or one that cannot act: field, value and fix."""
     if task.language_model is not None:
         return None
-    said, name = spaces(task), world_of(task)
-    if said is not None:
-        if task.multi_discrete and said.choices > MOST_COMBINATIONS:
-            counted = f"{task.multi_discrete} has {said.choices} combinations, {MOST_COMBINATIONS} are the most"
+    text, name = spaces(task), world_of(task)
+    if text is not None:
+        if task.multi_discrete and text.choices > MOST_COMBINATIONS:
+            counted = f"{task.multi_discrete} has {text.choices} combinations, {MOST_COMBINATIONS} are the most"
             return f"spec.task.multiDiscrete: {counted}; take some of the choices away"
-        known = SPACES.get(name or "") if task.environment else None
-        if known and said.uri() != known:
-            return f"spec.task: says {said.uri()}, but {name} is {known}; leave {KINDS} out, or correct them"
+        previous = SPACES.get(name or "") if task.environment else None
+        if previous and text.uri() != previous:
+            return f"spec.task: says {text.uri()}, but {name} is {previous}; leave {KINDS} out, or correct them"
         return None
     if name is None:
         return f"spec.task: what the agent sees and does is not said; set {KINDS}"

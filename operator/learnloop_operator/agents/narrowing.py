@@ -66,9 +66,9 @@ def _hyperparameters(
     for name, wish in request.hyperparameters.items():
         dimension = allowed.get(name)
         if dimension is None:
-            known = f"it may set {', '.join(sorted(allowed))}" if allowed else "it may set none"
+            previous = f"it may set {', '.join(sorted(allowed))}" if allowed else "it may set none"
             refusals.append(
-                f"hyperparameters.{name}: {wish!r}: spec.training.requests.hyperparameters does not list it; {known}"
+                f"hyperparameters.{name}: {wish!r}: spec.training.requests.hyperparameters does not list it; {previous}"
             )
         elif name not in fields:
             has = ", ".join(sorted(fields))
@@ -103,31 +103,31 @@ def _compute(spec: TrainingTemplate, request: TrainingRequest, template: dict[st
     wish = request.compute
     if wish is None:
         return
-    for field, asked, most in (
+    for field, wanted, most in (
         ("totalSteps", wish.total_steps, spec.total_steps),
         ("workers", wish.workers, spec.workers),
         ("deadlineSeconds", wish.deadline_seconds, spec.deadline_seconds),
     ):
-        if asked is not None and most is not None and asked > most:
-            refusals.append(_beyond(f"compute.{_snake(field)}", asked, "above", f"template.{field}", most, AT_MOST))
-        elif asked is not None:
-            template[field] = asked
+        if wanted is not None and most is not None and wanted > most:
+            refusals.append(_beyond(f"compute.{_snake(field)}", wanted, "above", f"template.{field}", most, AT_MOST))
+        elif wanted is not None:
+            template[field] = wanted
     if wish.gpus is not None:
         _gpus(wish.gpus, template, refusals)
 
 
-def _gpus(asked: int, template: dict[str, Any], refusals: list[str]) -> None:
+def _gpus(wanted: int, template: dict[str, Any], refusals: list[str]) -> None:
     resources = template.get("pod", {}).get("resources") or {}
-    found = {name: amount for name, amount in (resources.get("limits") or {}).items() if name.endswith(GPU)}
-    most = sum(int(quantity(amount) or 0) for amount in found.values())
-    if asked > most or len(found) > 1:
+    result = {name: amount for name, amount in (resources.get("limits") or {}).items() if name.endswith(GPU)}
+    most = sum(int(quantity(amount) or 0) for amount in result.values())
+    if wanted > most or len(result) > 1:
         field = "template.pod.resources.limits"
-        refusals.append(_beyond("compute.gpus", asked, "above the GPUs of", field, most, AT_MOST))
+        refusals.append(_beyond("compute.gpus", wanted, "above the GPUs of", field, most, AT_MOST))
         return
     for part in ("limits", "requests"):
-        for name in found:
+        for name in result:
             if name in (resources.get(part) or {}):
-                resources[part][name] = str(asked)
+                resources[part][name] = str(wanted)
 
 
 def _evaluation(
@@ -136,63 +136,63 @@ def _evaluation(
     wish = request.evaluation
     if wish is None:
         return
-    for room, field, asked, least in (
+    for room, field, wanted, least in (
         ("evaluation", "episodes", wish.episodes, spec.evaluation.episodes),
         ("gates", "minReturn", wish.min_return, spec.gates.min_return),
         ("gates", "minImprovement", wish.min_improvement, spec.gates.min_improvement),
         ("gates", "significant", wish.significant, spec.gates.significant),
     ):
-        if asked is not None and least is not None and asked < least:
+        if wanted is not None and least is not None and wanted < least:
             refusals.append(
-                _beyond(f"evaluation.{_snake(field)}", asked, "below", f"template.{room}.{field}", least, AT_LEAST)
+                _beyond(f"evaluation.{_snake(field)}", wanted, "below", f"template.{room}.{field}", least, AT_LEAST)
             )
-        elif asked is not None:
-            template.setdefault(room, {})[field] = asked
+        elif wanted is not None:
+            template.setdefault(room, {})[field] = wanted
 
 
 def _dataset(spec: EpisodeFilter, wish: RequestedDataset, refusals: list[str]) -> dict[str, Any]:
     """The filter that lets through what both let through."""
-    found = spec.to_kube()
+    result = spec.to_kube()
 
-    def take(field: str, asked: Any, bound: Any, wider: Callable[[Any, Any], bool], fix: str) -> None:
-        if asked is None:
+    def take(field: str, wanted: Any, bound: Any, wider: Callable[[Any, Any], bool], fix: str) -> None:
+        if wanted is None:
             return
-        if bound is not None and wider(asked, bound):
+        if bound is not None and wider(wanted, bound):
             where = f"spec.training.data.filter.{field}"
-            refusals.append(_beyond(f"dataset.{_snake(field)}", asked, "wider than", where, bound, fix))
+            refusals.append(_beyond(f"dataset.{_snake(field)}", wanted, "wider than", where, bound, fix))
         else:
-            found[field] = asked
+            result[field] = wanted
 
     since, until = (stamp(item) if item else None for item in (wish.since, wish.until))
-    take("since", since, spec.since, lambda asked, bound: _before(asked, bound), "ask for a later time")
-    take("until", until, spec.until, lambda asked, bound: _before(bound, asked), "ask for an earlier time")
-    take("maxAgeSeconds", wish.max_age_seconds, spec.max_age_seconds, lambda asked, bound: asked > bound, AT_MOST)
-    take("minReward", wish.min_reward, spec.min_reward, lambda asked, bound: asked < bound, AT_LEAST)
-    take("maxReward", wish.max_reward, spec.max_reward, lambda asked, bound: asked > bound, AT_MOST)
-    take("success", wish.success, spec.success, lambda asked, bound: asked != bound, "leave it out")
-    take("optedIn", wish.opted_in, spec.opted_in or None, lambda asked, bound: asked != bound, "leave it out")
+    take("since", since, spec.since, lambda wanted, bound: _before(wanted, bound), "ask for a later time")
+    take("until", until, spec.until, lambda wanted, bound: _before(bound, wanted), "ask for an earlier time")
+    take("maxAgeSeconds", wish.max_age_seconds, spec.max_age_seconds, lambda wanted, bound: wanted > bound, AT_MOST)
+    take("minReward", wish.min_reward, spec.min_reward, lambda wanted, bound: wanted < bound, AT_LEAST)
+    take("maxReward", wish.max_reward, spec.max_reward, lambda wanted, bound: wanted > bound, AT_MOST)
+    take("success", wish.success, spec.success, lambda wanted, bound: wanted != bound, "leave it out")
+    take("optedIn", wish.opted_in, spec.opted_in or None, lambda wanted, bound: wanted != bound, "leave it out")
     within = "name only those"
-    take("tasks", wish.tasks or None, spec.tasks or None, lambda asked, bound: not set(asked) <= set(bound), within)
+    take("tasks", wish.tasks or None, spec.tasks or None, lambda wanted, bound: not set(wanted) <= set(bound), within)
     take(
         "modelRevisions",
         wish.model_revisions or None,
         spec.model_revisions or None,
-        lambda asked, bound: not set(asked) <= set(bound),
+        lambda wanted, bound: not set(wanted) <= set(bound),
         within,
     )
-    refusals += _empty(found)
-    return found
+    refusals += _empty(result)
+    return result
 
 
-def _empty(found: dict[str, Any]) -> list[str]:
+def _empty(result: dict[str, Any]) -> list[str]:
     """What no filter may say, whoever said which half of it."""
     problems = []
-    if "since" in found and "maxAgeSeconds" in found:
+    if "since" in result and "maxAgeSeconds" in result:
         problems.append("dataset.since: maxAgeSeconds already says where the window begins; ask for max_age_seconds")
-    if "since" in found and "until" in found and not _before(found["since"], found["until"]):
-        problems.append(f"dataset.since: {found['since']} is not before until ({found['until']}); correct the window")
-    if "minReward" in found and "maxReward" in found and found["minReward"] > found["maxReward"]:
-        problems.append(f"dataset.min_reward: {found['minReward']} is above max_reward; correct the range")
+    if "since" in result and "until" in result and not _before(result["since"], result["until"]):
+        problems.append(f"dataset.since: {result['since']} is not before until ({result['until']}); correct the window")
+    if "minReward" in result and "maxReward" in result and result["minReward"] > result["maxReward"]:
+        problems.append(f"dataset.min_reward: {result['minReward']} is above max_reward; correct the range")
     return problems
 
 
@@ -201,14 +201,14 @@ def _before(one: str, other: str) -> bool:
     return first is not None and second is not None and first < second
 
 
-def _beyond(field: str, asked: Any, how: str, where: str, bound: Any, fix: str) -> str:
-    return f"{field}: {asked} is {how} {where} ({bound}); {fix}, or leave it out"
+def _beyond(field: str, wanted: Any, how: str, where: str, bound: Any, fix: str) -> str:
+    return f"{field}: {wanted} is {how} {where} ({bound}); {fix}, or leave it out"
 
 
 def _refused(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"][:6])
-    said = str(item["msg"])
-    return f"{where}: {item.get('input')!r}: {said[:1].lower()}{said[1:]}"[:300]
+    text = str(item["msg"])
+    return f"{where}: {item.get('input')!r}: {text[:1].lower()}{text[1:]}"[:300]
 
 
 def _snake(name: str) -> str:

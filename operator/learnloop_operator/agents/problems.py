@@ -51,9 +51,9 @@ def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
         pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
     if (language := spec.deployment.template.serving.language) is not None:
         pods["spec.deployment.template.serving.language.server"] = PodOptions(image=language.server.image)
-    found = [forbidden(options, field, world.defaults.pods) for field, options in pods.items()]
-    found.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", world.defaults.pods))
-    return next((Problem(REASON, stray) for stray in found if stray), None)
+    result = [forbidden(options, field, world.defaults.pods) for field, options in pods.items()]
+    result.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", world.defaults.pods))
+    return next((Problem(REASON, stray) for stray in result if stray), None)
 
 
 def _pin(world: AgentSnapshot) -> Problem | None:
@@ -119,10 +119,10 @@ def _environment(world: AgentSnapshot) -> Problem | None:
 
 def _played_by_nobody(task: Task) -> Problem | None:
     """The API server refuses this, too; an object may be older than that rule."""
-    said = task.external.to_kube() if task.external else {}
+    sentence = task.external.to_kube() if task.external else {}
     for name in ("level", "randomise", "credit"):
-        if said.get(name):
-            value = json.dumps(said[name])[:200]
+        if sentence.get(name):
+            value = json.dumps(sentence[name])[:200]
             text = f"spec.task.external.{name}: {value} says how an environment is played, and there is none; "
             fix = f"name it as spec.task.external.trainingEnvironment, or remove {name}"
             return Problem("TrainingEnvironmentMissing", text + fix)

@@ -57,8 +57,8 @@ def status(facts: StatusFacts) -> dict[str, Any]:
 
 
 def _since(facts: StatusFacts) -> int | None:
-    known = rewarded_since(facts.world, facts.record.last_training)
-    return facts.world.before.rewarded_since_training if known is None else known
+    previous = rewarded_since(facts.world, facts.record.last_training)
+    return facts.world.before.rewarded_since_training if previous is None else previous
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:
@@ -131,8 +131,8 @@ def _served(facts: StatusFacts) -> dict[str, Any]:
     if served is None:
         return condition("Served", FALSE, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
     held = next((item for item in served.conditions if item.type == "Ready"), None)
-    reason, said = (held.reason, held.message) if held else ("Pending", "the ModelDeployment has not reported yet")
-    return condition("Served", TRUE if held and held.status == "True" else FALSE, reason, said, generation)
+    reason, text = (held.reason, held.message) if held else ("Pending", "the ModelDeployment has not reported yet")
+    return condition("Served", TRUE if held and held.status == "True" else FALSE, reason, text, generation)
 
 
 def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:

@@ -46,15 +46,15 @@ def due_change(world: AgentSnapshot) -> ChangeVerdict | None:
     training = world.spec.training
     if training is None or not training.triggers.on:
         return None
-    current, known = values(world), {item.trigger: item for item in world.before.changes or ()}
-    found = []
+    current, previous = values(world), {item.trigger: item for item in world.before.changes or ()}
+    result = []
     for kind in training.triggers.on:
-        old, now = known.get(kind), current.get(kind, "")
+        old, now = previous.get(kind), current.get(kind, "")
         if old is None or not now or now == old.value:
             continue
         rest = training.triggers.on_interval_seconds - seconds_since(old.at, world.now) if old.at else 0.0
-        found.append(ChangeVerdict(kind, _sentence(world, kind, old.value or _NOTHING, now), max(0.0, rest)))
-    return min(found, key=lambda item: item.rest, default=None)
+        result.append(ChangeVerdict(kind, _sentence(world, kind, old.value or _NOTHING, now), max(0.0, rest)))
+    return min(result, key=lambda item: item.rest, default=None)
 
 
 def values(world: AgentSnapshot) -> dict[Change, str]:
@@ -76,21 +76,23 @@ def remembered(world: AgentSnapshot, fired: str | None) -> list[ChangeSeen] | No
     training = world.spec.training
     if training is None or not training.triggers.on:
         return None
-    current, known = values(world), {item.trigger: item for item in world.before.changes or ()}
-    kept = []
+    current, previous = values(world), {item.trigger: item for item in world.before.changes or ()}
+    retained = []
     for kind in training.triggers.on:
-        old, now = known.get(kind), current.get(kind, "")
+        old, now = previous.get(kind), current.get(kind, "")
         if old is None:
             # Whoever asks for a trigger wants the next change; what is wrong already is wrong now.
             first = "" if kind in ("anomaly", "drift") and fired is None else now
             if kind == "rewardRevision" and not first:
                 continue
-            kept.append(ChangeSeen(trigger=kind, value=first, at=world.time if fired == kind else None))
+            retained.append(ChangeSeen(trigger=kind, value=first, at=world.time if fired == kind else None))
         elif fired is None:
-            kept.append(old)
+            retained.append(old)
         else:
-            kept.append(ChangeSeen(trigger=kind, value=now or old.value, at=world.time if fired == kind else old.at))
-    return kept
+            retained.append(
+                ChangeSeen(trigger=kind, value=now or old.value, at=world.time if fired == kind else old.at)
+            )
+    return retained
 
 
 def note_of_changes(seen: list[ChangeSeen] | None) -> str:
@@ -101,33 +103,33 @@ def note_of_changes(seen: list[ChangeSeen] | None) -> str:
 def recalled(known: list[ChangeSeen] | None, note: str, fired: str, at: str) -> list[ChangeSeen] | None:
     """The record as the newest run's annotation has it, where that is newer than the status."""
     try:
-        found = json.loads(note) if note else None
+        result = json.loads(note) if note else None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        result = None
+    if not isinstance(result, dict):
         return known
     old = {item.trigger: item for item in known or ()}
-    seen = []
+    observed = []
     for kind in _SENTENCES:
-        if isinstance(found.get(kind), str):
+        if isinstance(result.get(kind), str):
             last = old[kind].at if kind in old else None
-            seen.append(ChangeSeen(trigger=kind, value=found[kind][:1024], at=at if fired == kind else last))
-    return seen or known
+            observed.append(ChangeSeen(trigger=kind, value=result[kind][:1024], at=at if fired == kind else last))
+    return observed or known
 
 
 def _sentence(world: AgentSnapshot, kind: Change, before: str, now: str) -> str:
-    said = _SENTENCES[kind].format(before=before[:64], now=now[:64])
+    text = _SENTENCES[kind].format(before=before[:64], now=now[:64])
     anomalous = next((item for item in world.before.conditions if item.type == "Anomalous"), None)
-    return f"{said}: {anomalous.message}"[:1024] if kind in ("anomaly", "drift") and anomalous else said
+    return f"{text}: {anomalous.message}"[:1024] if kind in ("anomaly", "drift") and anomalous else text
 
 
 def _environment(world: AgentSnapshot) -> str:
     """Digest of the world that runs play: its name, code, level, physics, and what is seen and done."""
     task = world.spec.task
     played = task.environment or task.external
-    conditions = {key: said for key, said in (played.to_kube() if played else {}).items() if key not in _NOT_THE_WORLD}
-    said = spaces(task)
-    parts = {"world": world_of(task), "conditions": conditions, "spaces": said.uri() if said else None}
+    conditions = {key: text for key, text in (played.to_kube() if played else {}).items() if key not in _NOT_THE_WORLD}
+    text = spaces(task)
+    parts = {"world": world_of(task), "conditions": conditions, "spaces": text.uri() if text else None}
     return revision({**parts, "code": world.environment_code} if world.environment_code else parts)
 
 
@@ -217,9 +219,9 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     running = next((job for job in world.jobs if not job.finished), None)
     if running:
         return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
-    asked = _asked(world)
-    if asked:
-        return TriggerVerdict(asked)
+    wanted = _asked(world)
+    if wanted:
+        return TriggerVerdict(wanted)
     rest = _rest(world, last)
     triggers = training.triggers
     try:
@@ -290,8 +292,8 @@ def _next_time(world: AgentSnapshot, last: LastTraining | None) -> datetime | No
     schedule = world.spec.training.triggers.schedule if world.spec.training else None
     if schedule and DRAWN.search(schedule):
         raise ValueError("R and H draw a time by chance")
-    found: datetime = croniter(schedule, base.astimezone(UTC)).get_next(datetime)
-    return found
+    result: datetime = croniter(schedule, base.astimezone(UTC)).get_next(datetime)
+    return result
 
 
 def _rest(world: AgentSnapshot, last: LastTraining | None) -> float:

@@ -42,13 +42,13 @@ def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening
     """What is new in the plan's status, compared with the one that the pass found."""
     before, after = snapshot.status, plan.status
     whose = snapshot.namespace, agent_of(snapshot.object, after)
-    found: list[Happening] = []
+    result: list[Happening] = []
     if kind == "TrainingJob":
-        found += _of_training(whose, before, after)
+        result += _of_training(whose, before, after)
     elif kind == "ModelDeployment":
-        found += _of_rollouts(whose, before, after, plan.events)
-    found += [Happening("anomaly", *whose, anomaly) for anomaly in new_anomalies(before, after)]
-    return tuple(found)
+        result += _of_rollouts(whose, before, after, plan.events)
+    result += [Happening("anomaly", *whose, anomaly) for anomaly in new_anomalies(before, after)]
+    return tuple(result)
 
 
 def agent_of(body: Manifest, status: Mapping[str, Any]) -> str:
@@ -92,19 +92,19 @@ def _of_training(whose: tuple[str, str], before: Mapping[str, Any], after: Mappi
     seconds = None
     if began:
         seconds = max(0.0, (parse_time(after["finishedAt"]) - parse_time(began)).total_seconds())
-    found = [Happening("training", *whose, result, seconds)]
+    matches = [Happening("training", *whose, result, seconds)]
     if result != "failed":
-        found.append(Happening("validation", *whose, "passed" if result == "validated" else "failed"))
-    return found
+        matches.append(Happening("validation", *whose, "passed" if result == "validated" else "failed"))
+    return matches
 
 
 def _of_rollouts(
     whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any], events: tuple[Notice, ...]
 ) -> list[Happening]:
-    told = [notice.reason for notice in events]
-    found = [Happening("rollout", *whose, _ROLLOUTS[reason]) for reason in told if reason in _ROLLOUTS]
-    found += [Happening("deployment", *whose, reason) for reason in told if reason in _DEPLOYMENTS]
-    known = {(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()}
+    message = [notice.reason for notice in events]
+    result = [Happening("rollout", *whose, _ROLLOUTS[reason]) for reason in message if reason in _ROLLOUTS]
+    result += [Happening("deployment", *whose, reason) for reason in message if reason in _DEPLOYMENTS]
+    previous = {(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()}
     pins = after.get("blockedRevisions") or ()
-    fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in known]
-    return found + [Happening("roll_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]
+    fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in previous]
+    return result + [Happening("roll_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]

@@ -47,8 +47,8 @@ def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) ->
         {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": dict(value)}
         for name, value in env.items()
     ]
-    theirs = [item.to_kube() for item in options.env or () if item.name not in env]
-    return [*theirs, *ours]
+    others = [item.to_kube() for item in options.env or () if item.name not in env]
+    return [*others, *ours]
 
 
 def http_get(path: str, *, tls: bool, port: str = "http") -> dict[str, Any]:
@@ -91,15 +91,15 @@ def restricted(container: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resources(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def _resources(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Theirs, and ours of each resource that they name neither in requests nor in limits: beside a limit of theirs our
     request could be too large."""
-    named = {*theirs.get("requests", {}), *theirs.get("limits", {})}
-    result = dict(theirs)
+    named = {*others.get("requests", {}), *others.get("limits", {})}
+    result = dict(others)
     for part in ("requests", "limits"):
         missing = {name: amount for name, amount in ours.get(part, {}).items() if name not in named}
         if missing:
-            result[part] = {**missing, **theirs.get(part, {})}
+            result[part] = {**missing, **others.get(part, {})}
     return result
 
 

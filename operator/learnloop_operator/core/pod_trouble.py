@@ -41,8 +41,8 @@ def first_trouble(pods: Iterable[Manifest]) -> str:
 def complaint_of(pod: Manifest) -> str | None:
     """What keeps a pod from being ready, in one sentence; None when it runs without having failed."""
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
-    if said := last_words(status):
-        return f"pod {name} failed: {said}"
+    if text := last_words(status):
+        return f"pod {name} failed: {text}"
     if held := held_up(status):
         return f"pod {name} waits: {held}"
     running = any("running" in (item.get("state") or {}) for item in status.get("containerStatuses") or ())

@@ -31,8 +31,8 @@ def unready_since(deployment: Manifest | None) -> str | None:
     DeploymentCondition), or since it was made where nobody has told yet. None where that is not so, or not known."""
     if deployment is None:
         return None
-    found: str | None = deployment["metadata"].get("creationTimestamp")
+    result: str | None = deployment["metadata"].get("creationTimestamp")
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Available":
-            found = condition.get("lastTransitionTime") if condition.get("status") == "False" else None
-    return found
+            result = condition.get("lastTransitionTime") if condition.get("status") == "False" else None
+    return result

@@ -72,9 +72,9 @@ def address(url: str) -> tuple[Rule, ...]:
 
 def addresses(*specs: Any) -> tuple[Rule, ...]:
     """The ways out to every URL that the specs hold, each once; S3 is asked on port 443."""
-    found = dict.fromkeys(url for spec in specs for url in _urls(spec))
+    result = dict.fromkeys(url for spec in specs for url in _urls(spec))
     rules: list[Rule] = []
-    for url in found:
+    for url in result:
         rules += [rule for rule in address(url) if rule not in rules]
     return tuple(rules)
 

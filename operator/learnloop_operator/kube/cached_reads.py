@@ -111,10 +111,10 @@ class CachedReads:
         """
         if not self.cache.complete(kind):
             return await self._live(kind, namespace, name)
-        found = self.cache.get(kind, namespace, name)
-        if found is None:
+        result = self.cache.get(kind, namespace, name)
+        if result is None:
             raise NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
-        return found
+        return result
 
     async def _live(self, kind: ResourceKind, namespace: str, name: str) -> Object:
         if self._clock() - self._missing.get(kind, float("-inf")) < MISSING_SECONDS:

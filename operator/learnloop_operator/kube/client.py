@@ -205,10 +205,10 @@ class KubeClient:
 
     async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """Read one object live and correct its entry in the cache."""
-        found = await self.find(kind, namespace, name)
+        result = await self.find(kind, namespace, name)
         if self._cache is not None:
-            self._cache.settle(kind, namespace, name, found)
-        return found
+            self._cache.settle(kind, namespace, name, result)
+        return result
 
     async def watch(
         self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60

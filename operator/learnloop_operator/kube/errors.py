@@ -82,8 +82,8 @@ def error_for(status: int, message: str, reason: str = "", retry_after: float | 
         # A missing object is answered with a Status of reason NotFound, a missing kind with bare text.
         return KindMissing(message, status=status)
     if status == 500 and all(part in message for part in UNDECLARED):
-        told = f"{message}: the definition of this kind is older or newer than what learnloop writes, replace its CRD"
-        return Invalid(told, status=status, reason=reason)
+        report = f"{message}: the definition of this kind is older or newer than what learnloop writes, replace its CRD"
+        return Invalid(report, status=status, reason=reason)
     if status == 500 and "failed calling webhook" in message:
         return WebhookUnavailable(message, status=status, reason=reason)
     fallback = Unavailable if status >= 500 else KubeError

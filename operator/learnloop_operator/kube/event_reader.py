@@ -49,9 +49,9 @@ async def with_events(kube: Reader, namespace: str, pods: Sequence[Object], now:
     late = [pod for pod in pods if _is_late(pod, now)][:MOST]
     if not late:
         return list(pods)
-    told = await asyncio.gather(*(failure_of(kube, namespace, pod["metadata"]["uid"]) for pod in late))
-    said = {pod["metadata"]["uid"]: text for pod, text in zip(late, told, strict=True) if text}
-    return [_add(pod, said.get(pod["metadata"]["uid"], "")) for pod in pods]
+    message = await asyncio.gather(*(failure_of(kube, namespace, pod["metadata"]["uid"]) for pod in late))
+    sentence = {pod["metadata"]["uid"]: text for pod, text in zip(late, message, strict=True) if text}
+    return [_add(pod, sentence.get(pod["metadata"]["uid"], "")) for pod in pods]
 
 
 def _is_late(pod: Object, now: datetime) -> bool:
@@ -66,11 +66,11 @@ def _add(pod: Object, text: str) -> Object:
 
 
 def _new(event: Object, since: datetime | None) -> bool:
-    said = times.parse(_moment(event))
-    return since is None or (said is not None and said >= since)
+    text = times.parse(_moment(event))
+    return since is None or (text is not None and text >= since)
 
 
 def _moment(event: Object) -> str:
     series = event.get("series") or {}
-    found = series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime")
-    return str(found or event["metadata"].get("creationTimestamp") or "")
+    result = series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime")
+    return str(result or event["metadata"].get("creationTimestamp") or "")

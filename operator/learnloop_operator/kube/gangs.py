@@ -43,12 +43,12 @@ async def find_gang(kube: Reader, owner: Object, asked: str, recorded: str | Non
     """
     left = candidates(asked)
     first = [backend for backend in left if backend.name == recorded]
-    found, known = await _look(kube, owner, first)
-    if found is None:
-        found, others = await _look(kube, owner, [backend for backend in left if backend not in first])
-        known |= others
-    item, backend = found or (None, None)
-    return Gang(item, backend, known)
+    result, previous = await _look(kube, owner, first)
+    if result is None:
+        result, others = await _look(kube, owner, [backend for backend in left if backend not in first])
+        previous |= others
+    item, backend = result or (None, None)
+    return Gang(item, backend, previous)
 
 
 Found = tuple[Object, Backend] | None
@@ -56,11 +56,11 @@ Found = tuple[Object, Backend] | None
 
 async def _look(kube: Reader, owner: Object, backends: Sequence[Backend]) -> tuple[Found, frozenset[str]]:
     answers = await asyncio.gather(*(_ask(kube, owner, backend) for backend in backends))
-    known = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
+    previous = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
     for backend, (_, item) in zip(backends, answers, strict=True):
         if item is not None:
-            return (item, backend), known
-    return None, known
+            return (item, backend), previous
+    return None, previous
 
 
 async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Object | None]:
@@ -88,20 +88,20 @@ async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
     """Why a gang runs that its queue should have held back first; "" where the queue knows it, or cannot be asked."""
     metadata = gang["metadata"]
     try:
-        found = await _workloads(kube, metadata["namespace"], metadata["uid"])
+        result = await _workloads(kube, metadata["namespace"], metadata["uid"])
     except KubeError:
         return ""
-    return "" if found else IGNORED.format(kind=gang["kind"], name=metadata["name"], queue=queue)
+    return "" if result else IGNORED.format(kind=gang["kind"], name=metadata["name"], queue=queue)
 
 
 async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
     """What the Workload of the gang `uid` says; "" where there is none. Never raises: a sentence that is missing stops
     nothing."""
     try:
-        found = await _workloads(kube, namespace, uid)
+        result = await _workloads(kube, namespace, uid)
     except KubeError:
         return ""
-    return sentence(found[0]) if found else ""
+    return sentence(result[0]) if result else ""
 
 
 async def _workloads(kube: Reader, namespace: str, uid: str) -> list[Object]:

@@ -33,8 +33,8 @@ def _first_problem(parent: Mapping[str, Any]) -> str:
     for type_ in _NEEDED:
         item = conditions.get(type_)
         if item is None or item.get("status") != "True":
-            said = item or {"reason": "Unknown", "message": f"{type_} has not been reported"}
-            return f"{said.get('reason')}: {said.get('message') or 'no message'}"[:500]
+            text = item or {"reason": "Unknown", "message": f"{type_} has not been reported"}
+            return f"{text.get('reason')}: {text.get('message') or 'no message'}"[:500]
     partly = conditions.get("PartiallyInvalid") or {}
     if partly.get("status") == "True":
         return f"a part of it was left out: {partly.get('reason')}: {partly.get('message') or 'no message'}"[:500]
@@ -61,8 +61,8 @@ async def mirroring(kube: Reader, namespace: str, reference: GatewayRef | None) 
     if reference.request_mirror == "unsupported":
         return Mirroring("spec.routing.gateway.requestMirror says unsupported")
     if reference.request_mirror == "supported":
-        said = "spec.routing.gateway.requestMirror: supported says that it copies, and not that it knows percent"
-        return Mirroring(percent_problem=said)
+        text = "spec.routing.gateway.requestMirror: supported says that it copies, and not that it knows percent"
+        return Mirroring(percent_problem=text)
     try:
         gateway = await kube.find(GATEWAY, reference.namespace or namespace, reference.name)
         if gateway is None:

@@ -141,11 +141,11 @@ class KubeHttp:
     ) -> dict[str, Any]:
         if method != "GET":
             self._guard()
-        asked = self.clock.ask()
+        wanted = self.clock.ask()
         timeout = aiohttp.ClientTimeout(total=self._seconds, connect=min(CONNECT_SECONDS, self._seconds))
         try:
             async with await self._send(method, path, body, content_type, query or {}, timeout) as response:
-                self.clock.answered(asked, response.headers.get("Date"))
+                self.clock.answered(wanted, response.headers.get("Date"))
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
                 answer = orjson.loads(await read_bounded(response, MAX_ANSWER))

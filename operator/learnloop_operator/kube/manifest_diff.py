@@ -51,8 +51,8 @@ def _same_scalar(desired: Any, live: Any) -> bool:
     if desired == live:
         return True
     # The API server rewrites quantities ("0.5" becomes "500m").
-    ours, theirs = quantity(desired), quantity(live)
-    return ours is not None and ours == theirs
+    ours, others = quantity(desired), quantity(live)
+    return ours is not None and ours == others
 
 
 def dropped(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:

@@ -63,12 +63,12 @@ class ObjectCache:
             return True
         metadata = body["metadata"]
         place, name = (kind.kind, metadata["namespace"]), intern(metadata["name"])
-        version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
-        if version <= max(known.version if known else -1, self._deleted.get((place, name), -1)):
+        version, previous = _number(metadata.get("resourceVersion")), self._places[place].get(name)
+        if version <= max(previous.version if previous else -1, self._deleted.get((place, name), -1)):
             return False
         labels = _pairs(metadata.get("labels") or {})
         text = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
-        if known is None or known.labels != labels:
+        if previous is None or previous.labels != labels:
             self._forget(place, name)
             self._index(place, name, labels)
         self._places[place][name] = Entry(version, labels, text)
@@ -78,8 +78,8 @@ class ObjectCache:
         """An event showed that this object was deleted."""
         metadata = body["metadata"]
         place, name = (kind.kind, metadata["namespace"]), metadata["name"]
-        version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
-        if known is None or known.version <= version:
+        version, previous = _number(metadata.get("resourceVersion")), self._places[place].get(name)
+        if previous is None or previous.version <= version:
             self._forget(place, name)
         self._deleted[place, name] = max(version, self._deleted.pop((place, name), -1))
         while len(self._deleted) > REMEMBERED:
@@ -117,15 +117,15 @@ class ObjectCache:
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Copies of all objects of a namespace that carry these labels."""
         place = (kind.kind, namespace)
-        found = self._places.get(place, {})
+        result = self._places.get(place, {})
         pairs = _pairs(labels)
         owner = next(filter(_of_owner, pairs), None)
-        candidates = sorted(found if owner is None else self._labelled.get(place, {}).get(owner, ()))
-        return [_read(found[name]) for name in candidates if all(pair in found[name].labels for pair in pairs)]
+        candidates = sorted(result if owner is None else self._labelled.get(place, {}).get(owner, ()))
+        return [_read(result[name]) for name in candidates if all(pair in result[name].labels for pair in pairs)]
 
     def names(self, kind: ResourceKind) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind."""
-        return [(place[1], name) for place, found in self._places.items() if place[0] == kind.kind for name in found]
+        return [(place[1], name) for place, result in self._places.items() if place[0] == kind.kind for name in result]
 
     def _index(self, place: ObjectName, name: str, labels: tuple[str, ...]) -> None:
         index = self._labelled[place]

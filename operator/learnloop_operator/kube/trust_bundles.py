@@ -30,8 +30,8 @@ class TrustBundles:
             KubeError: the API server refuses.
         """
         bundle = self._file.read_text(encoding="utf-8")
-        known, since = self._there.get(namespace, ("", 0.0))
-        if known == bundle and self._clock() - since < LOOK_SECONDS:
+        previous, since = self._there.get(namespace, ("", 0.0))
+        if previous == bundle and self._clock() - since < LOOK_SECONDS:
             return
         live = await self._kube.find(CONFIG_MAP, namespace, names.CA_CONFIG_MAP)
         if live is None or (live.get("data") or {}).get(names.CA_KEY) != bundle:

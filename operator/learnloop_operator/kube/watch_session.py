@@ -129,8 +129,8 @@ class WholeLines:
         if status.get("code") == GONE:
             return line
         self._cut(self._plural)
-        said = f"{status.get('code')} {status.get('message')}"
-        log.warning("the watch of %s failed with %s: everything is listed again", self._plural, said)
+        text = f"{status.get('code')} {status.get('message')}"
+        log.warning("the watch of %s failed with %s: everything is listed again", self._plural, text)
         return RELIST
 
 

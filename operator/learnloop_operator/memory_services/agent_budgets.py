@@ -28,16 +28,16 @@ def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]
 
     One that this version cannot read is left out, which makes nobody forget more; its own status says what is wrong.
     """
-    found = {str(item["metadata"]["name"]): _budget(service, item) for item in agents}
-    return {name: budget for name, budget in found.items() if budget is not None}
+    result = {str(item["metadata"]["name"]): _budget(service, item) for item in agents}
+    return {name: budget for name, budget in result.items() if budget is not None}
 
 
 def _budget(service: str, agent: Manifest) -> ToldAgent | None:
-    said = (agent.get("spec") or {}).get("memory") or {}
-    if not (said.get("budget") or said.get("group")) or (said.get("serviceRef") or {}).get("name") != service:
+    text = (agent.get("spec") or {}).get("memory") or {}
+    if not (text.get("budget") or text.get("group")) or (text.get("serviceRef") or {}).get("name") != service:
         return None
     try:
-        memory = Memory.model_validate(said)
+        memory = Memory.model_validate(text)
     except ValidationError:
         return None
     limits = memory.budget.told().model_dump() if memory.budget else {}

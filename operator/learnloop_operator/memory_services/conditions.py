@@ -24,16 +24,16 @@ def agent_budgets(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
         return [conditions.condition(AGENT_BUDGETS, conditions.FALSE, NO_ROOM, _full(world, first), world.generation)]
     if not world.budgets.agents:
         return []
-    said = f"its pods read the budgets of its agents in ConfigMap {world.budgets_name}"
-    return [conditions.condition(AGENT_BUDGETS, conditions.TRUE, "Told", said, world.generation)]
+    text = f"its pods read the budgets of its agents in ConfigMap {world.budgets_name}"
+    return [conditions.condition(AGENT_BUDGETS, conditions.TRUE, "Told", text, world.generation)]
 
 
 def budget_news(world: MemoryServiceSnapshot) -> tuple[Notice, ...]:
     """A warning when there is no more room."""
     live = world.status.get("conditions") or ()
-    known = any(item.get("type") == AGENT_BUDGETS and item.get("reason") == NO_ROOM for item in live)
-    found = [item for item in agent_budgets(world) if item["reason"] == NO_ROOM and not known]
-    return tuple(Notice("Warning", NO_ROOM, item["message"]) for item in found)
+    previous = any(item.get("type") == AGENT_BUDGETS and item.get("reason") == NO_ROOM for item in live)
+    result = [item for item in agent_budgets(world) if item["reason"] == NO_ROOM and not previous]
+    return tuple(Notice("Warning", NO_ROOM, item["message"]) for item in result)
 
 
 def _full(world: MemoryServiceSnapshot, first: str) -> str:
@@ -53,18 +53,18 @@ def vector_store(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
     that is away says so in many ways, and a reader learns nothing from the next."""
     if world.spec.weaviate is None:
         return []
-    found: tuple[Literal["True", "False", "Unknown"], str, str]
+    result: tuple[Literal["True", "False", "Unknown"], str, str]
     if world.degraded is None:
-        found = (conditions.UNKNOWN, "NotAsked", "no ready pod of the service has said whether Weaviate answers")
+        result = (conditions.UNKNOWN, "NotAsked", "no ready pod of the service has said whether Weaviate answers")
     elif problem := world.degraded.get("vector store", "")[:LONGEST_PROBLEM]:
         meaning = "large agents are scanned, which is slower and finds the same; nothing is lost"
-        found = (conditions.FALSE, "DoesNotAnswer", f"{world.spec.weaviate.url}: {problem}; {meaning}")
+        result = (conditions.FALSE, "DoesNotAnswer", f"{world.spec.weaviate.url}: {problem}; {meaning}")
     else:
-        found = (conditions.TRUE, "Answers", f"{world.spec.weaviate.url} takes what it is given")
+        result = (conditions.TRUE, "Answers", f"{world.spec.weaviate.url} takes what it is given")
     live = _live(world)
-    if live is not None and live.get("status") == found[0] and world.spec.weaviate.url in str(live.get("message")):
-        found = (found[0], found[1], str(live["message"]))
-    return [conditions.condition(VECTOR_STORE, *found, world.generation)]
+    if live is not None and live.get("status") == result[0] and world.spec.weaviate.url in str(live.get("message")):
+        result = (result[0], result[1], str(live["message"]))
+    return [conditions.condition(VECTOR_STORE, *result, world.generation)]
 
 
 def vector_news(world: MemoryServiceSnapshot, found: list[dict[str, Any]]) -> tuple[Notice, ...]:
@@ -99,21 +99,21 @@ class UnusableSecret:
 
 def unusable_secret(world: MemoryServiceSnapshot) -> UnusableSecret | None:
     """The Secret that pods wait for; None where they wait for none."""
-    said = world.complaint or ""
-    gone, no_key, no_item = _GONE.search(said), _NO_KEY.search(said), _NO_ITEM.search(said)
+    text = world.complaint or ""
+    gone, no_key, no_item = _GONE.search(text), _NO_KEY.search(text), _NO_ITEM.search(text)
     if gone:
-        name, found = gone["name"], "does not exist"
+        name, result = gone["name"], "does not exist"
     elif no_key:
-        name, found = no_key["name"], f"has no key {no_key['key']}"
+        name, result = no_key["name"], f"has no key {no_key['key']}"
     elif no_item:
-        name, found = world.credentials_name, f"has no key {no_item['key']}"
+        name, result = world.credentials_name, f"has no key {no_item['key']}"
     else:
         return None
     field, key = _named(world).get(name, ("", ""))
     where = f"{field}: Secret {name}" if field else f"Secret {name}"
     fix = f"create it with key {key}" if key else "delete it to have it made anew"
     return UnusableSecret(
-        name, f"{where} {found} in namespace {world.namespace}: {fix}; pods that wait for it then start"
+        name, f"{where} {result} in namespace {world.namespace}: {fix}; pods that wait for it then start"
     )
 
 

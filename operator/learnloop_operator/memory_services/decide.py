@@ -137,8 +137,8 @@ def _status(
 
 def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
     live = world.status.get("conditions") or ()
-    known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
-    return (*(() if known else (Notice(type_, reason, message),)), *budget_news(world))
+    previous = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
+    return (*(() if previous else (Notice(type_, reason, message),)), *budget_news(world))
 
 
 def _ready(deployment: Manifest | None) -> int:
@@ -150,5 +150,5 @@ def _settled(deployment: Manifest | None) -> bool:
     if deployment is None:
         return False
     status, wanted = deployment.get("status") or {}, int((deployment.get("spec") or {}).get("replicas") or 0)
-    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
-    return seen and int(status.get("updatedReplicas") or 0) >= wanted
+    observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    return observed and int(status.get("updatedReplicas") or 0) >= wanted

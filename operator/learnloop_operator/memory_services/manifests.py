@@ -172,7 +172,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         resources=SERVER_NEEDS,
     )
     # optional: one that somebody deleted keeps no pod from starting.
-    told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
+    message = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
     return pod_template(
         main,
         world.spec.pod,
@@ -181,7 +181,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
         service_account=world.server_name,
-        volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
+        volumes=[{"name": "artifacts", "emptyDir": {}}, message, *models.volumes(world.spec)],
     )
 
 

@@ -43,11 +43,11 @@ def mounts(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
 
 def keys(spec: MemoryServiceSpec) -> dict[str, SecretKeyRef]:
     """The Secrets with keys of the models' servers, by the field that names each."""
-    found = {
+    result = {
         "spec.embedder.apiKeySecretRef": spec.embedder.api_key_secret_ref if spec.embedder else None,
         "spec.distiller.apiKeySecretRef": spec.distiller.api_key_secret_ref if spec.distiller else None,
     }
-    return {field: key for field, key in found.items() if key is not None}
+    return {field: key for field, key in result.items() if key is not None}
 
 
 def _key(name: str, secret: SecretKeyRef | None) -> dict[str, Any]:

@@ -27,15 +27,15 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
     if network is None:
         return ()
     callers = [{"podSelector": {}}, *network.peers]
-    asked: list[Rule] = [ports(names.PORT_DATA, peers=callers, key="from")]
+    wanted: list[Rule] = [ports(names.PORT_DATA, peers=callers, key="from")]
     if network.peers:  # a rule without peers would let everybody in
-        asked.append(ports(names.PORT_PROBES, peers=network.peers, key="from"))
+        wanted.append(ports(names.PORT_PROBES, peers=network.peers, key="from"))
     server = policy(
         world.object,
         name=world.server_name,
         component=SERVER,
         selector=world.selector(SERVER),
-        ingress=asked,
+        ingress=wanted,
         egress=_called(world, network) if network.closed and world.spec.storage is not None else None,
     )
     if world.spec.storage is None:

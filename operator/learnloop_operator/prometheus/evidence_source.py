@@ -57,13 +57,13 @@ class WithExperience:
         }
         if not any(asking.values()) or not request.windows:
             return await self._source.of_episodes(request)
-        evidence, found = await asyncio.gather(self._source.of_episodes(request), self._outcomes(request))
+        evidence, result = await asyncio.gather(self._source.of_episodes(request), self._outcomes(request))
         if evidence.unavailable:
             return evidence
-        if isinstance(found, Missing):
-            asked = [metric.name for metrics in asking.values() for metric in metrics]
-            return replace(evidence, arms={key: _lacking(arm, asked, found) for key, arm in evidence.arms.items()})
-        arms = {key: _with(arm, found.get(key), asking, request.name) for key, arm in evidence.arms.items()}
+        if isinstance(result, Missing):
+            wanted = [metric.name for metrics in asking.values() for metric in metrics]
+            return replace(evidence, arms={key: _lacking(arm, wanted, result) for key, arm in evidence.arms.items()})
+        arms = {key: _with(arm, result.get(key), asking, request.name) for key, arm in evidence.arms.items()}
         return replace(evidence, arms=arms)
 
     async def of_copies(self, namespace: str, name: str, window: Window) -> Evidence:
@@ -74,12 +74,12 @@ class WithExperience:
         by_seconds: dict[int, list[str]] = {}
         for window in request.windows:
             by_seconds.setdefault(window.seconds, []).append(window.revision)
-        asked = (
+        wanted = (
             self._data_plane.outcomes(request.namespace, request.name, revisions, seconds)
             for seconds, revisions in by_seconds.items()
         )
         try:
-            answers = await asyncio.gather(*asked)
+            answers = await asyncio.gather(*wanted)
         except DataPlaneUnavailable as error:
             return Missing(reasons.PROVIDER_DOWN, str(error))
         return {item.revision: item for answer in answers for item in answer.revisions}
@@ -87,20 +87,20 @@ class WithExperience:
 
 def _with(
     arm: ArmEvidence,
-    found: RevisionOutcomes | None,
+    result: RevisionOutcomes | None,
     asking: Mapping[ExtraSeries, Sequence[MetricThreshold]],
     deployment: str,
 ) -> ArmEvidence:
     """The arm with its rewards and opinions; metrics that have none to go by say why."""
-    rewards = Counts(found.rewarded, found.reward_sum) if found else Counts()
-    opinions = Counts(found.rated, found.feedback_sum) if found else Counts()
+    rewards = Counts(result.rewarded, result.reward_sum) if result else Counts()
+    opinions = Counts(result.rated, result.feedback_sum) if result else Counts()
     arm = replace(arm, rewards=rewards, opinions=opinions)
-    for extra, seen, text in (
+    for extra, observed, text in (
         (ExtraSeries.REWARDS, rewards, NOTHING_REWARDED),
         (ExtraSeries.OPINIONS, opinions, NOTHING_RATED),
     ):
-        if seen.n <= 0.0 and asking[extra]:
-            recorded = found is not None and found.episodes > 0
+        if observed.n <= 0.0 and asking[extra]:
+            recorded = result is not None and result.episodes > 0
             why = text if recorded else NOTHING_RECORDED.format(name=deployment)
             arm = _lacking(arm, [metric.name for metric in asking[extra]], Missing(reasons.EMPTY_RESULT, why))
     return arm

@@ -67,10 +67,10 @@ async def gather(
 
 def _by_seconds(request: EvidenceRequest, pod_label: str) -> list[tuple[Arms, int]]:
     """The arms that are asked about the same number of seconds, and these."""
-    found: dict[int, list[str]] = {}
+    result: dict[int, list[str]] = {}
     for window in request.windows:
-        found.setdefault(window.seconds, []).append(window.revision)
-    return [(_arms(request, revisions, pod_label), seconds) for seconds, revisions in found.items()]
+        result.setdefault(window.seconds, []).append(window.revision)
+    return [(_arms(request, revisions, pod_label), seconds) for seconds, revisions in result.items()]
 
 
 def _arms(request: EvidenceRequest, revisions: Sequence[str], pod_label: str) -> Arms:
@@ -85,32 +85,32 @@ async def _counters(prometheus: Prometheus, request: EvidenceRequest, pod_label:
 
 async def _with_latency(
     prometheus: Prometheus,
-    asked: Iterable[tuple[Arms, int]],
+    wanted: Iterable[tuple[Arms, int]],
     arms: Mapping[str, ArmEvidence],
     metrics: Sequence[str],
 ) -> dict[str, ArmEvidence]:
     """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
-    queries = (latency_query(*each) for each in asked)
-    found = await asyncio.gather(*map(prometheus.query, queries))
-    known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
-    broken = {one.labels.get("revision"): one.value for rows in found for one in rows if not math.isfinite(one.value)}
+    queries = (latency_query(*each) for each in wanted)
+    matches = await asyncio.gather(*map(prometheus.query, queries))
+    previous = {revision: one for samples in matches for revision, one in histograms(samples, "latency").items()}
+    broken = {one.labels.get("revision"): one.value for rows in matches for one in rows if not math.isfinite(one.value)}
     result = {}
     for revision, arm in arms.items():
         problems = dict(arm.problems)
         if revision in broken:
             text = f"Prometheus answers {broken[revision]} for its latency counter"
             problems |= dict.fromkeys(metrics, Missing(reasons.NOT_A_NUMBER, text))
-        result[revision] = replace(arm, latency=known.get(revision, {}), problems=problems)
+        result[revision] = replace(arm, latency=previous.get(revision, {}), problems=problems)
     return result
 
 
 async def _with_returns(
-    prometheus: Prometheus, asked: Iterable[tuple[Arms, int]], arms: Mapping[str, ArmEvidence]
+    prometheus: Prometheus, wanted: Iterable[tuple[Arms, int]], arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
-    queries = (all_returns_query(*each) for each in asked)
-    found = await asyncio.gather(*map(prometheus.query, queries))
-    known = {revision: one for samples in found for revision, one in histograms(samples, "returns").items()}
-    return {revision: replace(arm, returns=known.get(revision, {})) for revision, arm in arms.items()}
+    queries = (all_returns_query(*each) for each in wanted)
+    result = await asyncio.gather(*map(prometheus.query, queries))
+    previous = {revision: one for samples in result for revision, one in histograms(samples, "returns").items()}
+    return {revision: replace(arm, returns=previous.get(revision, {})) for revision, arm in arms.items()}
 
 
 async def _with_drift(
@@ -121,24 +121,24 @@ async def _with_drift(
         if window.recent:
             spans.setdefault((window.whole, window.recent), []).append(window.revision)
     queries = (returns_query(_arms(request, revisions, pod_label), *span) for span, revisions in spans.items())
-    found = await asyncio.gather(*map(prometheus.query, queries))
-    known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
-    return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
+    result = await asyncio.gather(*map(prometheus.query, queries))
+    previous: dict[str, Drift] = {revision: one for samples in result for revision, one in drifts(samples).items()}
+    return {revision: replace(arm, drift=previous.get(revision)) for revision, arm in arms.items()}
 
 
 async def _with_custom(
     queries: Prometheus | None, request: EvidenceRequest, arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
     """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
-    asked = [
+    wanted = [
         (metric, window.revision, texts)
         for metric in request.metrics
         for window in request.windows
         if window.revision in arms and (texts := _filled_in(metric, request, window))
     ]
-    answers = await _answers(queries, request.namespace, {text for _, _, texts in asked for text in texts})
+    answers = await _answers(queries, request.namespace, {text for _, _, texts in wanted for text in texts})
     result = dict(arms)
-    for metric, revision, texts in asked:
+    for metric, revision, texts in wanted:
         result[revision] = _with_answer(metric, [answers[text] for text in texts], result[revision])
     return result
 
@@ -161,21 +161,21 @@ async def _answers(prometheus: Prometheus | None, namespace: str, queries: Itera
         async with places:
             return await _one_number(prometheus, namespace, query)
 
-    asked = {query: asyncio.create_task(ask(query)) for query in queries}
+    wanted = {query: asyncio.create_task(ask(query)) for query in queries}
     late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
     try:
-        if asked:
-            await asyncio.wait(asked.values(), timeout=TOGETHER)
-        return {query: task.result() if task.done() else late for query, task in asked.items()}
+        if wanted:
+            await asyncio.wait(wanted.values(), timeout=TOGETHER)
+        return {query: task.result() if task.done() else late for query, task in wanted.items()}
     finally:
-        for task in asked.values():
+        for task in wanted.values():
             task.cancel()
 
 
-def _with_answer(metric: MetricThreshold, found: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
+def _with_answer(metric: MetricThreshold, result: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
     """The arm with the answers to one metric's queries."""
     numbers = []
-    for answer in found:
+    for answer in result:
         if isinstance(answer, Missing):
             return replace(arm, problems={**arm.problems, metric.name: answer})
         numbers.append(answer)

@@ -51,12 +51,12 @@ def clock_of(samples: Iterable[Sample]) -> datetime | None:
 
 def histograms(samples: Iterable[Sample], signal: str) -> dict[str, Histogram]:
     """Cumulative counts by revision and bound. A bucket without a finite count is left out."""
-    found: dict[str, dict[float, float]] = {}
+    result: dict[str, dict[float, float]] = {}
     for sample in samples:
         bound = _bound(sample.labels.get("le"))
         if sample.labels.get(SIGNAL) == signal and bound is not None and math.isfinite(sample.value):
-            found.setdefault(sample.labels.get("revision", ""), {})[bound] = max(0.0, sample.value)
-    return {revision: _rising(counts) for revision, counts in found.items()}
+            result.setdefault(sample.labels.get("revision", ""), {})[bound] = max(0.0, sample.value)
+    return {revision: _rising(counts) for revision, counts in result.items()}
 
 
 def drifts(samples: Sequence[Sample]) -> dict[str, Drift]:
@@ -106,11 +106,11 @@ def _arm(sums: _Sums, lasted: Histogram) -> ArmEvidence:
 
 
 def _openings(sums: _Sums, lasted: Histogram) -> Openings | None:
-    known, closed = sums.opened, sum(sums.ended.values())
-    if "opened" not in known or sums.broken:
+    previous, closed = sums.opened, sum(sums.ended.values())
+    if "opened" not in previous or sums.broken:
         return None
-    young = min(closed, known.get("young", 0.0))
-    return Openings(known["opened"], known.get("due", 0.0), closed, known.get("in_time"), young, lasted)
+    young = min(closed, previous.get("young", 0.0))
+    return Openings(previous["opened"], previous.get("due", 0.0), closed, previous.get("in_time"), young, lasted)
 
 
 def moment(value: float) -> datetime | None:

@@ -122,12 +122,12 @@ class Target:
 
 def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     """The ready pods, in order of their names; at most AT_ONCE."""
-    found = [
+    result = [
         Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
     ]
-    return tuple(sorted(found, key=lambda target: target.name)[:AT_ONCE])
+    return tuple(sorted(result, key=lambda target: target.name)[:AT_ONCE])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ def own_pods(model_deployment: str, revision: str = "") -> str:
     Where a ModelDeployment's name is so long that Kubernetes cuts the revision off, less of it is compared.
     """
     name = model_deployment.replace(".", "[.]")
-    kept = LONGEST_BASE - len(arm_name(model_deployment, ""))
-    if kept < _REVISION:
+    retained = LONGEST_BASE - len(arm_name(model_deployment, ""))
+    if retained < _REVISION:
         begins = arm_name(model_deployment, "")[:LONGEST_BASE].replace(".", "[.]")
-        return f"{begins}{_mark(revision, max(0, kept))}{_RANDOM}"
-    arm, rest = arm_name(name, _mark(revision, _REVISION)), kept - _REVISION - 1
+        return f"{begins}{_mark(revision, max(0, retained))}{_RANDOM}"
+    arm, rest = arm_name(name, _mark(revision, _REVISION)), retained - _REVISION - 1
     if rest > LONGEST_HASH:
         return f"{arm}-[a-z0-9]{{1,{LONGEST_HASH}}}-{_RANDOM}"
     if rest > 0:
@@ -147,8 +147,8 @@ def all_returns_query(arms: Arms, seconds: int) -> str:
 def returns_query(arms: Arms, whole: int, recent: int) -> str:
     """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
     buckets, spans = f"{names.METRIC_EPISODE_RETURN}_bucket", (("whole", whole), ("recent", recent))
-    asked = [(signal, arm, seconds) for signal, seconds in spans for arm in arms.selectors()]
-    return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in asked)
+    wanted = [(signal, arm, seconds) for signal, seconds in spans for arm in arms.selectors()]
+    return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in wanted)
 
 
 def grown(

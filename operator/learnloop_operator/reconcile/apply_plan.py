@@ -129,8 +129,8 @@ class Applier:
             agent = agent_of(snapshot.object, plan.status)
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
         if self.announcer is not None:
-            for said in plan.announcements:
-                self.announcer.say(snapshot.namespace, said)
+            for text in plan.announcements:
+                self.announcer.say(snapshot.namespace, text)
 
     def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, news: tuple[Happening, ...]) -> None:
         if self.metrics is not None:
@@ -185,11 +185,11 @@ class Applier:
 
     async def _find(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
         """The object. One that neither snapshot nor cache has is read live: creating it has no precondition."""
-        if found := live.get(ref):
-            return found
+        if result := live.get(ref):
+            return result
         kind = kind_of(ref)
-        found = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
-        return found or await self.kube.find(kind, ref.namespace, ref.name)
+        result = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
+        return result or await self.kube.find(kind, ref.namespace, ref.name)
 
     async def _create_once(self, manifest: Manifest) -> None:
         if self.secrets.lately(manifest):
@@ -248,9 +248,9 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
         message=str(error)[:1024],
         generation=snapshot.generation,
     )
-    theirs = {item["type"] for item in failure}
-    kept = [item for item in before if item["type"] not in theirs]
-    merged = conditions.merge(before, [*failure, *kept], snapshot.time)
+    others = {item["type"] for item in failure}
+    retained = [item for item in before if item["type"] not in others]
+    merged = conditions.merge(before, [*failure, *retained], snapshot.time)
     return {**snapshot.status, "conditions": merged, "observedGeneration": snapshot.generation}
 
 

@@ -158,15 +158,15 @@ class FastLaneReader:
             return
         before = arm.direct.health
         await self._look(name, arm)
-        found = breach(arm.asked, arm.direct.alarms, "the arm")
-        if found and arm.breached is None:
-            log.info("ModelDeployment %s/%s: gross breach of %s: %s", *name, revision, found)
+        result = breach(arm.asked, arm.direct.alarms, "the arm")
+        if result and arm.breached is None:
+            log.info("ModelDeployment %s/%s: gross breach of %s: %s", *name, revision, result)
             arm.breached = time.monotonic()
-        elif not found:
+        elif not result:
             arm.breached = None
         _raise_alarm(on_trial)
-        if found or arm.direct.health.level != before.level:
-            mark(*name, bool(found))
+        if result or arm.direct.health.level != before.level:
+            mark(*name, bool(result))
 
     async def _look(self, name: Name, arm: ArmOnTrial) -> None:
         if not arm.pods or arm.reading.locked():
@@ -205,10 +205,10 @@ def period(pods: Sequence[int]) -> int:
     """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS. A figure that moved
     with every pod of the cluster would be written with every pod."""
     turns, room = 1, PODS_PER_TURN
-    for mine in pods:
-        if mine > room and room < PODS_PER_TURN:
+    for own in pods:
+        if own > room and room < PODS_PER_TURN:
             turns, room = turns + 1, PODS_PER_TURN
-        room -= mine
+        room -= own
     return rounded(turns)
 
 

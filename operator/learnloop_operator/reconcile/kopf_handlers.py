@@ -64,25 +64,25 @@ def owners(body: Mapping[str, Any]) -> set[ObjectKey]:
     """Our custom resources that a child belongs to: by controller reference and by label."""
     metadata = body.get("metadata") or {}
     namespace = str(metadata.get("namespace", ""))
-    found = {
+    result = {
         ObjectKey(str(item["kind"]), namespace, str(item["name"]))
         for item in metadata.get("ownerReferences") or ()
         if item.get("kind") in OWN_NAMES and str(item.get("apiVersion", "")).startswith(f"{names.GROUP}/")
     }
     labels = metadata.get("labels") or {}
-    return found | {ObjectKey(kind, namespace, labels[label]) for label, kind in LABELLED.items() if labels.get(label)}
+    return result | {ObjectKey(kind, namespace, labels[label]) for label, kind in LABELLED.items() if labels.get(label)}
 
 
 def references(kind: str, body: Mapping[str, Any]) -> dict[ObjectKey, str]:
     """Custom resources that this one names in its spec or belongs to, and what it says to each, "" for nothing."""
     namespace = str((body.get("metadata") or {}).get("namespace", ""))
-    found = dict.fromkeys(owners(body), "")
+    result = dict.fromkeys(owners(body), "")
     for reference in _REFERENCES:
         name = _dig(body, reference.path) if reference.source == kind else None
         if isinstance(name, str) and name:
-            said = _dig(body, reference.says) if reference.says else None
-            found[ObjectKey(reference.target, namespace, name)] = "" if said is None else canonical(said)
-    return found
+            text = _dig(body, reference.says) if reference.says else None
+            result[ObjectKey(reference.target, namespace, name)] = "" if text is None else canonical(text)
+    return result
 
 
 def _dig(value: Any, path: Iterable[str]) -> Any:
@@ -157,8 +157,8 @@ def registry(
 
     @kopf.on.login(registry=handlers)
     async def login(**kwargs: Any) -> Any:
-        found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
-        return session_for(found, cut) if found else None
+        result = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return session_for(result, cut) if result else None
 
     for kind in OWN_KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
@@ -222,11 +222,11 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         metadata = event["object"]["metadata"]
         first = not cache.has(kind, metadata["namespace"], metadata["name"])
-        heard = learn(cache, kind, event)
-        if not heard and event["type"] is None:
+        fresh = learn(cache, kind, event)
+        if not fresh and event["type"] is None:
             return
         # An object that a listing shows for the first time has merely been there.
-        news = heard and not (first and event["type"] is None)
+        news = fresh and not (first and event["type"] is None)
         for key in owners(event["object"]):
             if key not in runtime.known:
                 continue

@@ -79,7 +79,7 @@ class LearningAgentController:
             self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
         )
         uid = body["metadata"]["uid"]
-        mine = deployment if deployment and controller_uid(deployment) == uid else None
+        own = deployment if deployment and controller_uid(deployment) == uid else None
         playing = actors if actors and controller_uid(actors) == uid else None
         return AgentSnapshot(
             now=self._clock(),
@@ -95,7 +95,7 @@ class LearningAgentController:
             memory_use=use,
             memory_problem=unknown,
             jobs=_jobs(name, uid, jobs),
-            deployment=read_status(ModelDeploymentStatus, mine) if mine else None,
+            deployment=read_status(ModelDeploymentStatus, own) if own else None,
             actors=playing.get("status") or {} if playing else None,
             actors_trouble=await self._trouble(namespace, name, playing) if playing else "",
             defaults=self._defaults,
@@ -107,8 +107,8 @@ class LearningAgentController:
         if played is None or played.environment_config_map is None:
             return ""
         field = f"metadata.name={played.environment_config_map.name}"
-        found = await self._kube.list(CONFIG_MAP, namespace, fields=field)
-        return revision([found[0].get("data"), found[0].get("binaryData")]) if found else ""
+        result = await self._kube.list(CONFIG_MAP, namespace, fields=field)
+        return revision([result[0].get("data"), result[0].get("binaryData")]) if result else ""
 
     async def _memory(self, namespace: str, spec: LearningAgentSpec) -> MemoryHome | None:
         if spec.memory.service_ref is None:
@@ -117,8 +117,8 @@ class LearningAgentController:
         if body is None:
             return MemoryHome()
         status = read_status(MemoryServiceStatus, body)
-        told = any(item.type == AGENT_BUDGETS for item in status.conditions)
-        return MemoryHome(True, status.url, told, status.budgets_left_out_from)
+        message = any(item.type == AGENT_BUDGETS for item in status.conditions)
+        return MemoryHome(True, status.url, message, status.budgets_left_out_from)
 
     async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
         status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)

@@ -63,12 +63,12 @@ class MemoryServiceController:
             self._child(SERVICE, namespace, world.database_name),
             self._child(CONFIG_MAP, namespace, world.database_name),
         )
-        told = await self._child(CONFIG_MAP, namespace, world.budgets_name)
+        message = await self._child(CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
-        asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
+        wanted = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
-            "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
-            "children": tuple(item for item in (server, front, database, back, config, told) if item),
+            "degraded": await self._services.data_plane.degraded(world.url) if wanted else None,
+            "children": tuple(item for item in (server, front, database, back, config, message) if item),
             "fresh_password": secrets.token_urlsafe(32),
             "fresh_audit_key": seed(),
             "server": server,
@@ -86,19 +86,19 @@ class MemoryServiceController:
         return ()
 
     async def _child(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
-        found = await self._services.kube.find(kind, namespace, name)
-        if found is None:
+        result = await self._services.kube.find(kind, namespace, name)
+        if result is None:
             return None
-        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+        return {"apiVersion": kind.api_version, "kind": kind.kind, **result}
 
     async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
         """What the first pod that is not ready says, or why there is none."""
         kube = self._services.kube
         pods = await kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
         pods = await with_events(kube, namespace, pods, self._services.clock())
-        said = next(filter(None, map(complaint_of, pods)), None) or (creation_trouble(server) if server else "")
-        if said or database is None or _has_pods(database):
-            return said or None
+        text = next(filter(None, map(complaint_of, pods)), None) or (creation_trouble(server) if server else "")
+        if text or database is None or _has_pods(database):
+            return text or None
         # A StatefulSet has no condition for what keeps it from making its pod.
         return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
 

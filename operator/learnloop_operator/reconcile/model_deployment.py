@@ -127,30 +127,30 @@ class ModelDeploymentController:
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
-        key, asked = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
-        if not asked:
+        key, wanted = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
+        if not wanted:
             self._lane.forget(key)
             return {}
-        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
+        ours = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
         listed, sets = await asyncio.gather(
-            self._kube.list(POD, snapshot.namespace, labels=mine),
-            self._kube.list(REPLICA_SET, snapshot.namespace, labels=mine),
+            self._kube.list(POD, snapshot.namespace, labels=ours),
+            self._kube.list(REPLICA_SET, snapshot.namespace, labels=ours),
         )
         pods = pods_of_arms(listed, sets, snapshot.children)
-        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in asked}
-        return await self._lane.follow(key, asked, {revision: targets(own) for revision, own in arms.items()})
+        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in wanted}
+        return await self._lane.follow(key, wanted, {revision: targets(own) for revision, own in arms.items()})
 
     async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
         deployments, services, table, agent = await asyncio.gather(
-            self._kube.list(DEPLOYMENT, namespace, labels=mine),
-            self._kube.list(SERVICE, namespace, labels=mine),
+            self._kube.list(DEPLOYMENT, namespace, labels=ours),
+            self._kube.list(SERVICE, namespace, labels=ours),
             self._kube.find(CONFIG_MAP, namespace, routing_config_map(name)),
             self._agent(namespace, spec),
         )
         own = [item for item in deployments if _owned(item, body)]
-        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_has_unready_pods, own)) else []
+        pods = await self._kube.list(POD, namespace, labels=ours) if any(map(_has_unready_pods, own)) else []
         pods = await with_events(self._kube, namespace, pods, self._clock())
         routing = read_table(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
@@ -178,12 +178,12 @@ class ModelDeploymentController:
         if spec.language_model is None:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={outer_routers.TENSORZERO}"
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={outer_routers.TENSORZERO}"
         kinds = (CONFIG_MAP, SERVICE, NETWORK_POLICY, DEPLOYMENT)
-        found = await asyncio.gather(*(self._kube.list(kind, namespace, labels=mine) for kind in kinds))
+        result = await asyncio.gather(*(self._kube.list(kind, namespace, labels=ours) for kind in kinds))
         own = [
             {"apiVersion": kind.api_version, "kind": kind.kind, **item}
-            for kind, items in zip(kinds, found, strict=True)
+            for kind, items in zip(kinds, result, strict=True)
             for item in items
         ]
         language = spec.serving.language
@@ -199,22 +199,22 @@ class ModelDeploymentController:
         if gates is None or gates.phase != "Running":
             return snapshot
         # No cache keeps these Jobs, and a selector that asks for a label alone is answered by the API server.
-        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_GATE_SUITE}"
+        ours = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_GATE_SUITE}"
         jobs, pods = await asyncio.gather(
-            self._kube.list(JOB, snapshot.namespace, labels=mine),
-            self._kube.list(POD, snapshot.namespace, labels=mine),
+            self._kube.list(JOB, snapshot.namespace, labels=ours),
+            self._kube.list(POD, snapshot.namespace, labels=ours),
         )
         own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
         pods = await with_events(self._kube, snapshot.namespace, pods, self._clock())
         problem = ""
         try:
-            found = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
+            result = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
         except DataPlaneUnavailable as error:
-            found, problem = [], f"its report cannot be had: {error}"
+            result, problem = [], f"its report cannot be had: {error}"
         return replace(
             snapshot,
             children=(*snapshot.children, *own),
-            suite_runs=suite_runs(own, pods, found),
+            suite_runs=suite_runs(own, pods, result),
             reports_problem=problem,
         )
 

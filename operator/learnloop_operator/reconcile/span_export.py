@@ -69,12 +69,12 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
 
 
 def _evaluation(item: SpanEvaluation) -> dict[str, str | int | float | bool]:
-    found = {
+    result = {
         named.EVALUATION_NAME: item.name,
         named.EVALUATION_LABEL: named.PASS if item.passed else named.FAIL,
         named.EVALUATION_WHY: item.why,
     }
-    return {**_cut(found), **({} if item.score is None else {named.EVALUATION_SCORE: item.score})}
+    return {**_cut(result), **({} if item.score is None else {named.EVALUATION_SCORE: item.score})}
 
 
 def _cut(attributes: Attributes) -> dict[str, str | int | float | bool]:

@@ -74,9 +74,9 @@ class StudyReader:
     async def _trials(self, live: Object) -> list[dict[str, Any]]:
         metadata = live["metadata"]
         labels = f"{names.LABEL_STUDY}={metadata['name']}"
-        found = await self._services.kube.list(TRAINING_JOB, metadata["namespace"], labels=labels)
+        result = await self._services.kube.list(TRAINING_JOB, metadata["namespace"], labels=labels)
         head = {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind}
-        return [{**head, **body} for body in found if controller_uid(body) == metadata["uid"]]
+        return [{**head, **body} for body in result if controller_uid(body) == metadata["uid"]]
 
     async def _state(self, namespace: str, name: str) -> tuple[StudyState | None, str | None]:
         try:
@@ -210,15 +210,15 @@ class TrainingJobController:
         """The job; where pods are missing, with the reason that only events tell."""
         if gang.object is None or gang.backend is None:
             return None
-        found = gang.backend.read(gang.object)
-        if not incomplete or found.state != "active" or found.queued:
-            return found
+        result = gang.backend.read(gang.object)
+        if not incomplete or result.state != "active" or result.queued:
+            return result
         kube, metadata = self._services.kube, gang.object["metadata"]
         trouble = await failure_of(kube, namespace, metadata["uid"])
         if not trouble and gang.backend.replicated_job:
             maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
-            trouble = await failure_of_job(kube, namespace, maker, found.created)
-        return replace(found, trouble=trouble)
+            trouble = await failure_of_job(kube, namespace, maker, result.created)
+        return replace(result, trouble=trouble)
 
     async def _samplers(self, owner: Object, spec: TrainingJobSpec) -> Object | None:
         """The Deployment of the samplers, where it is this very TrainingJob's."""
@@ -226,10 +226,10 @@ class TrainingJobController:
             return None
         metadata = owner["metadata"]
         name = deployment_name(metadata["name"])
-        found = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
-        if found is None or controller_uid(found) != metadata["uid"]:
+        result = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
+        if result is None or controller_uid(result) != metadata["uid"]:
             return None
-        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **found}
+        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **result}
 
     async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
         if skip or spec.queue is None:

@@ -34,8 +34,8 @@ def announcements(
     if world.deleting or not waits:
         return ()
     place = (state.get("turn") or {}).get("place")
-    told = _told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now))
-    return (replace(told, identity=f"{told.identity} after {last_heard or 'nothing'}"),)
+    message = _told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now))
+    return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
 
 
 def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
@@ -93,13 +93,13 @@ def _message(state: Manifest) -> str:
     return str(_ready(state).get("message", ""))[:1024]
 
 
-def _estimate(found: Manifest | None) -> Manifest | None:
-    if found is None:
+def _estimate(result: Manifest | None) -> Manifest | None:
+    if result is None:
         return None
     return {
-        "episodes": found["episodes"],
-        "mean": found["mean"],
-        "iqm": found["iqm"],
-        "ci_low": found["ciLow"],
-        "ci_high": found["ciHigh"],
+        "episodes": result["episodes"],
+        "mean": result["mean"],
+        "iqm": result["iqm"],
+        "ci_low": result["ciLow"],
+        "ci_high": result["ciHigh"],
     }

@@ -50,9 +50,9 @@ def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
         if plan is not None:
             plan = with_samplers(world, plan, backends.defaults)
             beat = world.run.heartbeat if world.run and world.attempts else None
-            heard = beat.at if beat else None
-            told = announcements(world, plan.status, world.spec, world.agent_name, heard)
-            return replace(plan, announcements=told, events=(*plan.events, *news(world.status, plan.status)))
+            fresh = beat.at if beat else None
+            message = announcements(world, plan.status, world.spec, world.agent_name, fresh)
+            return replace(plan, announcements=message, events=(*plan.events, *news(world.status, plan.status)))
     raise AssertionError("the last rule always applies")
 
 
@@ -108,12 +108,12 @@ def need_backend(world: TrainingSnapshot, backends: Backends) -> Plan | None:
 def accept_proof(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
     after it failed, nothing that says it is finished is believed, whoever has sent it."""
-    found = world.run.manifest if world.run and world.attempts else None
-    if found is None or world.job is None or world.job.state != "succeeded":
+    result = world.run.manifest if world.run and world.attempts else None
+    if result is None or world.job is None or world.job.state != "succeeded":
         return None
-    problem = manifest_check.flaw(world, found)
+    problem = manifest_check.flaw(world, result)
     if problem is None:
-        return judge(world, found)
+        return judge(world, result)
     severity, why = problem
     return fail(world, "ProofRejected", why) if severity == "wrong" else None
 
@@ -243,8 +243,8 @@ def heed_disruption(world: TrainingSnapshot, _: Backends) -> Plan | None:
     job, recorded = world.job, world.condition("Reconciling")
     if job is None or job.deleting or job.state == "succeeded":
         return None
-    known = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
-    why = (known if world.holds("Suspended") else "") or gang.disruption(world)
+    previous = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
+    why = (previous if world.holds("Suspended") else "") or gang.disruption(world)
     if not why:
         return None
     return interrupt(world, job, "Preempted", why, preemptions=int(world.status.get("preemptions") or 0) + 1)
@@ -262,8 +262,8 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
         since = (world.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
         if since < MANIFEST_GRACE:
             return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
-        found = world.run.manifest if world.run else None
-        problem = manifest_check.flaw(world, found) if found else None
+        result = world.run.manifest if world.run else None
+        problem = manifest_check.flaw(world, result) if result else None
         return retry(world, job, problem[1] if problem else "the pods succeeded, but there is no manifest")
     why = gang.stalled(world, job)
     return retry(world, job, why) if why else None

@@ -138,16 +138,16 @@ def disruption(world: TrainingSnapshot) -> str:
     for rank in world.ranks:
         if rank.disrupted:
             return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
-    told = world.job.disrupted if world.job is not None else ""
-    return f"a rank lost its node: {told}; goes on from the newest checkpoint" if told else ""
+    message = world.job.disrupted if world.job is not None else ""
+    return f"a rank lost its node: {message}; goes on from the newest checkpoint" if message else ""
 
 
 def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
     """How the gang ended, in the words of the rank that failed."""
     for rank in world.ranks:
         if rank.exit_code:
-            said = f": {rank.message}" if rank.message else ""
-            return f"pod {rank.name} exited with {rank.exit_code}{said}"
+            text = f": {rank.message}" if rank.message else ""
+            return f"pod {rank.name} exited with {rank.exit_code}{text}"
     for rank in world.ranks:
         if rank.stuck:
             return f"pod {rank.name} never started: {rank.waiting}"

@@ -28,17 +28,20 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
     if proof.step < world.spec.total_steps and not _patience_ended(world, proof):
         return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
     if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.world:
-        told = f"{proof.algorithm} on {proof.environment}"
+        message = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{world.spec.algorithm} on {world.spec.data.world}"
-        return "incomplete", f"the manifest is of {told}, the spec asks for {wanted}"
+        return "incomplete", f"the manifest is of {message}, the spec asks for {wanted}"
     if (proof.off_policy is None) == (world.spec.data.environment is None):
-        told, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
-        return "incomplete", f"the manifest proves by {told}, the spec asks for {wanted}"
-    asked = world.spec.data.rewards or "environment"
-    begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if asked == "policy" else None
-    if (proof.rewards, proof.reward_policy_revision) != (asked, begun):
-        told = f"{proof.rewards}, revision {proof.reward_policy_revision}"
-        return "incomplete", f"the manifest is by the rewards of {told}, the run began with {asked}, revision {begun}"
+        message, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
+        return "incomplete", f"the manifest proves by {message}, the spec asks for {wanted}"
+    requested = world.spec.data.rewards or "environment"
+    begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if requested == "policy" else None
+    if (proof.rewards, proof.reward_policy_revision) != (requested, begun):
+        message = f"{proof.rewards}, revision {proof.reward_policy_revision}"
+        return (
+            "incomplete",
+            f"the manifest is by the rewards of {message}, the run began with {requested}, revision {begun}",
+        )
     missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
         return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
@@ -63,8 +66,8 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
 
 def _patience_ended(world: TrainingSnapshot, proof: Proof) -> bool:
     """Whether the spec lets a run end early, and this one says that it did."""
-    asked, found = world.spec.evaluation.while_training, proof.while_training
-    return asked is not None and asked.patience is not None and found is not None and found.ended_early
+    wanted, result = world.spec.evaluation.while_training, proof.while_training
+    return wanted is not None and wanted.patience is not None and result is not None and result.ended_early
 
 
 DIGITS = 4
@@ -157,9 +160,9 @@ def min_return(bar: float, proof: Proof) -> GateResult:
 def min_improvement(bar: float, proof: Proof) -> GateResult:
     """Held-out mean return at least `bar` above the baseline policy's on the same episodes."""
     if proof.off_policy is not None:
-        found = proof.difference or _unpaired(proof.evaluation, proof.baseline)
-        sentence = f"estimated gain over the log {_gain(found)}, must begin at {bar:+g} or above"
-        return _verdict("minImprovement", found.low >= bar, proof, sentence)
+        result = proof.difference or _unpaired(proof.evaluation, proof.baseline)
+        sentence = f"estimated gain over the log {_gain(result)}, must begin at {bar:+g} or above"
+        return _verdict("minImprovement", result.low >= bar, proof, sentence)
     gain = proof.evaluation.mean - proof.baseline.mean
     sentence = (
         f"{figure(gain, sign=True)} against the baseline's {figure(proof.baseline.mean)}, must be at least {bar:+g}"
@@ -179,10 +182,10 @@ def significant(proof: Proof) -> GateResult:
     return _verdict("significant", gain.low > 0, proof, sentence)
 
 
-def _unpaired(ours: ReturnEstimate, theirs: ReturnEstimate) -> Interval:
+def _unpaired(ours: ReturnEstimate, others: ReturnEstimate) -> Interval:
     """The difference of two independent samples, normally distributed: for manifests that have no paired one."""
-    widths = [side.ci_high - side.ci_low for side in (ours, theirs)]
-    gain, half = ours.mean - theirs.mean, math.hypot(*widths) / 2
+    widths = [side.ci_high - side.ci_low for side in (ours, others)]
+    gain, half = ours.mean - others.mean, math.hypot(*widths) / 2
     return Interval(value=gain, low=gain - half, high=gain + half)
 
 

@@ -29,22 +29,22 @@ def unlearnable_job(spec: TrainingJobSpec) -> str | None:
 
 def unlearnable_in(environment: str, template: TrainingTemplate, at: str) -> str | None:
     """The same of a run that plays an environment which every image has; of others nothing is known here."""
-    known = KNOWN.get(environment)
-    return _misfit(_kind(parse(known)), template, at, environment) if known else None
+    previous = KNOWN.get(environment)
+    return _misfit(_kind(parse(previous)), template, at, environment) if previous else None
 
 
 def _kind(spaces: UniformSpaces) -> str:
     return "discrete" if not spaces.low else "hybrid" if spaces.choices else "continuous"
 
 
-def _misfit(kind: str, template: TrainingTemplate, at: str, said: str) -> str | None:
+def _misfit(kind: str, template: TrainingTemplate, at: str, text: str) -> str | None:
     name, learner = template.algorithm, ALGORITHMS[template.algorithm]
     if not learner.acts or kind in learner.acts:
         return None
     use = learner.from_log, learner.team
     alike = [other for other, one in ALGORITHMS.items() if kind in one.acts and (one.from_log, one.team) == use]
     fix = f"set it to {_or([other for other in alike if other not in SPECIAL])}"
-    return f"{at}.algorithm: {name} learns {_or(list(learner.acts))} actions, and those of {said} are {kind}; {fix}"
+    return f"{at}.algorithm: {name} learns {_or(list(learner.acts))} actions, and those of {text} are {kind}; {fix}"
 
 
 def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said: str) -> str | None:
@@ -59,8 +59,8 @@ def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said
         return why
     if kind == "discrete":
         return None
-    asked = template.export.behaviour
-    behaviour = usual(name, continuous=True) if asked is None else asked
+    wanted = template.export.behaviour
+    behaviour = usual(name, continuous=True) if wanted is None else wanted
     gates = template.gates
     gated = gates.significant or gates.min_return is not None or gates.min_improvement is not None
     able = [one for one in FROM_LOG if ALGORITHMS[one].spreads and kind in ALGORITHMS[one].acts]

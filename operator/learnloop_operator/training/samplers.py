@@ -33,8 +33,8 @@ GRACE_SECONDS = 5
 
 def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
     """apps/v1 Deployment. Nothing in its pods changes with an attempt or with the number of samplers."""
-    asked, job = request.spec.samplers, request.job["metadata"]
-    assert asked is not None, "checked by with_samplers"
+    requested, job = request.spec.samplers, request.job["metadata"]
+    assert requested is not None, "checked by with_samplers"
     code = request.spec.data.environment_config_map
     selector = {names.LABEL_SAMPLED_JOB: job["name"], names.LABEL_COMPONENT: SAMPLER}
     marks = standard_labels(SAMPLER, {names.LABEL_SAMPLED_JOB: job["name"]})
@@ -53,7 +53,7 @@ def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
     )
     template = pod_template(
         main,
-        _options(request.spec.pod, asked.resources),
+        _options(request.spec.pod, requested.resources),
         labels=marks,
         ends=True,
         token=False,
@@ -67,7 +67,7 @@ def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
         name=deployment_name(job["name"]),
         labels=marks,
         spec={
-            "replicas": asked.count,
+            "replicas": requested.count,
             "revisionHistoryLimit": 1,
             # Each stands for itself: a new template need not wait for anybody.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}},

@@ -155,8 +155,8 @@ class TrainingSnapshot(BaseSnapshot):
 
     def condition(self, type_: str) -> dict[str, Any]:
         """The live condition; empty when there is none."""
-        found: Iterable[dict[str, Any]] = self.status.get("conditions") or ()
-        return next((item for item in found if item.get("type") == type_), {})
+        result: Iterable[dict[str, Any]] = self.status.get("conditions") or ()
+        return next((item for item in result if item.get("type") == type_), {})
 
     def holds(self, type_: str) -> bool:
         """The live condition is True."""

@@ -130,13 +130,13 @@ def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
         return world.status.get("lineage")
     agent = world.agent or {}
     spec, state = agent.get("spec") or {}, agent.get("status") or {}
-    found = {
+    result = {
         "learningAgent": world.agent_name,
         "rewardPolicy": (spec.get("rewardPolicyRef") or {}).get("name"),
         "rewardPolicyRevision": state.get("rewardPolicyRevision"),
         "trajectories": state.get("trajectories"),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in result.items() if value is not None}
 
 
 def _just_written(world: TrainingSnapshot) -> bool:

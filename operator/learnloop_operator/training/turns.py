@@ -144,8 +144,8 @@ def _begun_today(jobs: Iterable[Body], agents: Iterable[Body], today: str) -> in
 
 
 def _is_of(moment: str | None, day: str) -> bool:
-    found = parse(moment)
-    return found is not None and found.date().isoformat() == day
+    result = parse(moment)
+    return result is not None and result.date().isoformat() == day
 
 
 def _key(body: Body) -> Key:

@@ -40,22 +40,22 @@ def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
 
 
 def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
-    for subject, found in watched.items():
-        if found.findings:
-            first = found.findings[0]
-            others = "".join(f"; {item.anomaly}: {item.sentence}" for item in found.findings[1:])
-            literal = f"; the specification's fixed thresholds: {', '.join(found.literal)}" if found.literal else ""
+    for subject, result in watched.items():
+        if result.findings:
+            first = result.findings[0]
+            others = "".join(f"; {item.anomaly}: {item.sentence}" for item in result.findings[1:])
+            literal = f"; the specification's fixed thresholds: {', '.join(result.literal)}" if result.literal else ""
             return TRUE, first.anomaly, f"{_of(subject)}{first.sentence}{others}{literal}"
-    enough = [found for found in watched.values() if found.returns >= LEAST]
+    enough = [result for result in watched.values() if result.returns >= LEAST]
     if not enough:
-        most = max(found.returns for found in watched.values())
+        most = max(result.returns for result in watched.values())
         return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
-    said = sorted({text for found in watched.values() for text in found.literal})
-    if said:
+    sentence = sorted({text for result in watched.values() for text in result.literal})
+    if sentence:
         return (
             FALSE,
             LITERAL,
-            f"{CALM}; only the specification's fixed thresholds report: {', '.join(said)}. {WHY_FIXED}",
+            f"{CALM}; only the specification's fixed thresholds report: {', '.join(sentence)}. {WHY_FIXED}",
         )
     return FALSE, QUIET, CALM
 

@@ -14,20 +14,20 @@ LEAST, NEWEST, BEFORE, WINDOW = 50, 10, 40, 100
 
 def literal_anomalies(returns: Sequence[float]) -> tuple[str, ...]:
     """What the specification's `detect_anomalies` says of these returns, oldest first, in its own words."""
-    found = []
+    result = []
     if len(returns) > LEAST:
         recent = _mean(returns[-NEWEST:])
         if recent < 0.5 * _mean(returns[-NEWEST - BEFORE : -NEWEST]):
-            found.append(DROP)
+            result.append(DROP)
     variances = _variances(returns)
     if variances and variances[-1] > 2.0 * _mean(variances):
-        found.append(INSTABILITY)
-    return tuple(found)
+        result.append(INSTABILITY)
+    return tuple(result)
 
 
 def _variances(returns: Sequence[float]) -> list[float]:
     """The population variance of each window of 100 returns, from the first that has more than that before it."""
-    found, total, squares = [], 0.0, 0.0
+    result, total, squares = [], 0.0, 0.0
     offset = returns[0] if returns else 0.0  # so that squares of large returns do not cancel
     shifted = [value - offset for value in returns]
     for index, value in enumerate(shifted):
@@ -36,8 +36,8 @@ def _variances(returns: Sequence[float]) -> list[float]:
             gone = shifted[index - WINDOW]
             total, squares = total - gone, squares - gone * gone
             mean = total / WINDOW
-            found.append(max(0.0, squares / WINDOW - mean * mean))
-    return found
+            result.append(max(0.0, squares / WINDOW - mean * mean))
+    return result
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
         while end < total and order[end][0] == order[start][0]:
             end += 1
         same = end - start
-        ranks += sum(mine for _, mine in order[start:end]) * (start + end + 1) / 2.0
+        ranks += sum(own for _, own in order[start:end]) * (start + end + 1) / 2.0
         ties += same**3 - same
         start = end
     variance = m * n / 12.0 * (total + 1 - ties / (total * (total - 1)))

@@ -47,8 +47,8 @@ def watch(returns: Sequence[float]) -> ReturnAnomalies:
     tail = list(returns[-TAIL:])
     if len(tail) < LEAST:
         return ReturnAnomalies(len(tail))
-    found = (sudden_drop(tail), instability(tail), slow_decline(tail))
-    return ReturnAnomalies(len(tail), tuple(item for item in found if item), literal_anomalies(tail))
+    result = (sudden_drop(tail), instability(tail), slow_decline(tail))
+    return ReturnAnomalies(len(tail), tuple(item for item in result if item), literal_anomalies(tail))
 
 
 def sudden_drop(tail: Sequence[float]) -> Finding | None:

@@ -84,11 +84,11 @@ def _steps(body: Manifest, began: str, before: Status, after: Status, now: datet
         and (before["step"], at) != (after.get("step"), after.get("stepStartedAt"))
     ):
         over = parse(after.get("stepStartedAt")) or _ended_at(after, start, now)
-        told = {named.WEIGHT: int(before.get("weight") or 0)}
+        message = {named.WEIGHT: int(before.get("weight") or 0)}
         name, identity = f"step {before['step'] + 1}", f"step {before['step']} {at}"
         pin = _pin(after, start)
         fell = str(pin["message"]) if pin and not after.get("canary") and not _promoted(after) else ""
-        spans.append(step(trace, name, identity, parse(at) or over, over, told, fell))
+        spans.append(step(trace, name, identity, parse(at) or over, over, message, fell))
     return [*spans, *_guard(body, trace, start, before, after, now)]
 
 
@@ -108,40 +108,40 @@ def _whole(body: Manifest, began: str, after: Status, now: datetime) -> Span | N
     trace, start = ids.rollout(body, began), parse(began) or now
     pin = _pin(after, start)
     promoted = parse(after.get("promotedAt"))
-    told = about("ModelDeployment", body, after)
-    told[named.PIPELINE_RUN] = f"{told[named.PIPELINE_RUN]}/{began}"
+    message = about("ModelDeployment", body, after)
+    message[named.PIPELINE_RUN] = f"{message[named.PIPELINE_RUN]}/{began}"
     stable = after.get("stable") or {}
     if promoted is not None and promoted >= start:
-        told |= {named.PIPELINE_RESULT: named.SUCCESS, named.REVISION: str(stable.get("revision", ""))}
-        return _root(trace, start, _guard_end(body, promoted, now), told)
+        message |= {named.PIPELINE_RESULT: named.SUCCESS, named.REVISION: str(stable.get("revision", ""))}
+        return _root(trace, start, _guard_end(body, promoted, now), message)
     if pin is not None:
         reason, why = str(pin["reason"]), str(pin["message"])
-        told |= {
+        message |= {
             named.PIPELINE_RESULT: named.FAILURE,
             named.ERROR_TYPE: reason,
             named.REVISION: str(pin["revision"]),
         }
         at = parse(pin["at"]) or now
-        return _root(trace, start, at, told, why, (SpanEvaluation(reason, False, why, at),))
+        return _root(trace, start, at, message, why, (SpanEvaluation(reason, False, why, at),))
     first = parse(stable.get("since"))
     if (after.get("gates") or {}).get("revision") == stable.get("revision") and first is not None and first >= start:
-        told |= {named.PIPELINE_RESULT: named.SUCCESS, named.REVISION: str(stable.get("revision", ""))}
-        return _root(trace, start, first, told)
-    told[named.PIPELINE_RESULT] = named.CANCELLED
-    return _root(trace, start, _ended_at(after, start, now), told)
+        message |= {named.PIPELINE_RESULT: named.SUCCESS, named.REVISION: str(stable.get("revision", ""))}
+        return _root(trace, start, first, message)
+    message[named.PIPELINE_RESULT] = named.CANCELLED
+    return _root(trace, start, _ended_at(after, start, now), message)
 
 
 def _cancelled(body: Manifest, began: str, status: Status, now: datetime) -> Span:
-    told = about("ModelDeployment", body, status) | {named.PIPELINE_RESULT: named.CANCELLED}
-    told[named.PIPELINE_RUN] = f"{told[named.PIPELINE_RUN]}/{began}"
-    return _root(ids.rollout(body, began), parse(began) or now, now, told)
+    message = about("ModelDeployment", body, status) | {named.PIPELINE_RESULT: named.CANCELLED}
+    message[named.PIPELINE_RUN] = f"{message[named.PIPELINE_RUN]}/{began}"
+    return _root(ids.rollout(body, began), parse(began) or now, now, message)
 
 
 def _root(
     trace: str,
     began: datetime,
     ended: datetime,
-    told: Attributes,
+    message: Attributes,
     failed: str = "",
     evaluations: tuple[SpanEvaluation, ...] = (),
 ) -> Span:
@@ -151,14 +151,14 @@ def _root(
         name="RUN rollout",
         began=began,
         ended=ended,
-        attributes=told,
+        attributes=message,
         evaluations=evaluations,
         failed=failed,
     )
 
 
 def _gates(trace: str, gates: Status, opened: datetime, judged: datetime) -> Span:
-    told = tuple(
+    message = tuple(
         SpanEvaluation(
             str(item["name"]), item["verdict"] == "passed", str(item.get("message") or ""), judged, item.get("bound")
         )
@@ -168,7 +168,7 @@ def _gates(trace: str, gates: Status, opened: datetime, judged: datetime) -> Spa
     shut = gates.get("phase") == "Failed"
     why = str(gates.get("message") or "the gates have not let it pass") if shut else ""
     about_it = {named.REVISION: str(gates.get("revision", ""))}
-    return step(trace, "gates", f"gates {gates['startedAt']}", opened, judged, about_it, why, told)
+    return step(trace, "gates", f"gates {gates['startedAt']}", opened, judged, about_it, why, message)
 
 
 def _pin(status: Status, start: datetime) -> Mapping[str, Any] | None:

@@ -19,7 +19,7 @@ def ended(body: Manifest, before: Status, after: Status, now: datetime) -> tuple
     """Steps that `after` says are over, in the order of their ends; the root is the last one."""
     trace = ids.training(body)
     steps = [_wait(trace, body, after), _attempt(trace, before, after, now), _whole(trace, body, after)]
-    return tuple(found for found in steps if found is not None)
+    return tuple(result for result in steps if result is not None)
 
 
 def _wait(trace: str, body: Manifest, after: Status) -> Span | None:
@@ -37,7 +37,7 @@ def _attempt(trace: str, before: Status, after: Status, now: datetime) -> Span |
     began, number = parse(text), int(after.get("attempts") or 0)
     if began is None or not number:
         return None
-    told: dict[str, str | int] = {named.ATTEMPT: number}
+    message: dict[str, str | int] = {named.ATTEMPT: number}
     ready = _condition(after, "Ready")
     finished = parse(after.get("finishedAt"))
     if finished is not None:
@@ -45,14 +45,14 @@ def _attempt(trace: str, before: Status, after: Status, now: datetime) -> Span |
             return None  # it was over before
         trained = _condition(after, "Trained").get("status") == "True"
         why = "" if trained else str(ready.get("message", ""))
-        return step(trace, "attempt", f"attempt {text}", began, finished, told, why)
+        return step(trace, "attempt", f"attempt {text}", began, finished, message, why)
     if after.get("phase") not in _STOPPED:
         return None
     stopped = _condition(after, "Suspended")
     if stopped.get("status") == "True":  # free of charge: no failure of the attempt's
         at = parse(stopped.get("lastTransitionTime")) or now
-        return step(trace, "attempt", f"attempt {text}", began, at, told) if at >= began else None
-    return step(trace, "attempt", f"attempt {text}", began, now, told, str(ready.get("message", "")))
+        return step(trace, "attempt", f"attempt {text}", began, at, message) if at >= began else None
+    return step(trace, "attempt", f"attempt {text}", began, now, message, str(ready.get("message", "")))
 
 
 def _whole(trace: str, body: Manifest, after: Status) -> Span | None:
@@ -63,18 +63,18 @@ def _whole(trace: str, body: Manifest, after: Status) -> Span | None:
     trained = _condition(after, "Trained").get("status") == "True"
     passed = ready.get("status") == "True"
     result = named.SUCCESS if passed else named.FAILURE if trained else named.ERROR
-    told = about("TrainingJob", body, after) | {named.PIPELINE_RESULT: result}
+    message = about("TrainingJob", body, after) | {named.PIPELINE_RESULT: result}
     spec = body.get("spec") or {}
-    told |= {named.ALGORITHM: str(spec.get("algorithm", "")), named.STEPS: int(after.get("step") or 0)}
+    message |= {named.ALGORITHM: str(spec.get("algorithm", "")), named.STEPS: int(after.get("step") or 0)}
     if not passed:
-        told[named.ERROR_TYPE] = str(ready.get("reason", "Failed"))
+        message[named.ERROR_TYPE] = str(ready.get("reason", "Failed"))
     return Span(
         trace=trace,
         id=ids.root(trace),
         name="RUN training",
         began=began or finished,
         ended=finished,
-        attributes=told,
+        attributes=message,
         evaluations=tuple(
             SpanEvaluation(str(gate["name"]), bool(gate["passed"]), str(gate.get("message", "")), finished)
             for gate in after.get("gates") or ()
@@ -87,8 +87,8 @@ def cancelled(body: Manifest, now: datetime) -> Span:
     """The root of a training whose object was deleted before its end."""
     trace = ids.training(body)
     began = parse(body["metadata"].get("creationTimestamp")) or now
-    told = about("TrainingJob", body, body.get("status") or {}) | {named.PIPELINE_RESULT: named.CANCELLED}
-    return Span(trace=trace, id=ids.root(trace), name="RUN training", began=began, ended=now, attributes=told)
+    message = about("TrainingJob", body, body.get("status") or {}) | {named.PIPELINE_RESULT: named.CANCELLED}
+    return Span(trace=trace, id=ids.root(trace), name="RUN training", began=began, ended=now, attributes=message)
 
 
 def _condition(status: Status, type_: str) -> Mapping[str, Any]:

@@ -223,8 +223,8 @@ DIGITS = 2
 
 def in_force(manifest: Manifest) -> Conditions:
     """The conditions that are True, by type."""
-    found = (manifest.get("status") or {}).get("conditions") or ()
-    return {str(item.get("type")): item for item in found if item.get("status") == "True"}
+    result = (manifest.get("status") or {}).get("conditions") or ()
+    return {str(item.get("type")): item for item in result if item.get("status") == "True"}
 
 
 def backend_job(

@@ -82,8 +82,8 @@ class Backends:
 
     def none_fits(self, world: TrainingSnapshot) -> str:
         """Why nothing can run it, one sentence for each backend that spec.backend leaves open."""
-        asked = candidates(world.spec.backend)
-        reasons = "; ".join(f"{backend.name}: {self._refusal(world, backend)}" for backend in asked)
+        wanted = candidates(world.spec.backend)
+        reasons = "; ".join(f"{backend.name}: {self._refusal(world, backend)}" for backend in wanted)
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
 
     def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:

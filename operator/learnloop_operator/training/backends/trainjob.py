@@ -67,13 +67,13 @@ class TrainJob:
         name = request.job["metadata"]["name"]
         template = rank_template(request, defaults, self.container, peers(request, host_of_master(name, NODE)))
         pod, container = template["spec"], template["spec"]["containers"][0]
-        mine = {
+        own = {
             "name": NODE,
             "volumeMounts": container["volumeMounts"],
             "securityContext": container["securityContext"],
         }
         patched = {key: pod[key] for key in PATCHED if key in pod}
-        ranks = {"metadata": template["metadata"], "spec": {**patched, "containers": [mine]}}
+        ranks = {"metadata": template["metadata"], "spec": {**patched, "containers": [own]}}
         jobs = [{"name": NODE, "template": {"spec": {"template": ranks}}}]
         trainer = {
             "image": container["image"],
@@ -126,5 +126,5 @@ def long_names(name: str, replicated_job: str, workers: int) -> str:
 
 
 def _alias(field: str) -> str:
-    found: Any = PodOptions.model_fields[field].alias
-    return str(found or field)
+    result: Any = PodOptions.model_fields[field].alias
+    return str(result or field)

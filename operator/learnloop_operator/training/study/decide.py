@@ -119,13 +119,13 @@ def conclude(world: StudySnapshot) -> Plan:
     name = trial_name(world.name, best.number)
     if world.run_error is not None:
         return hold(world, "DataPlaneUnavailable", world.run_error)
-    job, found = world.trials.get(best.number), world.run.manifest if world.run else None
-    if found is None or job is None or found.job != name or found.artifact_sha256 != job.artifact:
+    job, result = world.trials.get(best.number), world.run.manifest if world.run else None
+    if result is None or job is None or result.job != name or result.artifact_sha256 != job.artifact:
         why = (
             f"the best trial {name} is gone, or its manifest is not the one it was proven by; create a new TrainingJob"
         )
         return _with_study(world, fail(world, "ProofRejected", why))
-    plan = judge(world, found, note=f"best of {len(world.trials)} trials, {name}")
+    plan = judge(world, result, note=f"best of {len(world.trials)} trials, {name}")
     return _with_study(world, plan)
 
 

@@ -181,8 +181,8 @@ def tend(world: StudySnapshot, trial: Trial, stopping: str | None, orders: Order
     elif job.suspend:
         orders.apply.append(manifest(world, trial, suspend=False))
     elif job.rung > trial.reported and job.recent is not None:
-        told = {"rung": job.rung, "value": job.recent}
-        orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/progress", told))
+        message = {"rung": job.rung, "value": job.recent}
+        orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/progress", message))
 
 
 def _keep(world: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
@@ -195,8 +195,8 @@ def _keep(world: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> 
 
 
 def _end(world: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None) -> None:
-    told: dict[str, Any] = {"state": state, "value": value}
-    orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/result", told))
+    message: dict[str, Any] = {"state": state, "value": value}
+    orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/result", message))
     orders.ended.append(state)
     name = trial_name(world.name, trial.number)
     reasons = {"complete": ("Normal", "TrialCompleted"), "pruned": ("Normal", "TrialPruned")}
