@@ -28,7 +28,7 @@ GOOD_FOR_SECONDS = 60.0
 
 
 class TokenFile:
-    """Read anew once a minute, in a thread: not for each request, whose pass would wait for the thread's turn."""
+    """Read again once a minute, in a thread: not for each request, whose pass would wait for the thread's turn."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
@@ -36,7 +36,7 @@ class TokenFile:
         self._good_until = float("-inf")
 
     async def token(self) -> str | None:
-        """The token; None where there is no such file.
+        """The token; None where the file is missing.
 
         Raises:
             OSError: there is a file, and it cannot be read.
@@ -181,7 +181,7 @@ class DataPlane:
         return result
 
     async def degraded(self, url: str) -> Mapping[str, str] | None:
-        """What a namespace's own memory service at this URL does without, and why; None when it does not say.
+        """Missing parts of a namespace's own memory service, with reasons; None when it does not say.
 
         No token goes there: who may change that namespace's Services could read it. No redirect is followed: the
         operator may call what that namespace may not.

@@ -18,7 +18,7 @@ from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labe
 from learnloop_operator.core.counted_transitions import NOBODY, Happening, evidence_missing_since, new_anomalies
 from learnloop_operator.core.plan import Plan
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that is not read here
 DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 _AGENT = ("namespace", "agent")
 _ROLLOUT = ("namespace", "model_deployment")
@@ -31,7 +31,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 
 
 class LoopMetrics:
-    """At most 1,000 agents and as many rollouts are told apart; all others are `_other`."""
+    """At most 1,000 agents and as many rollouts have series of their own; all others are `_other`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._training = Counter(
@@ -123,7 +123,7 @@ class LoopMetrics:
                 self._seconds.labels(*labels).observe(item.seconds)
 
     def stands(self, kind: str, namespace: str, name: str, plan: Plan, agent: str = NOBODY) -> None:
-        """How an object stands after a pass. `agent`: whose it is, or nobody's."""
+        """How an object stands after a pass. `agent`: its LearningAgent, or `_none`."""
         status = plan.status
         if kind in ("TrainingJob", "ModelDeployment"):
             self._begin((namespace, agent))
@@ -153,14 +153,14 @@ class LoopMetrics:
             self._missing.labels(*pair).set(missing_since)
 
     def gone(self, kind: str, namespace: str, name: str) -> None:
-        """The object is no more."""
+        """The object was deleted."""
         drop: Mapping[str, Callable[[Labels], None]]
         drop = {"LearningAgent": self._standing.drop, "ModelDeployment": self._deployed.drop}
         if kind in drop:
             drop[kind]((namespace, name))
 
     def _begin(self, agent: Labels) -> None:
-        """Series of an agent, and of what is nobody's, exist from the start, at 0: the first failure is an increase."""
+        """Series of an agent, and of `_none`, exist from the start, at 0: the first failure is an increase."""
         pair = self._agents.admit(agent)
         for what, results in _KNOWN.items():
             for result in results:

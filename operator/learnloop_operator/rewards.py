@@ -19,7 +19,7 @@ RECORDED = "OutcomeValuesRecorded"
 RETRY_SECONDS = 15.0
 DRY_RUN_EPISODES = 20_000
 REPEAT_SECONDS = 300.0
-"""Published again this often, so that a data plane that lost its database learns the policy anew. Idempotent."""
+"""Published again this often, so that a data plane that lost its database learns the policy again. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def content_revision(spec: RewardPolicySpec) -> str:
 
 
 def content(spec: RewardPolicySpec) -> dict[str, Any]:
-    """What is published: a dry-run and its later publication are one revision."""
+    """Published content: a dry run and its later publication are one revision."""
     return {name: value for name, value in spec.to_kube().items() if name not in ("dryRun", "bias")}
 
 

@@ -31,7 +31,7 @@ nothing came of."""
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the data plane is to know of the agent."""
+    """Registration of the agent at the data plane."""
 
     mark: str | None
     calls: tuple[Call, ...] = ()
@@ -77,7 +77,7 @@ def _register(world: AgentSnapshot) -> Registration:
     if world.policy.revision is None:
         return Registration(world.before.registered)
     policy, revision = world.spec.reward_policy_ref.name, world.policy.revision
-    # Where a MemoryService keeps the agent's memories, its pods are told the group.
+    # Where a MemoryService keeps the agent's memories, its pods learn the group.
     group = None if world.spec.memory.service_ref else world.spec.memory.group
     mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
     previous = world.before.registered == mark and (world.stats is not None or world.stats_problem)

@@ -47,13 +47,13 @@ NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
 NOTE_TRAIN = f"{names.GROUP}/obeys-train"
 NOTE_REQUEST = f"{names.GROUP}/obeys-request"
 NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
-"""On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
+"""On a TrainingJob: what the status must know of it. An operator that dies between the two writes loses nothing."""
 
 NOTE_CODE = f"{names.GROUP}/environment-digest"
 """On the actors' pods: new code replaces them, as a running process does not import its modules again."""
 ACTOR = "actor"
 CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
-"""What actors and ranks must agree on beside the environment's name."""
+"""Settings that actors and ranks share besides the environment's name."""
 CODE_VOLUME = "learnloop-environment"
 CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
 PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing_actor"

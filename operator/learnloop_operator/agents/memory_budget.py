@@ -13,9 +13,9 @@ from learnloop_operator.core.times import seconds_since, stamp
 
 CONDITION, PINNED_ABOVE = "MemoryBudget", "PinnedAboveBudget"
 STEP = 5
-"""Percent of the budget: what changes less is no news."""
+"""Percent of the budget: smaller changes are not written."""
 STALE_SECONDS = 600.0
-"""Older figures are told anew, however little has changed."""
+"""Older figures are written again even without a change."""
 
 
 def wanted(spec: LearningAgentSpec) -> MemoryBudget | None:
@@ -25,7 +25,7 @@ def wanted(spec: LearningAgentSpec) -> MemoryBudget | None:
 
 
 def asks(spec: LearningAgentSpec, before: LearningAgentStatus) -> bool:
-    """Whether the data plane has a budget of this agent to keep, or may have one that is still to be taken back."""
+    """Whether the data plane has a budget of this agent to keep, or may have one that is still to be removed."""
     return wanted(spec) is not None or any(
         item.type == CONDITION and item.reason not in REASONS for item in before.conditions
     )
@@ -65,7 +65,7 @@ def shown(world: AgentSnapshot) -> AgentMemory | None:
 
 
 def judge(world: AgentSnapshot) -> list[dict[str, Any]]:
-    """The condition MemoryBudget of an agent that has one, or whose budget could not be taken back yet."""
+    """The condition MemoryBudget of an agent that has one, or whose budget could not be removed yet."""
     budget, use = wanted(world.spec), world.memory_use
     if world.memory_problem:
         return [condition(CONDITION, UNKNOWN, "DataPlaneUnavailable", world.memory_problem, world.generation)]

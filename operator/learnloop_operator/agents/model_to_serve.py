@@ -1,4 +1,4 @@
-"""Which model the agent serves: pinned, proven, or the uniform random policy it begins with; which jobs may go."""
+"""The model that an agent serves: pinned, proven, or the uniform random policy; and the jobs that may be deleted."""
 
 import re
 from difflib import get_close_matches
@@ -52,7 +52,7 @@ def world_of(task: Task) -> str | None:
 
 
 def spaces(task: Task) -> UniformSpaces | None:
-    """What the task itself says; None where it leaves that to its environment."""
+    """Spaces in the task itself; None where its environment defines them."""
     if task.observations is None:
         return None
     if task.continuous is not None:
@@ -80,7 +80,7 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
 
     That is the base model of who speaks, and the uniform random policy of who acts by numbers.
 
-    None: nobody said what the agent sees and does (see problems.py).
+    None: the spec does not say what the agent sees and does (see problems.py).
 
     A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
     """

@@ -1,4 +1,4 @@
-"""What a training request makes of the agent's template: never more than the template allows, or a refusal by name."""
+"""A training request applied to the agent's template: never more than the template allows, or a refusal by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -86,12 +86,12 @@ def _outside(dimension: SearchDimension, wish: Any) -> str:
     number = wish if isinstance(wish, int | float) and not isinstance(wish, bool) else None
     if dimension.float_ is not None:
         low, high = dimension.float_.low, dimension.float_.high
-        return "" if number is not None and low <= number <= high else f"is no number from {low:g} to {high:g}"
+        return "" if number is not None and low <= number <= high else f"is not a number from {low:g} to {high:g}"
     if dimension.int_ is not None:
         whole = dimension.int_
         fits = isinstance(number, int) and whole.low <= number <= whole.high and not (number - whole.low) % whole.step
         steps = f" in steps of {whole.step}" if whole.step > 1 else ""
-        return "" if fits else f"is no whole number from {whole.low} to {whole.high}{steps}"
+        return "" if fits else f"is not a whole number from {whole.low} to {whole.high}{steps}"
     if dimension.choices is not None:
         word = WORDS[wish] if isinstance(wish, bool) else wish
         return "" if word in dimension.choices else f"is none of {', '.join(dimension.choices)}"
@@ -185,7 +185,7 @@ def _dataset(spec: EpisodeFilter, wish: RequestedDataset, refusals: list[str]) -
 
 
 def _empty(result: dict[str, Any]) -> list[str]:
-    """What no filter may say, whoever said which half of it."""
+    """Contradictions in the filter, whichever half causes them."""
     problems = []
     if "since" in result and "maxAgeSeconds" in result:
         problems.append("dataset.since: maxAgeSeconds already says where the window begins; ask for max_age_seconds")

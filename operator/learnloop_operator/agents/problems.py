@@ -1,4 +1,4 @@
-"""What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
+"""Problems that keep an agent from learning, each with field and fix; the first one found is to be fixed first."""
 
 import json
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ def _environment(world: AgentSnapshot) -> Problem | None:
             return Problem("TrainingEnvironmentMissing", text)
     seen_and_done = spaces(task)
     if seen_and_done is None:
-        text = f"spec.task: there is no environment that says what the agent sees and does; set {KINDS}"
+        text = f"spec.task: no environment defines what the agent sees and does; set {KINDS}"
         return Problem("SpacesUnknown", text)
     why = unlearnable(seen_and_done, template, "spec.training.template", "spec.task")
     return Problem("LearnsNoSuchActions", why) if why else None

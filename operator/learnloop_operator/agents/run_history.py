@@ -64,7 +64,7 @@ def _refreshed(last: LastTraining | None, jobs: tuple[TrainingRun, ...]) -> Last
 
 
 NEWS_SECONDS = 3600.0
-"""A new leader tells of an order that is no older. The data plane knows those that it was told before."""
+"""A new leader repeats orders that are not older; the data plane ignores those that it has."""
 BY_A_PERSON = "annotation"
 """The trigger of a run that `kubectl learnloop train` asked for."""
 

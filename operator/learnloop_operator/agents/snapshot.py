@@ -1,4 +1,4 @@
-"""What one decision about a LearningAgent may look at."""
+"""Snapshot for a decision about a LearningAgent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class TrainingRun:
 
 @dataclass(frozen=True, slots=True)
 class AgentDefaults:
-    """What the installation decides for every actor."""
+    """The installation's defaults for every actor."""
 
     image: str
     data_url: str
@@ -82,7 +82,7 @@ class AgentSnapshot(BaseSnapshot):
     memory: MemoryHome | None = None
     stats: AgentStats | None = None
     stats_problem: str = ""
-    """Why there are no stats: the data plane does not answer."""
+    """Why the stats are missing: the data plane does not answer."""
     memory_use: MemoryUse | None = None
     """What the data plane says of the agent's memory budget; None: it has none there."""
     memory_problem: str = ""
@@ -98,7 +98,7 @@ class AgentSnapshot(BaseSnapshot):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """What people said to the operator, as much of it as a status can hold."""
+        """Annotations, each cut to the length that a status can hold."""
         return obeyed(self.object)
 
     @property

@@ -16,7 +16,7 @@ from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, re
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """What was decided."""
+    """Decisions that the status shows."""
 
     world: AgentSnapshot
     record: LearningAgentStatus

@@ -34,7 +34,7 @@ _NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """What has changed: `kind` and the sentence; `rest`: seconds until it may start a run."""
+    """A change: `kind` and the sentence; `rest`: seconds until it may start a run."""
 
     kind: Change
     sentence: str
@@ -58,7 +58,7 @@ def due_change(world: AgentSnapshot) -> ChangeVerdict | None:
 
 
 def values(world: AgentSnapshot) -> dict[Change, str]:
-    """What each change is measured by, as it is now; "" where there is nothing."""
+    """Current value of each change; "" where there is none."""
     anomalous = next((item for item in world.before.conditions if item.type == "Anomalous"), None)
     since = anomalous.last_transition_time if anomalous and anomalous.status == "True" else ""
     drifts = anomalous is not None and anomalous.reason == DRIFT
@@ -81,7 +81,7 @@ def remembered(world: AgentSnapshot, fired: str | None) -> list[ChangeSeen] | No
     for kind in training.triggers.on:
         old, now = previous.get(kind), current.get(kind, "")
         if old is None:
-            # Whoever asks for a trigger wants the next change; what is wrong already is wrong now.
+            # A new trigger waits for the next change; an anomaly that lasts already counts.
             first = "" if kind in ("anomaly", "drift") and fired is None else now
             if kind == "rewardRevision" and not first:
                 continue
@@ -134,7 +134,7 @@ def _environment(world: AgentSnapshot) -> str:
 
 
 _NOT_THE_WORLD = ("actors", "successReturn", "name")
-"""Who plays it and how much is good changes nothing about it; its name is told beside them."""
+"""Who plays it and how much is good changes nothing about it; its name is compared separately."""
 
 
 NOTE_WITHOUT_GAIN = f"{names.GROUP}/without-gain"
@@ -145,7 +145,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is waited for, and for how long."""
+    """A rest: its length and its sentence."""
 
     seconds: float
     sentence: str
@@ -212,7 +212,7 @@ class TriggerVerdict:
 
 def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     """The first trigger that fires. People's own words (annotation, request) need no rest between runs; runs of one
-    agent never overlap, whoever asks."""
+    agent never overlap."""
     training = world.spec.training
     if training is None:
         return TriggerVerdict(waiting="no training is configured")

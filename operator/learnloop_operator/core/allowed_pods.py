@@ -1,4 +1,4 @@
-"""What the platform allows on pods that the operator makes for others, asked wherever a pod is rendered.
+"""The platform's rules for pods that the operator makes for others, checked wherever a pod is rendered.
 
 The chart's admission policy asks the same at the API server. It takes Kubernetes 1.30 and a right without a namespace,
 and objects that were there before it are not asked about; this holds without it.
@@ -38,7 +38,7 @@ DEFAULT_RULES = PodRules()
 
 
 def forbidden(options: PodOptions, field: str, rules: PodRules) -> str:
-    """What of `options`, which stand at `field` of the object, the platform does not allow; "" when it allows all."""
+    """The part of `options` at `field` that the platform does not allow; "" when it allows all."""
     return (
         _image(options.image, f"{field}.image", rules)
         or _account(options, field, rules)

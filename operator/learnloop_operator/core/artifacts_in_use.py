@@ -1,4 +1,4 @@
-"""Which artifacts of a namespace are in use: what the data plane must not let go, however old it is."""
+"""Artifacts of a namespace in use: the data plane must keep them, however old they are."""
 
 import json
 import re
@@ -13,7 +13,7 @@ MOST = 20_000
 
 
 def in_use(objects: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]) -> Call:
-    """What to tell the data plane about one namespace.
+    """The data plane's list of one namespace.
 
     An artifact is in use while a ModelDeployment, LearningAgent or RewardPolicy names it anywhere, by address or
     digest. That may be as the wished model, on an arm, kept warm, blocked, in an experiment, as the target of an undo,

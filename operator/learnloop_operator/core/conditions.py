@@ -24,7 +24,7 @@ def condition(
 def merge(before: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], now: str) -> list[dict[str, Any]]:
     """`wanted` with transition times: the old one where the status is unchanged, `now` (RFC 3339) elsewhere.
 
-    Types that are no longer wanted disappear; the order is that of `wanted`, so equal worlds give equal lists.
+    Types that are not wanted any more disappear; the order is that of `wanted`, so equal worlds give equal lists.
     """
     old = {item["type"]: item for item in before}
     merged = []

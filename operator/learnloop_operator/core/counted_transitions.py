@@ -1,4 +1,4 @@
-"""What the status that a pass writes says for the first time: things to be counted, as data.
+"""News in the status that a pass writes: things to be counted, as data.
 
 A status is written once with each of these news, so each is counted once. What an operator writes just before it dies
 is never counted: metrics count what one process did, the status and the audit chain are the record.
@@ -35,11 +35,11 @@ class Happening:
     agent: str
     result: str
     seconds: float | None = None
-    """How long it took, where that is told."""
+    """Duration, where it is known."""
 
 
 def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening, ...]:
-    """What is new in the plan's status, compared with the one that the pass found."""
+    """News in the plan's status, compared with the one before the pass."""
     before, after = snapshot.status, plan.status
     whose = snapshot.namespace, agent_of(snapshot.object, after)
     result: list[Happening] = []

@@ -1,4 +1,4 @@
-"""What an object of ours carries in an annotation as JSON, read back from the live one."""
+"""JSON in an annotation of an object of ours, read back from the live one."""
 
 from collections.abc import Mapping
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What a decision is: the whole effect of one pass over one object, as data."""
+"""A decision: the whole effect of one pass over one object, as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,9 +47,9 @@ class Plan:
     audit: tuple[Manifest, ...] = ()
     """What people decided and what became of it: lines of the audit log."""
     outside: tuple[Manifest, ...] = ()
-    """What routers of others are told, last of all: what of it cannot be written holds nothing up."""
+    """Registrations at other routers, written last: a failure delays nothing."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What metrics show of the object beside its status."""
+    """Figures for metrics besides the status."""
     requeue_after: float | None = field(default=None)
     status_first: bool = False
     status_can_wait: bool = False

@@ -52,7 +52,7 @@ def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) ->
 
 
 def http_get(path: str, *, tls: bool, port: str = "http") -> dict[str, Any]:
-    """What the kubelet asks. It looks at no certificate: it knows the pod by its address."""
+    """The kubelet's request. It checks no certificate: it knows the pod by its address."""
     return {"path": path, "port": port, **({"scheme": "HTTPS"} if tls else {})}
 
 
@@ -69,7 +69,7 @@ def service_names(namespace: str, *services: str) -> str:
 
 
 def token_volume(memory_audience: str = "", *, audience: str = names.TOKEN_AUDIENCE) -> dict[str, Any]:
-    """A projected token that proves the pod's namespace to the data plane, and to nothing else; beside it the bundle
+    """A projected token that proves the pod's namespace to the data plane, and to nothing else; with it the bundle
     of the authorities that the data plane's certificate is of, where there is TLS. `memory_audience`: one more token,
     for the namespace's own MemoryService, which therefore never sees the other. `audience`: of the first one."""
     files = {names.TOKEN_FILE: audience, names.MEMORY_TOKEN_FILE: memory_audience}
@@ -92,7 +92,7 @@ def restricted(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resources(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Theirs, and ours of each resource that they name neither in requests nor in limits: beside a limit of theirs our
+    """Theirs, and ours of each resource that they name neither in requests nor in limits: with a limit of theirs our
     request could be too large."""
     named = {*others.get("requests", {}), *others.get("limits", {})}
     result = dict(others)
@@ -149,7 +149,7 @@ def pod_template(
     ends: bool = False,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec. `token` mounts the data plane's token, of this `audience`, with one for
-    `memory_audience` beside it, `api_access` the API server's; `beside` and
+    `memory_audience` next to it, `api_access` the API server's; `beside` and
     `before` are further containers, and those that have to end before all others start. `ends`: the pod has to end by
     itself, so meshes leave it alone unless the user's annotations or labels say otherwise.
 

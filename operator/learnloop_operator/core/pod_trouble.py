@@ -1,4 +1,4 @@
-"""What keeps a pod from doing its work, in one sentence, as its status tells it (core/v1 PodStatus)."""
+"""Reasons why a pod does not work, in one sentence, from its status (core/v1 PodStatus)."""
 
 import json
 import re
@@ -21,7 +21,7 @@ Status = Mapping[str, Any]
 
 
 def trouble(pod: Manifest) -> str:
-    """What a container said when it failed, else why the pod cannot start; "" for one that runs or is on its way."""
+    """Message of a failed container, else why the pod cannot start; "" for one that runs or starts."""
     status = pod.get("status") or {}
     for read in (last_words, held_up):
         if text := read(status):
@@ -39,7 +39,7 @@ def first_trouble(pods: Iterable[Manifest]) -> str:
 
 
 def complaint_of(pod: Manifest) -> str | None:
-    """What keeps a pod from being ready, in one sentence; None when it runs without having failed."""
+    """Why a pod is not ready, in one sentence; None when it runs without having failed."""
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
     if text := last_words(status):
         return f"pod {name} failed: {text}"
@@ -74,7 +74,7 @@ def last_words(status: Status) -> str:
 
 def cause_in(message: str) -> str:
     """The line of a termination message that names the cause. A container that wrote none leaves the end of its log:
-    there it is the exception of the last traceback, else the last line that is no progress in JSON."""
+    there it is the exception of the last traceback, else the last line that is not progress in JSON."""
     lines = [_FRAME.sub("", plain(line)).rstrip() for line in message.splitlines()]
     starts = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
     after = lines[starts[-1] + 1 :] if starts else []
@@ -84,7 +84,7 @@ def cause_in(message: str) -> str:
 
 
 def _spoken(line: str) -> str:
-    """What a line of a log says to a reader; "" for an object of JSON without a message."""
+    """Message of a log line; "" for an object of JSON without one."""
     try:
         item = json.loads(line)
     except ValueError:

@@ -1,6 +1,6 @@
 """When to look again at what may not change for long: ever more seldom.
 
-That a Deployment has become ready is told by its own status, which the operator watches. What a pod says of itself (no
+The operator watches a Deployment's status, so it sees when it becomes ready. What a pod says of itself (no
 image, not schedulable, why it crashed) has to be asked for. The operator asks soon in the beginning, when a person is
 looking on, and ever more seldom of pods that will not start. A thousand such objects must not cost what a thousand
 rollouts do.
@@ -28,7 +28,7 @@ def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float
 
 def unready_since(deployment: Manifest | None) -> str | None:
     """Since when a Deployment has had too few ready pods, as its condition Available tells (apps/v1
-    DeploymentCondition), or since it was made where nobody has told yet. None where that is not so, or not known."""
+    DeploymentCondition), or since it was made where the condition is missing. None where it has enough, or unknown."""
     if deployment is None:
         return None
     result: str | None = deployment["metadata"].get("creationTimestamp")

@@ -13,7 +13,7 @@ _SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate(
 
 
 def quantity(value: Any) -> Decimal | None:
-    """The number; None where it is no quantity."""
+    """The number; None for an invalid quantity."""
     match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) else None
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""What a decision may look at: the world as one pass read it, frozen, with the time it was read."""
+"""Snapshot for a decision: the world as one pass read it, frozen, with the time it was read."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

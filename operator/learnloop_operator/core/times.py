@@ -11,7 +11,7 @@ __all__ = ["parse", "seconds_since", "stamp"]
 
 @lru_cache(maxsize=1024)
 def parse(text: str | None) -> datetime | None:
-    """The moment, or None where `text` is missing or is no RFC 3339 time."""
+    """The moment, or None where `text` is missing or not an RFC 3339 time."""
     try:
         return parse_time(text) if text else None
     except ValueError:

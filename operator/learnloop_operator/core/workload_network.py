@@ -1,4 +1,4 @@
-"""NetworkPolicies (networking.k8s.io/v1) of the pods that the operator makes: whom they call, and who calls them.
+"""NetworkPolicies (networking.k8s.io/v1) of the pods that the operator makes: their calls and their callers.
 
 Policies add up: who owns a namespace lets more through by a policy of their own that selects the same pods.
 """
@@ -24,7 +24,7 @@ DNS: Rule = {"ports": [{"port": port, "protocol": kind} for port in (53, 5353) f
 
 @dataclass(frozen=True, slots=True)
 class WorkloadNetwork:
-    """What the installation says of training, actors and MemoryServices."""
+    """The installation's network of training, actors and MemoryServices."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -33,9 +33,9 @@ class WorkloadNetwork:
     closed: StrictBool = True
     """What goes out is closed too, but for what each of them is known to need."""
     to: tuple[Rule, ...] = ()
-    """NetworkPolicyEgressRules of all of them beside their own."""
+    """NetworkPolicyEgressRules of all of them besides their own."""
     api_server_ports: Annotated[tuple[Port, ...], Field(alias="apiServerPorts")] = (443, 6443)
-    """The API server is no pod: who asks it may reach these ports of any address."""
+    """The API server is not a pod: its clients may reach these ports of any address."""
 
 
 def pods(labels: Mapping[str, str]) -> dict[str, Any]:

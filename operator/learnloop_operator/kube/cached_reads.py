@@ -42,7 +42,7 @@ CACHED: Mapping[ResourceKind, str] = {
 MISSING_SECONDS = 60.0
 """A kind that the API server did not know is not asked for again for so long."""
 LISTINGS = 4
-"""Kinds listed at once: more bring nothing, and each answer has to be held in memory."""
+"""Kinds listed in parallel: more bring nothing, and each answer has to be held in memory."""
 
 
 class Reader(Protocol):

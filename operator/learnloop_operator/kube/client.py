@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
 PAGE = 100
-"""Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind at once would be the
+"""Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind would be the
 most that the operator ever holds."""
 REMEMBERED = 20_000
 RESTARTS = 4
@@ -171,7 +171,7 @@ class KubeClient:
         return await self.http.request("POST", path, body=manifest)
 
     async def replace(self, manifest: Manifest) -> Object:
-        """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
+        """PUT; with metadata.resourceVersion it only succeeds without a write in between (else Conflict)."""
         kind = kind_of(manifest)
         self._set_out("update", kind.kind)
         path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
@@ -226,8 +226,8 @@ class KubeClient:
             async for line in lines:
                 try:
                     event = orjson.loads(line)
-                except ValueError as error:  # whoever stands between cut the stream inside a line
-                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are no event") from error
+                except ValueError as error:  # a proxy cut the stream inside a line
+                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are not an event") from error
                 if event.get("type") == "ERROR":
                     status = event.get("object") or {}
                     raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
@@ -243,7 +243,7 @@ class KubeClient:
             self._remember(slot, digest, metadata)
             return True
         # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
-        # nobody touched since is what we want, whatever it looks like now.
+        # no other client touched since is what we want, whatever it looks like now.
         if last is None or last[0] != digest or subresource or last[2] != metadata.get("generation"):
             return False
         return last[2] > 0 and covers(manifest["metadata"], metadata)
@@ -269,7 +269,7 @@ class KubeClient:
         live: Manifest | None,
     ) -> Object:
         self._set_out("apply_status" if subresource else "apply", kind.kind)
-        # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
+        # Without `Ignore` the API server parses the body a second time, for warnings that are not read.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         path = kind.path(namespace, name, subresource or None)
         body = manifest

@@ -1,4 +1,4 @@
-"""What can go wrong between the operator and the API server, one class per way of reacting to it."""
+"""Errors of the API server, one class per way of reacting."""
 
 from collections.abc import Mapping
 from typing import Any

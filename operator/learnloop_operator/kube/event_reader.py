@@ -1,4 +1,4 @@
-"""What only events know: why a controller cannot make its pods, why a pod's volumes do not come."""
+"""Reasons that only events have: why a controller cannot make its pods, why a pod's volumes are missing."""
 
 import asyncio
 import logging

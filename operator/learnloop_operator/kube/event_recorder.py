@@ -26,7 +26,7 @@ CONTROLLER = "learnloop.dev/operator"
 SERIES_SECONDS = 360.0
 """A repeat within this time extends the series; later it is a new event (client-go's finishTime)."""
 BURST, REFILL_SECONDS = 25, 5.0
-"""Per object: 25 at once, then one each 5 s."""
+"""Per object: a burst of 25, then one each 5 s."""
 MAX_NOTE = 1024
 AT_ONCE, PER_SECOND = 100, 10.0
 """Normal events of all objects: 100 without a pause, then ten a second."""
@@ -71,7 +71,7 @@ class EventRecorder:
             log.info("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
 
     async def run(self) -> None:
-        """Send what is noted, for ever."""
+        """Send what is noted, until cancelled."""
         await asyncio.gather(self._run(self._warnings, paced=False), self._run(self._normal, paced=True))
 
     async def _run(self, queue: asyncio.Queue[_Noted], *, paced: bool) -> None:
@@ -86,7 +86,7 @@ class EventRecorder:
                 await self._send(noted)
             except KubeError as error:
                 log.warning("event not recorded: %s", error)
-            except Exception:  # events are told, never owed: a pass must not fail for one
+            except Exception:  # a pass must not fail because of an event
                 log.exception("event not recorded")
             finally:
                 queue.task_done()

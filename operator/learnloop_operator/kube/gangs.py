@@ -15,7 +15,7 @@ from learnloop_operator.training.queue import LABEL_JOB_UID, sentence
 
 NO_KUEUE = (
     "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
-    "and this job starts by itself, or create it anew without spec.queue"
+    "and this job starts by itself, or create it again without spec.queue"
 )
 IGNORED = (
     "Kueue has made no Workload of {kind} {name}: it runs outside of LocalQueue {queue}; switch on Kueue's integration "
@@ -24,13 +24,13 @@ IGNORED = (
 
 
 class Gang(NamedTuple):
-    """What was found."""
+    """A TrainingJob's gang, and the backends of the cluster."""
 
     object: Object | None
-    """With apiVersion and kind; None: there is no gang of this very TrainingJob."""
+    """With apiVersion and kind; None: this TrainingJob has no gang."""
     backend: Backend | None
     installed: frozenset[str]
-    """Backends whose kind the API server knows, of those that were asked about: all of them where there is no gang."""
+    """Backends whose kind the API server knows, of those that were asked about: all of them without a gang."""
 
 
 async def find_gang(kube: Reader, owner: Object, asked: str, recorded: str | None) -> Gang:
@@ -76,7 +76,7 @@ async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Obj
 
 
 async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
-    """Why nobody would hold a gang back that names this LocalQueue; "" where Kueue is there."""
+    """Why nothing would hold a gang back that names this LocalQueue; "" where Kueue is there."""
     try:
         await _workloads(kube, namespace, "none")
     except KindMissing:
@@ -95,7 +95,7 @@ async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
 
 
 async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
-    """What the Workload of the gang `uid` says; "" where there is none. Never raises: a sentence that is missing stops
+    """Message of the Workload of the gang `uid`; "" where there is none. Never raises: a sentence that is missing stops
     nothing."""
     try:
         result = await _workloads(kube, namespace, uid)

@@ -1,4 +1,4 @@
-"""What the Gateway API's controller says about a route."""
+"""Status of a route, as the Gateway API's controller reports it."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ def _first_problem(parent: Mapping[str, Any]) -> str:
 
 
 class Mirroring(NamedTuple):
-    """What a gateway cannot do for shadow steps, each in a sentence; "" for what it can."""
+    """Missing features of a gateway for shadow steps, each in a sentence; "" for what it can."""
 
     problem: str = ""
     """Why it copies nothing."""
@@ -51,7 +51,7 @@ class Mirroring(NamedTuple):
 
 
 async def mirroring(kube: Reader, namespace: str, reference: GatewayRef | None) -> Mirroring:
-    """What the gateway can do by its GatewayClass, or by the user who knows it better.
+    """Features of the gateway by its GatewayClass, or as the user states them.
 
     Gateway API, GatewayClassStatus.supportedFeatures: what an implementation does not list must not be relied on. Some
     that mirror list nothing at all, and copy every request whatever share is asked (Contour 1.33).

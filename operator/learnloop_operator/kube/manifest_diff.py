@@ -9,7 +9,7 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.quantities import quantity
 
 _ATOMIC = ("selector", "nodeSelector")
-"""Maps of labels that have one owner as a whole: managedFields do not list their keys, and nobody adds defaults."""
+"""Maps of labels that have one owner as a whole: managedFields do not list their keys, and nothing adds defaults."""
 _IDENTITY = ("apiVersion", "kind", "managedFields", "uid", "resourceVersion")
 
 

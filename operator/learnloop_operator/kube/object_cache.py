@@ -1,4 +1,4 @@
-"""What the operator last knew of the objects it works on: compact, and never older than its own last write.
+"""Cache of the objects that the operator works on: compact, and never older than its own last write.
 
 An entry only ever moves to a newer resourceVersion; the API server's are ordered within a kind. A list, a watch event
 or the answer to one of our own writes may bring it. Bodies are stored as JSON text: a tenth of the memory of parsed

@@ -50,5 +50,5 @@ class TrustBundles:
         self._there[namespace] = (bundle, self._clock())
 
     def forget(self, namespace: str) -> None:
-        """Something of ours left the namespace: the next pass there looks anew."""
+        """Something of ours left the namespace: the next pass there looks again."""
         self._there.pop(namespace, None)

@@ -72,7 +72,7 @@ class WatchLiveness:
 async def watch_lease(
     kube: KubeClient, namespace: str, name: str, echo: WatchLiveness, noticed: Callable[[Mapping[str, Any]], None]
 ) -> None:
-    """Report each change of the Lease to `echo`, and the Lease itself to `noticed`, for ever."""
+    """Report each change of the Lease to `echo`, and the Lease itself to `noticed`, until cancelled."""
     while True:
         try:
             async for type_, lease in kube.watch(LEASE, namespace, fields=f"metadata.name={name}", seconds=120):

@@ -1,6 +1,6 @@
-"""Kopf's connection to the API server: what was cut off on its way is asked for again and ends nobody.
+"""Kopf's connection to the API server: a stream that was cut off is requested again.
 
-Kopf decodes each line of a watch, and ends the operator over a line that is no JSON. A proxy that restarts in the
+Kopf decodes each line of a watch, and ends the operator over a line that is not JSON. A proxy that restarts in the
 middle of an event leaves such a line. Kopf does the same over every error in a watch but 410. Here such a watch simply
 ends before the damage: Kopf opens it again from the last version it has seen, and the server repeats what was lost.
 """
@@ -18,7 +18,7 @@ import orjson
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Before a damaged watch ends: Kopf opens the next one at once, and the cause may last."""
+"""Before a damaged watch ends: Kopf opens the next one immediately, and the cause may last."""
 GONE = 410
 RELIST = orjson.dumps({"type": "ERROR", "object": {"kind": "Status", "code": GONE, "reason": "Expired"}})
 """The one error of a watch to which Kopf answers by listing everything again."""
@@ -29,7 +29,7 @@ CutCounter = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WatchSession(kopf.AiohttpSession):
-    """A session of ours, and the credentials it was made with: Kopf tries refused credentials once, not for ever."""
+    """A session of ours, and the credentials it was made with: Kopf tries refused credentials only once."""
 
     credentials: kopf.ConnectionInfo
 
@@ -41,7 +41,7 @@ class WatchSession(kopf.AiohttpSession):
 
 
 def session_for(credentials: kopf.ConnectionInfo, cut: CutCounter) -> WatchSession:
-    """What a login handler returns: the same connection that Kopf would make, with every answer checked."""
+    """Result of a login handler: the same connection that Kopf would make, with every answer checked."""
     connector = aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context())
 
     async def checked(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -79,7 +79,7 @@ async def check(
         orjson.loads(await response.read())
     except ValueError as error:
         cut(plural)
-        text = f"GET {request.url.path}: {len(await response.read())} bytes that are no whole JSON: {error}"
+        text = f"GET {request.url.path}: {len(await response.read())} bytes that are not whole JSON: {error}"
         raise aiohttp.ClientConnectionError(text) from error
     return response
 
@@ -95,7 +95,7 @@ class WholeLines:
         return getattr(self._behind, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Chunks of up to `size` bytes and the rest of the line before. Ends before the first line that is no event."""
+        """Chunks of up to `size` bytes and the rest of the line before. Ends before the first broken line."""
         rest = b""
         async for chunk in self._behind.iter_chunked(size):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -135,6 +135,6 @@ class WholeLines:
 
 
 def _is_event(line: bytes) -> bool:
-    """Whether a line that came with its end is one event. Nobody cuts a line and puts an end to it, save a proxy that
+    """Whether a line that came with its end is one event. Only a proxy puts an end to a line that it cut, one that
     answers in its own words: a look at both ends is enough, and costs nothing."""
     return line.startswith(b"{") and line.rstrip().endswith(b"}")

@@ -1,4 +1,4 @@
-"""What the agents that name a MemoryService say of their memory, their budget and their group, as its pods read it."""
+"""Memory budgets and groups of the agents that name a MemoryService, as its pods read them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class DeliveredBudgets:
 def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]:
     """Of these LearningAgents the budgets and groups of those that name the MemoryService, by name.
 
-    One that this version cannot read is left out, which makes nobody forget more; its own status says what is wrong.
+    One that this version cannot read is left out, which makes no agent forget more; its own status says what is wrong.
     """
     result = {str(item["metadata"]["name"]): _budget(service, item) for item in agents}
     return {name: budget for name, budget in result.items() if budget is not None}

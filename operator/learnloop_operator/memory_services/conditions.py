@@ -1,4 +1,4 @@
-"""Conditions of a MemoryService beside Ready: budgets of its agents, its Weaviate, and Secrets that its pods wait for.
+"""Conditions of a MemoryService besides Ready: budgets of its agents, its Weaviate, and Secrets that its pods wait for.
 
 The operator may read no Secret: the kubelet's messages name the one that is missing.
 """
@@ -29,7 +29,7 @@ def agent_budgets(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
 
 
 def budget_news(world: MemoryServiceSnapshot) -> tuple[Notice, ...]:
-    """A warning when there is no more room."""
+    """A warning when the room is used up."""
     live = world.status.get("conditions") or ()
     previous = any(item.get("type") == AGENT_BUDGETS and item.get("reason") == NO_ROOM for item in live)
     result = [item for item in agent_budgets(world) if item["reason"] == NO_ROOM and not previous]
@@ -111,7 +111,7 @@ def unusable_secret(world: MemoryServiceSnapshot) -> UnusableSecret | None:
         return None
     field, key = _named(world).get(name, ("", ""))
     where = f"{field}: Secret {name}" if field else f"Secret {name}"
-    fix = f"create it with key {key}" if key else "delete it to have it made anew"
+    fix = f"create it with key {key}" if key else "delete it, and the operator makes another"
     return UnusableSecret(
         name, f"{where} {result} in namespace {world.namespace}: {fix}; pods that wait for it then start"
     )

@@ -1,4 +1,4 @@
-"""What to do next about a MemoryService."""
+"""Decisions about a MemoryService."""
 
 from dataclasses import replace
 from typing import Any
@@ -94,7 +94,7 @@ def _not_allowed(world: MemoryServiceSnapshot) -> str:
 def _lost(world: MemoryServiceSnapshot) -> str:
     return (
         f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
-        f"StatefulSet {world.database_name} and its volume to begin anew"
+        f"StatefulSet {world.database_name} and its volume to start over"
     )
 
 

@@ -186,7 +186,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
 
 
 def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
-    """The environment that says where PostgreSQL is, and as whom to come."""
+    """The environment with address and login of PostgreSQL."""
     if own := world.spec.dsn_secret_ref:
         return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
     place = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"

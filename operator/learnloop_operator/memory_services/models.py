@@ -1,4 +1,4 @@
-"""The models that a MemoryService uses, its embedder and its distiller, as its pods are told of them."""
+"""The models that a MemoryService uses, its embedder and its distiller, as its pods' environment has them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ VOLUME, DIRECTORY = "learnloop-embedder", "/models/embedder"
 
 
 def environment(spec: MemoryServiceSpec) -> dict[str, Any]:
-    """What the service reads from its environment."""
+    """Environment of the service."""
     env: dict[str, Any] = {} if spec.language == "english" else {"LEARNLOOP_LANGUAGE": spec.language}
     if (embedder := spec.embedder) is not None:
         if embedder.volume is not None:
@@ -37,7 +37,7 @@ def volumes(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
 
 
 def mounts(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
-    """Where the container has it."""
+    """Mount of the container."""
     return [{"name": item["name"], "mountPath": DIRECTORY, "readOnly": True} for item in volumes(spec)]
 
 

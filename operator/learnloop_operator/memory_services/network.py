@@ -18,7 +18,7 @@ from learnloop_operator.memory_services.manifests import POSTGRES, POSTGRES_PORT
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
 WEAVIATE_GRPC = 50051
-"""Of a Weaviate whose gRPC address nobody gave."""
+"""Default of a Weaviate without a gRPC address."""
 
 
 def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
@@ -53,7 +53,7 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
 
 
 def _called(world: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule]:
-    """A database of somebody else's is wherever its Secret says, which nobody may read: then nothing is closed."""
+    """A database of somebody else's is at an address in a Secret, which the operator cannot read: nothing is closed."""
     where = world.spec.weaviate
     grpc = f"http://{where.grpc or f'{urlsplit(where.url).hostname}:{WEAVIATE_GRPC}'}" if where else None
     return [

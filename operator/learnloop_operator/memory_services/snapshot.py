@@ -1,4 +1,4 @@
-"""What a decision about a MemoryService may look at, and what its children are called."""
+"""Snapshot for decisions about a MemoryService, and the names of its children."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     fresh_audit_key: str = ""
     """As the password. The API server keeps the Secret that is there already: the operator may make one, read none."""
     degraded: Mapping[str, str] | None = None
-    """What the running service does without, and why; None when nobody could ask it."""
+    """What the running service does without, and why; None when it did not answer."""
     server: Manifest | None = None
     """Live Deployment."""
     database: Manifest | None = None
@@ -75,7 +75,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
 
     @property
     def url(self) -> str:
-        """Where the service answers inside the cluster."""
+        """Address of the service inside the cluster."""
         return f"{'https' if self.tls else 'http'}://{self.server_name}.{self.namespace}.svc:{names.PORT_DATA}"
 
     @property

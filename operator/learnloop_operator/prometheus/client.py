@@ -31,7 +31,7 @@ class PrometheusBadAnswer(PrometheusError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One series' value now; it may be NaN or infinite, and whoever asked says what that means."""
+    """One series' value now; it may be NaN or infinite, which the caller interprets."""
 
     labels: Mapping[str, str]
     value: float

@@ -37,7 +37,7 @@ class PrometheusEvidence:
 
 NOTHING_RECORDED = "the data plane has no episode of it: agents record episodes with model_deployment {name}"
 NOTHING_REWARDED = "none of its recorded episodes has a reward: give the agent a RewardPolicy"
-NOTHING_RATED = "nobody rated one of its recorded episodes"
+NOTHING_RATED = "none of its recorded episodes was rated"
 
 
 class WithExperience:
@@ -67,7 +67,7 @@ class WithExperience:
         return replace(evidence, arms=arms)
 
     async def of_copies(self, namespace: str, name: str, window: Window) -> Evidence:
-        """The other source's: copies are no episodes, and nobody rewards them."""
+        """The other source's: copies are not episodes and have no rewards."""
         return await self._source.of_copies(namespace, name, window)
 
     async def _outcomes(self, request: EvidenceRequest) -> Mapping[str, RevisionOutcomes] | Missing:

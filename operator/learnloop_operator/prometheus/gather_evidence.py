@@ -89,7 +89,7 @@ async def _with_latency(
     arms: Mapping[str, ArmEvidence],
     metrics: Sequence[str],
 ) -> dict[str, ArmEvidence]:
-    """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
+    """`arms` with their histograms. Buckets that are not numbers are left out; `metrics` that lack them say why."""
     queries = (latency_query(*each) for each in wanted)
     matches = await asyncio.gather(*map(prometheus.query, queries))
     previous = {revision: one for samples in matches for revision, one in histograms(samples, "latency").items()}
@@ -206,7 +206,7 @@ async def _one_number(prometheus: Prometheus, namespace: str, query: str) -> flo
 
 
 def reason_of(error: PrometheusError) -> str:
-    """What kind of silence it is."""
+    """Reason of a missing answer."""
     if isinstance(error, PrometheusRefused):
         return reasons.PROVIDER_REFUSED
     return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN

@@ -1,4 +1,4 @@
-"""What Prometheus knows of an arm in shadow: one query for all of it."""
+"""Evidence of an arm in shadow from Prometheus: one query for all of it."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _COUNTERS = {
 
 
 async def gather_shadow(prometheus: Prometheus, arms: Arms, seconds: int) -> Evidence:
-    """What is known of the one arm of `arms`. Never raises: what cannot be had is said in the evidence itself."""
+    """Evidence of the one arm of `arms`. Never raises: what cannot be had is said in the evidence itself."""
     try:
         samples = await prometheus.query(shadow_query(arms, seconds))
     except PrometheusError as error:
@@ -95,7 +95,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
 
 
 def _bound(text: str) -> float:
-    """The bound of a histogram bucket in seconds, `+Inf` included; one that is no number bounds nothing."""
+    """The bound of a histogram bucket in seconds, `+Inf` included; one that is not a number bounds nothing."""
     try:
         return float(text)
     except ValueError:

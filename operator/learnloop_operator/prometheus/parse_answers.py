@@ -1,4 +1,4 @@
-"""What Prometheus' answers say of each arm. A number that is none is said to be none, and never counts."""
+"""Evidence of each arm from Prometheus' answers. Values that are not finite never count."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ _FINISHED = ("success", "failure", "error")
 
 @dataclass(slots=True)
 class _Sums:
-    """What was read of one arm so far."""
+    """Sums of one arm so far."""
 
     ended: dict[str, float] = field(default_factory=dict)
     gained: float | None = None

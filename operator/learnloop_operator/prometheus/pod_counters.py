@@ -132,7 +132,7 @@ def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the pods of an arm answered, by their names: each is in one of the two."""
+    """Answers of an arm's pods by name: each is in one of the two."""
 
     readings: Mapping[str, Reading]
     errors: Mapping[str, PodUnreachable | CountersUnusable]
@@ -170,7 +170,7 @@ class CounterReader:
     async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_PROBES}/metrics"
-        # An address is no name: the certificate must be one of the pod's own namespace.
+        # An address is not a name: the certificate must be one of the pod's own namespace.
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
         session = self._ready()
         try:

@@ -51,12 +51,12 @@ SHORT = (1 / 60, 1 / 2)
 GRACE = 150
 """Seconds: a process that began so shortly before a window may not have been scraped before it, and played little."""
 LOOKBACK = 300
-"""Seconds before a window in which a series that was there must have a sample: one scrape that failed is no absence."""
+"""Seconds before a window in which a series that was there must have a sample: one failed scrape is not an absence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """Whose series are read: those of the revisions' own pods, told by `pod_label`; "": of whichever pods."""
+    """Series to read: those of the revisions' own pods, matched by `pod_label`; "": of any pods."""
 
     namespace: str
     name: str
@@ -106,7 +106,7 @@ def _counters_of(arms: Arms, revision: str, seconds: int, lately: int, deadline:
 
 
 def _openings(arms: Arms, revision: str, seconds: int, deadline: int) -> Iterator[str]:
-    """What became of opened episodes, and how long those lasted that ended.
+    """Outcomes of opened episodes, and the durations of those that ended.
 
     A pod counts each episode that it opens under the arm that it gives it to, so pods of any arm count openings.
     `young`: by bucket, endings of episodes that were certainly opened within the deadline. What ends in the last
@@ -159,7 +159,7 @@ def grown(
 
     `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
     first sample for the beginning. A process that was born in the window has begun at 0, and may well have finished a
-    dozen episodes before its first scrape: its counters count as they stand. That there is no sample from before the
+    dozen episodes before its first scrape: its counters count as they stand. A missing sample from before the
     window is not enough to be born in it, for Prometheus may have lost them: the process itself says when it began.
 
     `processes`: labels of the processes that count, where they count for other revisions than their own. Such a series

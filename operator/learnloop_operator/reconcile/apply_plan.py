@@ -86,12 +86,12 @@ class Applier:
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     """Statuses that can wait."""
     announcer: Announcer | None = None
-    """Who tells the data plane news; None: nobody does."""
+    """Sends news to the data plane; None: not sent."""
     secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
-    """What counts what is new; None: nobody does."""
+    """Counts what is new; None: not counted."""
     tracer: Tracer | None = None
-    """Who sends the steps that have ended; None: nobody does."""
+    """Sends the steps that have ended; None: not traced."""
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
         """Everything the plan wants.
@@ -255,7 +255,7 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
 
 
 def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
-    """What `kubectl get` shows of it: a phase, and a ModelDeployment's sentence in `verdict` too."""
+    """Status for `kubectl get`: a phase, and a ModelDeployment's sentence in `verdict` too."""
     shown = {"phase": "Pending", **status}
     if kind is not MODEL_DEPLOYMENT:
         return shown

@@ -1,4 +1,4 @@
-"""What the leader does between passes: news and artifacts in use for the data plane, the bundle for each namespace.
+"""Work of the leader between passes: news and artifacts in use for the data plane, the bundle for each namespace.
 
 Nothing waits for it: a data plane that is away delays no rollout and no training.
 """
@@ -62,12 +62,12 @@ class Announcer:
                 try:
                     await self._data_plane.call(namespace, call)
                 except (DataPlaneUnavailable, NotLeading) as error:
-                    log.info("%s of %s is told later: %s", call.path, namespace, error)
+                    log.info("%s of %s is sent later: %s", call.path, namespace, error)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)
                     continue
                 except DataPlaneRefused as error:
-                    log.warning("%s of %s cannot be told: %s", call.path, namespace, error)
+                    log.warning("%s of %s cannot be sent: %s", call.path, namespace, error)
                 pause = FIRST_PAUSE
                 if self._waiting and self._waiting[0][1] is call:
                     self._waiting.popleft()

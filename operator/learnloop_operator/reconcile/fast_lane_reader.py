@@ -45,7 +45,7 @@ Mark = Callable[[str, str, bool], None]
 class ArmOnTrial:
     """One arm on trial. `breached`: when a look first showed a breach, by the monotonic clock."""
 
-    asked: Questions
+    questions: Questions
     direct: PodEvidence
     pods: tuple[Target, ...] = ()
     breached: float | None = None
@@ -76,8 +76,8 @@ class FastLaneReader:
     async def follow(
         self, name: Name, subjects: tuple[Subject, ...], pods: Mapping[str, tuple[Target, ...]]
     ) -> Mapping[str, PodEvidence]:
-        """What is known of the arms on trial, by revision; from now on they are read each second, and no other arm of
-        this object is. One that is new is read at once, so that the counters' beginning is known before it gets an
+        """Readings of the arms on trial, by revision; from now on they are read each second, and no other arm of
+        this object is. A new one is read immediately, so that the counters' beginning is known before it gets an
         episode. `pods`: those of each arm."""
         on_trial = self._on_trial.setdefault(name, OnTrial())
         for revision in on_trial.arms.keys() - {subject.revision for subject in subjects}:
@@ -88,7 +88,7 @@ class FastLaneReader:
         return self.known(name)
 
     def known(self, name: Name) -> Mapping[str, PodEvidence]:
-        """What was read of the arms on trial by now."""
+        """Readings of the arms on trial so far."""
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
         return {revision: replace(arm.direct, every=max(self._every, arm.pace.every)) for revision, arm in arms}
@@ -101,7 +101,7 @@ class FastLaneReader:
                 arm.direct = replace(arm.direct, steady=True)
 
     async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
+        """Result of `work`; None as soon as a look shows a breach, which does not wait for a slow Prometheus."""
         on_trial = self._on_trial.get(name)
         if on_trial is None:
             return await work
@@ -120,7 +120,7 @@ class FastLaneReader:
             self._over(arm)
 
     async def run(self, mark: Mark, leading: Callable[[], bool]) -> None:
-        """Read for ever, while this process leads; `mark` asks for passes. No arm waits for another's pods: one that is
+        """Read while this process leads; `mark` asks for passes. No arm waits for another's pods: one that is
         still being read is left out."""
         async with asyncio.TaskGroup() as turns:
             while True:
@@ -158,7 +158,7 @@ class FastLaneReader:
             return
         before = arm.direct.health
         await self._look(name, arm)
-        result = breach(arm.asked, arm.direct.alarms, "the arm")
+        result = breach(arm.questions, arm.direct.alarms, "the arm")
         if result and arm.breached is None:
             log.info("ModelDeployment %s/%s: gross breach of %s: %s", *name, revision, result)
             arm.breached = time.monotonic()
@@ -185,7 +185,7 @@ class FastLaneReader:
             arm.pace.looked(time.monotonic())
             now = self._clock()
             moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
-            arm.direct = looked(arm.direct, answers.readings, arm.asked, now, moment, silent)
+            arm.direct = looked(arm.direct, answers.readings, arm.questions, now, moment, silent)
             for error in answers.errors.values():
                 log.debug("fast lane: %s", error)
             self._metrics.lane_looks.labels(result=_result(answers, silent)).inc()
@@ -219,7 +219,7 @@ def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> 
         arm = on_trial.arms[subject.revision] = ArmOnTrial(
             subject.asked, PodEvidence(subject.revision, subject.rollout)
         )
-    unread, arm.pods, arm.asked = not arm.pods, pods, subject.asked
+    unread, arm.pods, arm.questions = not arm.pods, pods, subject.asked
     arm.direct = at_weight(arm.direct, subject.weight)
     return arm if unread else None
 

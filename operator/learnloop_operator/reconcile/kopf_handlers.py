@@ -56,7 +56,7 @@ _REFERENCES = (
     ObjectReference("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
 )
 GATHERED = frozenset((reference.source, reference.target) for reference in _REFERENCES if reference.says)
-"""Kinds that say something to another, which looks at all that say it: of a thousand at once it looks at the last."""
+"""Kinds that say something to another, which looks at all that say it: of a thousand in a row it looks at the last."""
 # A secret that a MemoryService names is not labelled by us: its change is noticed by requeue, not by a watch.
 
 
@@ -99,7 +99,7 @@ class RelatedObjects:
         self._in: defaultdict[ObjectKey, set[ObjectKey]] = defaultdict(set)
 
     def changed(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> set[ObjectKey]:
-        """Everyone to mark dirty: the object, its owners, who names it, and whom it began or ceased to name, or says
+        """Everyone to mark dirty: the object, its owners, those that name it, that it began or ceased to name, or says
         something else to.
 
         Not everyone it names: a policy that a thousand agents use need not be looked at each time one of them moves.
@@ -121,7 +121,7 @@ class RelatedObjects:
 
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
-all of ten thousand would be held at once when they are listed."""
+all of ten thousand would be held when they are listed."""
 GATHER_SECONDS = 2.0
 """What many say to one object may wait so long for what others say to it."""
 

@@ -92,7 +92,7 @@ class MemoryServiceController:
         return {"apiVersion": kind.api_version, "kind": kind.kind, **result}
 
     async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
-        """What the first pod that is not ready says, or why there is none."""
+        """Message of the first pod that is not ready, or why it is missing."""
         kube = self._services.kube
         pods = await kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
         pods = await with_events(kube, namespace, pods, self._services.clock())

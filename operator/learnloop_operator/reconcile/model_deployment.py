@@ -126,7 +126,7 @@ class ModelDeploymentController:
         return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, *times))
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
-        """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
+        """The fast lane's readings of the arms on trial; the lane follows them as long as this is asked."""
         key, wanted = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
         if not wanted:
             self._lane.forget(key)
@@ -174,7 +174,7 @@ class ModelDeploymentController:
         )
 
     async def _registered(self, body: Object, spec: ModelDeploymentSpec) -> tuple[Object, ...]:
-        """What routers of others have been told: looked for where the spec can name one."""
+        """Registrations at other routers: read where the spec can name one."""
         if spec.language_model is None:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]

@@ -115,7 +115,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 2.0
 DRAIN_SECONDS = 3.0
 EVENTS_SECONDS = 1.0
-"""For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
+"""For the last events: the standby waits for the Lease all the while, and an event may be lost."""
 
 
 class Operator:

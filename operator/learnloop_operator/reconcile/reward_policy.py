@@ -45,7 +45,7 @@ class RewardPolicyController:
         )
 
     async def _bias(self, namespace: str, name: str, spec: RewardPolicySpec) -> BiasFigures | None:
-        """What stands in the spec is tried, published or not: without an answer the last one stands."""
+        """Tries the spec, published or not; without an answer the last one stands."""
         try:
             return await self._services.data_plane.reward_bias(namespace, content_with_bias(spec), name)
         except DataPlaneUnavailable:

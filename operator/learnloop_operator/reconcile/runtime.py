@@ -33,11 +33,11 @@ S = TypeVar("S", bound=BaseSnapshot)
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
 GONE_SECONDS = 30.0
-"""How long the data plane is told of a deletion before we give up."""
+"""How long a deletion is repeated to the data plane."""
 
 
 class Controller(Protocol[S]):
-    """What one kind brings along."""
+    """Gathering and decisions of one kind."""
 
     @property
     def kind(self) -> ResourceKind:
@@ -50,7 +50,7 @@ class Controller(Protocol[S]):
         """Pure: the same snapshot always gives the same plan."""
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
-        """What to tell the data plane, best effort, when the object has disappeared."""
+        """Calls to the data plane, best effort, when the object has disappeared."""
 
 
 class Runtime:
@@ -87,7 +87,7 @@ class Runtime:
             self.queue.mark(key, first=first)
 
     def namespaces(self) -> set[str]:
-        """Where there are objects of ours to look after."""
+        """Namespaces with objects of ours."""
         return {key.namespace for key in self.known}
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class Runtime:
 
     async def _resync_forever(self) -> None:
         # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
-        # leader before us. Until they are there, passes read live; nobody waits for them.
+        # leader before us. Until they are there, passes read live.
         self._ours_now(await self._list_anew())
         while True:
             await asyncio.sleep(self._resync)
@@ -132,7 +132,7 @@ class Runtime:
             for key in tuple(self.known):
                 # Who is looked at soon anyway needs no look besides: thousands of agents that wait are, all the time.
                 if not self.queue.comes_within(key, self._resync / 2):
-                    # Spread over a tenth of the interval: a thousand objects must not come all at once.
+                    # Spread over a tenth of the interval: a thousand objects must not come together.
                     self.queue.mark_later(key, random.uniform(0, self._resync / 10))
 
     async def _list_anew(self) -> set[ObjectKey]:
@@ -204,7 +204,7 @@ class Runtime:
 
     async def _part(self, controller: Controller[Any], key: ObjectKey) -> None:
         if self._trust is not None:
-            self._trust.forget(key.namespace)  # the namespace may have gone with it, and be made anew
+            self._trust.forget(key.namespace)  # the namespace may have gone with it, and come back
         calls = controller.gone(key.namespace, key.name)
         since = self._gone_since.setdefault(key, time.monotonic())
         try:
@@ -227,7 +227,7 @@ class Runtime:
 
 
 def _tell_logs(kind: str, snapshot: BaseSnapshot) -> None:
-    """What the lines of this pass are about: the trace of the training or of the rollout."""
+    """Adds the trace of the training or rollout to the log lines of this pass."""
     tell(trace_id=of_object(kind, snapshot.object))
     status = snapshot.object.get("status") or {}
     arm = status.get("canary") or status.get("stable") or {}

@@ -1,4 +1,4 @@
-"""What every controller shares: clients, settings, the clock, and the reading of specs."""
+"""Shared by all controllers: clients, settings, the clock, and the reading of specs."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -74,7 +74,7 @@ class Tracer:
             self._exporter.send([self._linked(kind, body, after, span) for span in fresh])
 
     def gone(self, kind: str, namespace: str, name: str, now: datetime) -> None:
-        """The object is no more: a trace that was under way ends here."""
+        """The object was deleted: a trace that was under way ends here."""
         body = self._open.pop((kind, namespace, name), None)
         if body is None:
             return

@@ -13,7 +13,7 @@ REMEMBERED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenStatus:
-    """What the next decision goes on from. `since`: when something first stayed unwritten."""
+    """The status that the next decision continues. `since`: when something first stayed unwritten."""
 
     status: dict[str, Any]
     since: datetime

@@ -1,4 +1,4 @@
-"""What the data plane is told of a run beside its heartbeats: that it is queued, and how it ended."""
+"""Events of a run for the data plane, besides its heartbeats: that it is queued, and how it ended."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +10,7 @@ from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 NEWS_SECONDS = 3600.0
-"""A new leader tells of every end that is no older. The data plane knows those that it was told before."""
+"""A new leader repeats ends that are not older; the data plane ignores those that it has."""
 
 
 def announcements(
@@ -29,7 +29,7 @@ def announcements(
     if ended is not None:
         fresh = seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
         return (_ended(world, state, spec, agent),) if fresh else ()
-    # A run that has made way, or lost its admission, is queued again: heartbeats would leave it at "running" for ever.
+    # A run that has made way, or lost its admission, is queued again: heartbeats would leave it at "running".
     waits = state.get("queuedAt") or not world.status.get("startedAt")
     if world.deleting or not waits:
         return ()

@@ -13,11 +13,11 @@ from learnloop_operator.training.snapshot import BackendJob, RunRequest, Trainin
 from learnloop_operator.training.status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
-"""Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
-most for pods that wait for a node, as a thousand jobs may at once."""
+"""Seconds until the next look: write, then act; a gang at work; something a person must install; and the
+most for pods that wait for a node, as a thousand jobs may."""
 RESTARTING = "Restarting"
 EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted")
-"""Reasons that ask nobody to do anything."""
+"""Reasons that need no action by a person."""
 
 
 def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
@@ -62,7 +62,7 @@ def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str)
 
 
 def begun_at(world: TrainingSnapshot) -> str | None:
-    """startedAt, moved by the time that the run has just spent in a queue: waiting is no time of the run."""
+    """startedAt, moved by the time that the run has just spent in a queue: waiting does not count."""
     moment, waited = times.parse(world.status.get("startedAt")), world.since("queuedAt")
     if moment is None or waited is None:
         return world.status.get("startedAt")

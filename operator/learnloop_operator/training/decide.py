@@ -1,4 +1,4 @@
-"""What to do next about a TrainingJob: the rules in the order in which they are asked.
+"""Rules that decide about a TrainingJob, in the order in which they are asked.
 
 Record before act: the operator writes to the status what ends an attempt, and only then does it. Killed at any
 instruction, it loses neither the count of the attempts nor the reason.
@@ -78,7 +78,7 @@ def keep_finished(world: TrainingSnapshot, _: Backends) -> Plan | None:
 
 
 def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
-    """No pods; the checkpoint stays where it is. The clock of deadlineSeconds begins anew on resume."""
+    """No pods; the checkpoint stays where it is. The clock of deadlineSeconds restarts on resume."""
     if not world.spec.suspend:
         return None
     state = status(
@@ -107,7 +107,7 @@ def need_backend(world: TrainingSnapshot, backends: Backends) -> Plan | None:
 
 def accept_proof(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
-    after it failed, nothing that says it is finished is believed, whoever has sent it."""
+    after it failed, nothing that says it is finished is believed."""
     result = world.run.manifest if world.run and world.attempts else None
     if result is None or world.job is None or world.job.state != "succeeded":
         return None
@@ -264,7 +264,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
             return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
         result = world.run.manifest if world.run else None
         problem = manifest_check.flaw(world, result) if result else None
-        return retry(world, job, problem[1] if problem else "the pods succeeded, but there is no manifest")
+        return retry(world, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
     why = gang.stalled(world, job)
     return retry(world, job, why) if why else None
 

@@ -36,7 +36,7 @@ def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
-    """Who takes the pod's node away (core/v1, DisruptionTarget); "" for nobody.
+    """Why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
 
     The kubelet that evicts a pod for what the node lacks says so too, but the pod itself used it up: no excuse.
     """
@@ -62,7 +62,7 @@ REPLACED_AFTER = timedelta(seconds=30)
 
 
 def held_up(world: TrainingSnapshot) -> str | None:
-    """What somebody has to mend before the whole gang can work: no node, no image, pods that may not be made.
+    """Problem to fix before the whole gang can work: no node, no image, pods that may not be made.
 
     Asked until work begins: a master that runs alone only says that it waits for the others.
     """
@@ -78,7 +78,13 @@ def held_up(world: TrainingSnapshot) -> str | None:
 
 
 def _unheard(world: TrainingSnapshot, job: BackendJob) -> str | None:
-    if job.heard or job.queued or job.state != "active" or world.ranks or world.now - _begun(world, job) < HEARD_WITHIN:
+    if (
+        job.has_status
+        or job.queued
+        or job.state != "active"
+        or world.ranks
+        or world.now - _begun(world, job) < HEARD_WITHIN
+    ):
         return None
     kind, name = job.ref.kind, job.ref.name
     return f"{kind} {name} has neither a status nor pods: see that the controller of {kind}s runs"
@@ -106,7 +112,7 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
     if waiting(world) and not any(_replaced(rank, begun) for rank in world.ranks):
         return None
     signs = [begun]
-    # Starts count for pods that were there from the beginning only: a crash loop starts for ever.
+    # Starts count for pods that were there from the beginning only: a crash loop never stops starting.
     signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, begun)]
     beat, age = world.heartbeat, world.run.heartbeat_age_seconds if world.run else None
     # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
@@ -120,7 +126,7 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
 
 
 def census(world: TrainingSnapshot) -> str:
-    """Which ranks run."""
+    """Number of running ranks."""
     running = sum(rank.running and not rank.deleting for rank in world.ranks)
     return f"{running} of {_expected(world)} ranks run"
 

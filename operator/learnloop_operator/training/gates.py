@@ -85,7 +85,7 @@ def suite_status(found: SuiteResult) -> dict[str, Any]:
 
 
 def suite_gates(wanted: Sequence[SuiteGate], found: SuiteResult | None) -> list[GateResult]:
-    """One verdict for each bar. A dimension without figures is no evidence: its suite_gates fail."""
+    """One verdict for each bar. A dimension without figures fails its gates."""
     results = {result.dimension: result for result in found.results} if found else {}
     return [verdict for gate in wanted for verdict in _suite_verdicts(gate, results.get(gate.dimension))]
 
@@ -136,7 +136,7 @@ def _figure(value: Interval, decimals: int) -> str:
 
 
 def evaluate(gates: TrainingGates, proof: Proof) -> list[GateResult]:
-    """Verdicts of all gates that are set. No episodes is no evidence: every gate then fails."""
+    """Verdicts of all gates that are set. Without episodes every gate fails."""
     results = []
     if gates.min_return is not None:
         results.append(min_return(gates.min_return, proof))

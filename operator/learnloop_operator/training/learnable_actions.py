@@ -1,4 +1,4 @@
-"""Which actions an algorithm can learn, and which of them a log can judge where nothing is played.
+"""Actions that an algorithm can learn, and those that a log can judge where nothing is played.
 
 A run finds out by itself, after its pod has started; an agent would begin one at each trigger, and all of them fail.
 """

@@ -1,4 +1,4 @@
-"""What a queue says about a gang that waits: the Workload that Kueue made of it (kueue.x-k8s.io).
+"""The queue's message about a gang that waits: the Workload that Kueue made of it (kueue.x-k8s.io).
 
 API reference: https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/
 """

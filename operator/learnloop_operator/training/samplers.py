@@ -1,6 +1,6 @@
-"""Sampler pods: who plays a run's environment beside its learner, on every backend alike.
+"""Sampler pods play a run's environment for its learner, on every backend alike.
 
-They are no ranks and no part of the gang: a Deployment of the operator's own makes them, and they may come and go. They
+They are not part of the gang: a Deployment of the operator's own makes them, and they may come and go. They
 stand while a gang works, not while it waits in a queue, evaluates or has ended. Key, Service and NetworkPolicy are
 those of backends.meeting_place.
 """
@@ -101,7 +101,7 @@ def wanted(world: TrainingSnapshot) -> bool:
 
 
 def with_samplers(world: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -> Plan:
-    """The plan, and beside it the Deployment: as it should be, or gone."""
+    """The plan with the samplers' Deployment as it should be, or with its deletion."""
     if world.spec.samplers is None or world.deleting:
         return plan
     if wanted(world):

@@ -1,4 +1,4 @@
-"""What a decision about a TrainingJob may look at. No backend's vocabulary: see core.training.backends."""
+"""Snapshot for decisions about a TrainingJob, without any backend's vocabulary."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ class BackendJob:
     """From 0, as the trainer's heartbeats have it."""
     created: datetime
     workers: int | None = None
-    """Ranks beside the master it was made with; None: unknown."""
+    """Number of workers it was made with; None: unknown."""
     state: Literal["active", "succeeded", "failed"] = "active"
     finished: datetime | None = None
     message: str = ""
     trouble: str = ""
-    """Why its pods cannot be made, in the words of whoever refuses them."""
-    heard: bool = True
+    """Why its pods cannot be made, in the words of the component that refuses them."""
+    has_status: bool = True
     """Its controller has written a status."""
     queued: bool = False
     """Somebody holds it back: a queue, or a person. Its pods are gone or were never made."""

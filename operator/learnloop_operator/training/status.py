@@ -22,7 +22,7 @@ PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusVerdict:
-    """Where the job stands, in the terms of its conditions."""
+    """The job's state in terms of its conditions."""
 
     phase: str
     reason: str
@@ -86,7 +86,7 @@ def progress(world: TrainingSnapshot) -> dict[str, Any]:
 
 
 def proven(proof: Proof) -> dict[str, Any]:
-    """What a verified manifest adds."""
+    """Fields that a verified manifest adds."""
     silent = proof.off_policy is not None and not proof.off_policy.verdict
     return {
         "step": proof.step,
@@ -125,7 +125,7 @@ def interval(value: ReturnEstimate) -> str:
 
 
 def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
-    """Where the model will come from; fixed when the run begins."""
+    """Origin of the model; fixed when the run begins."""
     if world.status.get("lineage") or world.agent_name is None:
         return world.status.get("lineage")
     agent = world.agent or {}

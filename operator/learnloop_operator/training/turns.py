@@ -1,4 +1,4 @@
-"""A namespace's limits of training runs: how many at once, how many a day. Shares, GPUs and preemption are Kueue's.
+"""A namespace's limits of training runs, at a time and a day. GPUs, shares and preemption are the business of Kueue.
 
 The turn of a run stands in its status before its gang is made, so an operator that dies in between admits no other run
 to the same place.
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 
 class Quota(BaseModel):
-    """Limits of one namespace; 0 is no limit."""
+    """Limits of one namespace; 0 means unlimited."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True)
 
@@ -52,8 +52,8 @@ def turn_of(
 ) -> Turn | None:
     """The turn of a run among those of its namespace; None where no limit applies to it.
 
-    The higher priority goes first; of equal ones the older run. Waiting runs ahead count as if they ran, so two passes
-    at once never admit two runs to one place.
+    The highest priority goes first; of equal ones the oldest run. Waiting runs ahead count as if they ran, so parallel
+    passes never admit two runs to one place.
 
     Args:
         jobs: the namespace's TrainingJobs.

@@ -32,7 +32,7 @@ async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_
         proxy.once["leases"] = "truncated"
         await world.wish(1)
         await world.until("half a line about the Lease", lambda _: bool(proxy.met["truncated"]))
-        await world.until("word of it", lambda _: "that are no event" in operator.said or bool(operator.codes))
+        await world.until("word of it", lambda _: "that are not an event" in operator.said or bool(operator.codes))
         assert operator.codes == [], operator.said[-2000:]
         proxy.once["modeldeployments"] = "truncated"
         await world.serves(1)

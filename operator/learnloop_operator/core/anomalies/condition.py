@@ -18,7 +18,7 @@ def judged(
     watched: Mapping[str, ReturnAnomalies], before: Iterable[Mapping[str, Any]], generation: int
 ) -> list[dict[str, Any]]:
     """The condition, from what was found of each subject ("" for a run itself, else "revision …"); none where nothing
-    was looked at. Its message stays as it is while the reason does: figures that move are no news.
+    was looked at. Its message stays as it is while the reason does: moving figures are not written.
     """
     if not watched:
         return []

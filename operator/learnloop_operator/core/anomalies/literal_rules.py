@@ -1,6 +1,6 @@
 """The two rules of specification 004 as they stand there.
 
-They are told beside our own (`scale_free_rules`) and raise no alarm by themselves. The first one is true of every quiet
+They are shown next to our own (`scale_free_rules`) and raise no alarm. The first one is true of every quiet
 run whose returns are negative, for half of a negative mean lies above it. The second one compares variances that
 overlap, and is true of runs whose returns grow.
 """
@@ -13,7 +13,7 @@ LEAST, NEWEST, BEFORE, WINDOW = 50, 10, 40, 100
 
 
 def literal_anomalies(returns: Sequence[float]) -> tuple[str, ...]:
-    """What the specification's `detect_anomalies` says of these returns, oldest first, in its own words."""
+    """Result of the specification's `detect_anomalies` for these returns, oldest first, in its own words."""
     result = []
     if len(returns) > LEAST:
         recent = _mean(returns[-NEWEST:])

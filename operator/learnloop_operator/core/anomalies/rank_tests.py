@@ -13,7 +13,7 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
     ranks = ties = 0.0
     start = 0
     while start < total:
-        end = start + 1  # what is no number equals nothing, not even itself
+        end = start + 1  # NaN equals nothing, not even itself
         while end < total and order[end][0] == order[start][0]:
             end += 1
         same = end - start

@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReturnAnomalies:
-    """What was found in the returns of one run or arm; empty where nothing was."""
+    """Anomalies in the returns of one run or arm."""
 
     returns: int
     findings: tuple[Finding, ...] = ()
@@ -71,7 +71,7 @@ def sudden_drop(tail: Sequence[float]) -> Finding | None:
 
 def instability(tail: Sequence[float]) -> Finding | None:
     """Neighbouring returns differ more than before. Differences leave a rising curve out; and where returns rise while
-    they spread, an agent learns, which is no anomaly."""
+    they spread, an agent learns, which is not an anomaly."""
     if len(tail) < TAIL or rank_sum(tail[-LATE:], tail[:-LATE]) > LEARNING_BAR:
         return None
     steps = [abs(tail[index + 1] - tail[index]) for index in range(0, len(tail) - 1, 2)]

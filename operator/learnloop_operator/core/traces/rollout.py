@@ -1,7 +1,7 @@
 """The trace of a rollout: its pods start, its gates, its steps, its guard, and the whole.
 
 The root is read from the status alone, which keeps when a rollout began and how it ended: whichever leader comes next
-sends it. A step needs the status before the pass too, for its beginning is no longer in the one after it.
+sends it. A step needs the status before the pass too, for the one after it lacks its beginning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -172,7 +172,7 @@ def _gates(trace: str, gates: Status, opened: datetime, judged: datetime) -> Spa
 
 
 def _pin(status: Status, start: datetime) -> Mapping[str, Any] | None:
-    """What this rollout's model was rolled back for; None where it was not."""
+    """The rollback of this rollout's model; None where it was not rolled back."""
     pins: Sequence[Mapping[str, Any]] = status.get("blockedRevisions") or []
     at = parse(pins[-1]["at"]) if pins else None
     return pins[-1] if at is not None and at >= start else None

@@ -18,7 +18,7 @@ from learnloop_operator.training.snapshot import BackendJob, RunRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDefaults:
-    """What the installation sets for all ranks."""
+    """The installation's defaults for all ranks."""
 
     image: str
     pull_policy: str
@@ -54,7 +54,7 @@ class Backend(Protocol):
 
     @property
     def install(self) -> str:
-        """What brings the kind into a cluster."""
+        """The installation that provides the kind."""
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
         """Why it cannot run this spec, with the fix; "" where it can."""
@@ -84,7 +84,7 @@ MASTER_PORT = "23456"
 NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 """What a scheduler reckons with. No limit of memory: what a run needs is its own, and one that we guessed would kill
 it; spec.pod.resources or a LimitRange of the namespace sets one. A run in a queue says all of it itself: a queue admits
-nobody who asks for what it does not count."""
+no run that asks for what it does not count."""
 
 
 def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def ranks_of_jobs(spec: TrainingJobSpec, template: Manifest) -> dict[str, Any]:
 
 
 def never_restarted(template: Manifest) -> dict[str, Any]:
-    """A rank that ended is not started again in its pod: a gang begins anew as a whole."""
+    """A rank that ended is not started again in its pod: a gang restarts as a whole."""
     return {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
 
 
@@ -263,7 +263,7 @@ def backend_job(
         finished=times.parse(status.get("completionTime") or end.get("lastTransitionTime")),
         message=message,
         queued=queued and state == "active",
-        heard=bool(status),
+        has_status=bool(status),
         disrupted=message if disruption and state == "failed" and end.get("reason") == disruption else "",
         deleting="deletionTimestamp" in metadata,
     )

@@ -19,7 +19,7 @@ def service_name(job: str) -> str:
 
 
 def meeting_place(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest, ...]:
-    """What learner and samplers find and know one another by; nothing where no samplers are asked for."""
+    """Secret and Service by which learner and samplers find one another; nothing where no samplers are asked for."""
     if request.spec.samplers is None:
         return ()
     name = request.job["metadata"]["name"]
@@ -51,7 +51,7 @@ def meeting_place(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest
 
 
 def _sampler_network(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest, ...]:
-    """Samplers call the learner, the DNS and every address that the spec names; nobody calls them."""
+    """Samplers call the learner, the DNS and every address that the spec names; nothing calls them."""
     network, name = defaults.network, request.job["metadata"]["name"]
     if network is None:
         return ()

@@ -34,7 +34,7 @@ class PyTorchJob:
         return gang(self, request, _spec(rank_template(request, defaults, self.container), request.spec.workers))
 
     def read(self, manifest: Manifest) -> BackendJob:
-        """Ends are `Succeeded` and `Failed`. Pods that lost their node are told by the pods themselves."""
+        """Ends are `Succeeded` and `Failed`. Node loss is read from the pods' status."""
         spec = manifest.get("spec") or {}
         replicas = spec.get("pytorchReplicaSpecs")
         return backend_job(

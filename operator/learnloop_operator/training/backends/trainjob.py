@@ -121,7 +121,7 @@ def long_names(name: str, replicated_job: str, workers: int) -> str:
         return ""
     return (
         f"JobSet makes names of pods from metadata.name, which are {over} longer than the {LONGEST_NAME} characters "
-        f"that they may have: create it anew under a name of at most {len(name) - over}, or on another backend"
+        f"that they may have: create it again under a name of at most {len(name) - over}, or on another backend"
     )
 
 

@@ -1,4 +1,4 @@
-"""What to do next about a TrainingJob with a study: the rules in the order in which they are asked.
+"""Rules that decide about a TrainingJob with a study, in the order in which they are asked.
 
 Every effect may be repeated: the data plane's trials have numbers, children have names, the first end of a trial
 counts. So an operator killed at any instruction neither loses a trial nor runs one twice.

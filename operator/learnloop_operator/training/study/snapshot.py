@@ -1,4 +1,4 @@
-"""What a decision about a study may look at: the TrainingJob, its trials, and what the data plane knows of them."""
+"""Snapshot for decisions about a study: the TrainingJob, its trials, and what the data plane knows of them."""
 
 import re
 from collections.abc import Mapping
@@ -71,13 +71,13 @@ class StudySnapshot(TrainingSnapshot):
 
     @property
     def study(self) -> Study:
-        """What the spec asks for."""
+        """The study in the spec."""
         assert self.spec.study is not None
         return self.spec.study
 
     @property
     def owner(self) -> str:
-        """Whose study it is."""
+        """Owner of the study."""
         return str(self.object["metadata"]["uid"])
 
     def refused(self, name: str) -> str:

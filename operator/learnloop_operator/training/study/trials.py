@@ -83,7 +83,7 @@ DIGITS = 4
 
 
 def fields(world: StudySnapshot) -> dict[str, Any]:
-    """What a study adds to its TrainingJob's status."""
+    """Fields that a study adds to its TrainingJob's status."""
     trials = world.state.trials if world.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
     best = best_trial(world)
@@ -136,13 +136,13 @@ def words(trial: Trial) -> str:
 
 @dataclass(slots=True)
 class Orders:
-    """What one pass over all trials wants done."""
+    """Orders of one pass over all trials."""
 
     apply: list[Manifest] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     events: list[Notice] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    """The states of trials whose end is told in this pass."""
+    """The states of trials whose end is reported in this pass."""
 
 
 def path(job: str) -> str:

@@ -146,7 +146,7 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
             {"algorithm": "cql", "shaping": {"potential": True}},
             "spec.training.template.shaping plays it",
         ),
-        ({"external": {}}, {"algorithm": "cql"}, "there is no environment that says what the agent sees and does"),
+        ({"external": {}}, {"algorithm": "cql"}, "no environment defines what the agent sees and does"),
     ],
     ids=["an algorithm that plays", "shaped rewards", "no spaces"],
 )

@@ -149,13 +149,13 @@ def test_a_job_whose_pods_may_not_be_made_says_so_and_warns_once() -> None:
 
 
 def test_a_gang_whose_controller_does_not_run_says_so_after_a_minute() -> None:
-    fresh = plan(world({"attempts": 1}, job=job(age=50, heard=False)))
+    fresh = plan(world({"attempts": 1}, job=job(age=50, has_status=False)))
     assert condition(fresh, "Ready")["reason"] == "Starting"
-    silent = plan(world({"attempts": 1}, job=job(age=61, heard=False)))
+    silent = plan(world({"attempts": 1}, job=job(age=61, has_status=False)))
     assert condition(silent, "Ready")["reason"] == "PodsHeldUp"
     told = "PyTorchJob t has neither a status nor pods: see that the controller of PyTorchJobs runs"
     assert condition(silent, "Ready")["message"] == told
-    held = plan(world({"attempts": 1}, job=job(age=61, heard=False, queued=True)))
+    held = plan(world({"attempts": 1}, job=job(age=61, has_status=False, queued=True)))
     assert condition(held, "Ready")["reason"] == "Queued", "a queue may hold it back before anybody looks at it"
 
 

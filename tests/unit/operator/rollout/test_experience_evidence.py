@@ -82,7 +82,7 @@ async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wir
     evidence = await WithExperience(Counted(), client).of_episodes(asked(REWARD, FEEDBACK))
     await client.close()
     assert "give the agent a RewardPolicy" in evidence.arms["aaaa"].problems["r"].text
-    assert "nobody rated" in evidence.arms["aaaa"].problems["f"].text
+    assert "was rated" in evidence.arms["aaaa"].problems["f"].text
     assert "record episodes with model_deployment md" in evidence.arms["bbbb"].problems["r"].text
 
 

@@ -61,7 +61,7 @@ def test_a_name_that_is_too_long_for_a_trainjob_is_said_with_the_most_that_it_ma
     asked = spec(backend="trainjob", workers=10)
     made = plan(world(object=resource(name="t" * 50), spec=asked, installed=frozenset({"trainjob"})))
     assert reason(made) == "BackendMissing"
-    assert "create it anew under a name of at most 47, or on another backend" in condition(made, "Ready")["message"]
+    assert "create it again under a name of at most 47, or on another backend" in condition(made, "Ready")["message"]
 
 
 def test_a_run_stays_where_it_began_while_that_can_run_it() -> None:

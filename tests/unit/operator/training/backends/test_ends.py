@@ -84,7 +84,10 @@ def test_one_that_is_held_back_is_queued_until_it_has_ended(name: str) -> None:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_one_whose_controller_has_said_nothing_is_known(name: str) -> None:
     silent = {**live(name), "status": {}}
-    assert (BY_NAME[name].read(silent).heard, BY_NAME[name].read(live(name, *FAILED[name])).heard) == (False, True)
+    assert (BY_NAME[name].read(silent).has_status, BY_NAME[name].read(live(name, *FAILED[name])).has_status) == (
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize("written", ["-7", "seven", "7777777", "9" * 5000])
