@@ -1,11 +1,11 @@
 """What an agent imports: act with the served policy, record what came of it, remember."""
 
 from learnloop_sdk.conversation import Conversation
-from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.episode_in_environment import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.errors import (
     ArmWithdrawn,
+    Counters,
     InvalidObservation,
     LearnloopError,
     PolicyFailed,
@@ -15,10 +15,9 @@ from learnloop_sdk.errors import (
     Throttled,
 )
 from learnloop_sdk.loop import Learnloop, run
-from learnloop_sdk.memory import MemoryClient, Recall
-from learnloop_sdk.people import People
-from learnloop_sdk.redact import redact_text
-from learnloop_sdk.teams import difference
+from learnloop_sdk.memory import MemoryClient, People, Recall
+from learnloop_sdk.trajectory import redact_text
+from learnloop_sdk.worlds import difference
 
 __all__ = [
     "ArmWithdrawn",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learnloop_sdk.episode import Episode
-from learnloop_sdk.values import plain
+from learnloop_sdk.trajectory import plain
 
 # What providers call the two counts, in the order of the Chat Completions and the Messages API.
 _USAGE = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("completion_tokens", "output_tokens")}

@@ -24,8 +24,7 @@ from learnloop_common import process_end
 from learnloop_sdk.actor import PROGRESS_SECONDS, Pace, Tally, keep_on, options_of
 from learnloop_sdk.episode_in_environment import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.transport.http_client import Http, Response
-from learnloop_sdk.transport.identity import Identity, namespace_of
+from learnloop_sdk.http_client import Http, Identity, Response, namespace_of
 
 SECONDS = 120.0
 """An answer takes at most so long."""

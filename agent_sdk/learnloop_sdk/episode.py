@@ -15,8 +15,7 @@ from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.recording.trajectory_post import Decision, step
-from learnloop_sdk.values import flat, plain
+from learnloop_sdk.trajectory import Decision, flat, plain, step
 
 if TYPE_CHECKING:
     from learnloop_sdk.loop import Learnloop

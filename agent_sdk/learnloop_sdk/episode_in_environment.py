@@ -15,7 +15,7 @@ from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.values import plain
+from learnloop_sdk.trajectory import plain
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""What can go wrong, as types an agent can act on."""
+"""Errors that an agent can act on, and counters of what the SDK did."""
+
+from dataclasses import asdict, dataclass
 
 
 class LearnloopError(Exception):
@@ -56,3 +58,30 @@ class TrajectoryRejected(LearnloopError):
 
 class EnvironmentBroken(RuntimeError):
     """An environment raised; another episode would end the same way."""
+
+
+@dataclass
+class Counters:
+    """Counts since the Learnloop was made; they never fall."""
+
+    episodes_opened: int = 0
+    episodes_completed: int = 0
+    episodes_failed: int = 0
+    episodes_withdrawn: int = 0
+    episodes_abandoned: int = 0
+    actions: int = 0
+    actions_by_fallback: int = 0
+    actions_overridden: int = 0
+    request_retries: int = 0
+    end_failures: int = 0
+    trajectories_recorded: int = 0
+    trajectories_delivered: int = 0
+    trajectories_rejected: int = 0
+    trajectories_dropped: int = 0
+    delivery_failures: int = 0
+    memory_failures: int = 0
+    posts_kept: int = 0
+
+    def snapshot(self) -> dict[str, int]:
+        """All counts by name."""
+        return asdict(self)

@@ -11,19 +11,14 @@ from typing import Any, TypeVar
 
 from learnloop_api import names
 from learnloop_common.tls.contexts import scheme, with_scheme
-from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
-from learnloop_sdk.memory import MemoryClient
-from learnloop_sdk.people import People
+from learnloop_sdk.errors import Counters
+from learnloop_sdk.http_client import Http, Identity, namespace_of
+from learnloop_sdk.memory import MemoryClient, People
+from learnloop_sdk.outbox import Courier, Recorder
 from learnloop_sdk.policy_client import PolicyClient
-from learnloop_sdk.recording.post_outbox import Courier
-from learnloop_sdk.recording.recorder import Recorder
-from learnloop_sdk.recording.spool import DiskSpool, MemorySpool
-from learnloop_sdk.recording.spool_keys import SpoolKeys
-from learnloop_sdk.recording.trajectory_post import encoded, to_data_plane
-from learnloop_sdk.redact import Redactor, default_redactor
-from learnloop_sdk.transport.http_client import Http
-from learnloop_sdk.transport.identity import Identity, namespace_of
+from learnloop_sdk.spool import DiskSpool, MemorySpool, SpoolKeys
+from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, to_data_plane
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"

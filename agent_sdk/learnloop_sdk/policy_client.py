@@ -13,9 +13,9 @@ from pydantic_core import to_json
 
 from learnloop_api import names
 from learnloop_api.wire.routing import ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
-from learnloop_sdk.counters import Counters
 from learnloop_sdk.errors import (
     ArmWithdrawn,
+    Counters,
     FallbackOrdered,
     InvalidObservation,
     LearnloopError,
@@ -25,8 +25,7 @@ from learnloop_sdk.errors import (
     Stopped,
     Throttled,
 )
-from learnloop_sdk.transport.http_client import Http, Response
-from learnloop_sdk.transport.identity import Identity
+from learnloop_sdk.http_client import Http, Identity, Response
 
 log = logging.getLogger(__name__)
 TRANSIENT = frozenset({408, 421, 425, 429, 502, 503, 504})

@@ -22,7 +22,7 @@ from learnloop_sdk.episode_in_environment import (
 from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.recording.trajectory_post import Decision
+from learnloop_sdk.trajectory import Decision
 
 T = TypeVar("T")
 Ranges = Sequence[tuple[str, float, float]]
@@ -202,3 +202,28 @@ async def _all_act(episode: Episode, seen: list[Any]) -> list[Decision]:
             decisions.append(episode.set_aside())
         if episode.episode_id == arm:
             return decisions
+
+
+Part = TypeVar("Part")
+
+
+def difference(worth: Callable[[Mapping[str, Part]], float], team: Mapping[str, Part], member: str) -> dict[str, float]:
+    """The team's result with and without one member (Wolpert & Tumer, Advances in Complex Systems 4, 2001).
+
+        episode.outcome(True, **difference(score, results, "scout"))
+
+    Args:
+        worth: what the result of these members would be worth; asked for all of them, and for all but `member`.
+        team: what each did, by name.
+        member: whose episode it is.
+
+    Returns:
+        `global` and `counterfactual`. A member gains by their difference only what the team gains by the member.
+
+    Raises:
+        LearnloopError: the team has no such member.
+    """
+    if member not in team:
+        raise LearnloopError(f"difference: {member!r} is not in the team; it has {', '.join(sorted(team)) or 'nobody'}")
+    others = {name: part for name, part in team.items() if name != member}
+    return {"global": float(worth(dict(team))), "counterfactual": float(worth(others))}

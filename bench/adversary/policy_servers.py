@@ -12,7 +12,7 @@ import httpx
 from bench.adversary.found import Found
 from bench.adversary.world import ATTACKER, VICTIM, World
 from learnloop_api import names
-from learnloop_common.service_accounts.key_source import KeySource
+from learnloop_common.service_accounts import KeySource
 from learnloop_serving.refusal import Callers
 from testing.servers.policy_servers import STABLE, LiveServer, linear_policy, table
 from testing.servers.token_issuer import ISSUER

@@ -31,7 +31,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_worker
 from learnloop_dataplane.rewards.pending_episodes import Weigher
 from learnloop_dataplane.rewards.published_policies import Policies
-from learnloop_sdk.transport.http_client import Http
+from learnloop_sdk.http_client import Http
 
 RATE, SECONDS = 100, 30
 STEPS = 20

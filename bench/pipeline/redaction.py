@@ -16,7 +16,7 @@ from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.planted import WORDS, Planted, planted
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane.memories.memory_store import redacted_content
-from learnloop_sdk.redact import redact_value
+from learnloop_sdk.trajectory import redact_value
 
 SEED = 20261121
 COUNT = 100_000

@@ -46,7 +46,7 @@ class WrappingKeys:
 
     def wrap(self, secret: bytes, context: str) -> bytes:
         """By the newest key: AES-256-GCM with a random nonce before it."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # as in `learnloop_common.encryption.envelope`
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # as in `learnloop_common.encryption`
 
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + AESGCM(self.secrets[self.newest]).encrypt(nonce, secret, context.encode())

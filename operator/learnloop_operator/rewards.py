@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
-from learnloop_common.reward_rules.measurements import asked_values
+from learnloop_common.reward_rules.components import asked_values
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan

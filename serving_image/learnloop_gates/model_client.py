@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from learnloop_api import names
-from learnloop_common.chat.chat_request import ChatFields
+from learnloop_common.chat import ChatFields
 from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import Case, Reply, ToolCall
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from learnloop_api.wire.language import MAX_TEXT, ToolCall
-from learnloop_common.chat.control_tokens import ControlTokens, pieces
+from learnloop_common.chat import ControlTokens, pieces
 from learnloop_gateway.replies import ApiError
 from learnloop_gateway.requests import too_deep
 

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from learnloop_gateway.session import Journal, Session
-from learnloop_sdk.counters import Counters
-from learnloop_sdk.errors import SinkDown
-from learnloop_sdk.recording.recorder import Outcome, Recorder, Send
-from learnloop_sdk.recording.spool import DiskSpool, Parcel
-from learnloop_sdk.recording.spool_keys import SpoolKeys
-from learnloop_sdk.recording.trajectory_post import encoded, step
-from learnloop_sdk.redact import Redactor, default_redactor
+from learnloop_sdk.errors import Counters, SinkDown
+from learnloop_sdk.outbox import Outcome, Recorder, Send
+from learnloop_sdk.spool import DiskSpool, Parcel, SpoolKeys
+from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, step
 
 log = logging.getLogger(__name__)
 LONGEST_KNOWN = 16_384

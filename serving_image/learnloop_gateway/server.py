@@ -17,9 +17,8 @@ from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSet
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ModelServer, TokenUpstream
-from learnloop_sdk.recording.trajectory_post import to_data_plane
-from learnloop_sdk.transport.http_client import Http
-from learnloop_sdk.transport.identity import Identity
+from learnloop_sdk.http_client import Http, Identity
+from learnloop_sdk.trajectory import to_data_plane
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.routing_table import RoutingState

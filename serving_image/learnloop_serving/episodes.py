@@ -20,8 +20,7 @@ from learnloop_api.wire.routing import (
     RoutingTable,
     agent_tag,
 )
-from learnloop_common.acting.deciding import Decision, decide
-from learnloop_common.acting.policy import Observations, Policy, advise
+from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
 from learnloop_serving.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.canary_reachability import Reach
 from learnloop_serving.decision_limits import DecisionBuckets

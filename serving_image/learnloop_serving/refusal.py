@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ValidationError
 
 from learnloop_api.wire.routing import Override
-from learnloop_common.service_accounts.claimed_account import account_of
-from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_common.service_accounts import KeySource, KeysUnavailable, account_of
 
 if TYPE_CHECKING:
-    from learnloop_common.service_accounts.token_verification import Tokens
+    from learnloop_common.token_verification import Tokens
 
 Reason = Literal[
     "ArmWithdrawn",
@@ -130,6 +129,6 @@ EVERYBODY = Callers(None, frozenset())
 
 def _tokens(source: KeySource) -> "Tokens":
     # PyJWT and cryptography, for those alone who verify.
-    from learnloop_common.service_accounts.token_verification import Tokens
+    from learnloop_common.token_verification import Tokens
 
     return Tokens(source)

@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from learnloop_api import names
 from learnloop_api.wire.routing import routing_config_map
-from learnloop_common.service_accounts.claimed_account import NAMESPACE
-from learnloop_common.service_accounts.key_source import KeySource
+from learnloop_common.service_accounts import NAMESPACE, KeySource
 from learnloop_common.settings import EnvironmentSettings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.reward_policy import ComponentType, RewardPolicySpec
-from learnloop_common.reward_rules.components import Episode
-from learnloop_common.reward_rules.measurements import OF_PLAY, counting, described
+from learnloop_common.reward_rules.components import OF_PLAY, Episode, change, counting, described
 from learnloop_common.reward_rules.step_rewards import advance, whole
-from learnloop_common.reward_rules.step_terms import change
 from learnloop_environments.base import Observations, Step, VectorEnvironment, team_return
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.wrappers import Wrapper

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from learnloop_common.acting import metadata
+from learnloop_common.acting import policy
 from learnloop_common.acting.policy import ModelError, Observations, PolicyError, Results
 
 INPUT = "observation"
@@ -41,8 +41,8 @@ class OnnxPolicy:
         self.continuous = "action" in outputs and outputs["action"].type == "tensor(float)"
         self.hybrid = self.continuous and "logits" in outputs
         try:
-            self.behaviour = metadata.behaviour(self.metadata, continuous=self.continuous)
-            bounds = metadata.numbers(self.metadata)
+            self.behaviour = policy.behaviour_of(self.metadata, continuous=self.continuous)
+            bounds = policy.numbers_of(self.metadata)
         except ValueError as error:
             raise ModelError(str(error)) from None
         drawn = self.continuous and self.behaviour.kind == "sampled"
@@ -52,7 +52,7 @@ class OnnxPolicy:
         self.observations, self.actions = _signature(inputs, outputs, self._outputs, self.metadata)
         if drawn and (self.numbers is None or self.numbers.dimensions != self.actions):
             raise ModelError(
-                f"metadata {metadata.BOUNDS}: missing, or not of {self.actions} numbers: what draws numbers needs it"
+                f"metadata {policy.BOUNDS}: missing, or not of {self.actions} numbers: what draws numbers needs it"
             )
         self._check_once()
 

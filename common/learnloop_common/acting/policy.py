@@ -1,13 +1,253 @@
-"""What a policy is to whoever acts with it, and the one way from observations to decisions."""
+"""Policies: the metadata of their files, what a network advises, and the action that the behaviour draws from it."""
 
+import json
+import math
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from pydantic_core import from_json
 
-from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_common.acting.deciding import Advice, Decision, Uniform, decide
-from learnloop_common.acting.metadata import Numbers
+from learnloop_api.kinds.behaviour import GREEDY, Behaviour, usual
+from learnloop_api.wire.base import LARGEST
+
+BEHAVIOUR, BOUNDS, ALGORITHM = "learnloop.behaviour", "learnloop.bounds", "learnloop.algorithm"
+LONGEST = 4_000_000  # characters of an entry
+MOST_NUMBERS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Bounds of the numbers_of of an action; the choice before them, of `choices`, is not among them."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    choices: int = 0
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers_of make an action, a choice included."""
+        return len(self.low) + bool(self.choices)
+
+    def written(self) -> str:
+        """As an entry of the metadata."""
+        return json.dumps({"low": self.low, "high": self.high, "choices": self.choices})
+
+
+def behaviour_of(metadata: Mapping[str, str], *, continuous: bool) -> Behaviour:
+    """How the policy acts; raises ValueError naming the entry. A file without the entry acts as is `usual`."""
+    text = metadata.get(BEHAVIOUR)
+    if text is None:
+        return usual(metadata.get(ALGORITHM, ""), continuous=continuous)
+    found = _object(BEHAVIOUR, text)
+    if unknown := sorted(set(found) - set(Behaviour.model_fields)):
+        raise ValueError(f"metadata {BEHAVIOUR}: {unknown[0]!r} is unknown: update this image, or export anew")
+    try:
+        read = Behaviour.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "behaviour_of"
+        raise ValueError(f"metadata {BEHAVIOUR}: {field}: {first['msg']}") from None
+    if (read.epsilon is None) == (read.kind == "epsilon-greedy"):
+        raise ValueError(f"metadata {BEHAVIOUR}: epsilon goes with kind epsilon-greedy, which needs it")
+    if read.temperature is not None and read.kind != "sampled":
+        raise ValueError(f"metadata {BEHAVIOUR}: temperature goes with kind sampled")
+    if continuous and read.kind == "epsilon-greedy":
+        raise ValueError(f"metadata {BEHAVIOUR}: epsilon-greedy needs discrete actions, these are numbers_of")
+    return read
+
+
+def numbers_of(metadata: Mapping[str, str]) -> Numbers | None:
+    """Bounds of the numbers_of; None where the file does not say them. Raises ValueError naming the entry."""
+    text = metadata.get(BOUNDS)
+    if text is None:
+        return None
+    found = _object(BOUNDS, text)
+    low, high, choices = _finite(found.get("low")), _finite(found.get("high")), found.get("choices")
+    if low is None or high is None or len(low) != len(high):
+        raise ValueError(f"metadata {BOUNDS}: low and high must be lists of as many finite numbers_of")
+    if not all(least < most for least, most in zip(low, high, strict=True)):
+        raise ValueError(f"metadata {BOUNDS}: every low must be below its high")
+    if not isinstance(choices, int) or isinstance(choices, bool) or not 0 <= choices <= MOST_NUMBERS:
+        raise ValueError(f"metadata {BOUNDS}: choices must be a whole number from 0 to {MOST_NUMBERS}")
+    return Numbers(low, high, choices)
+
+
+def _object(entry: str, text: str) -> dict[str, object]:
+    try:
+        found = from_json(text) if len(text) <= LONGEST else None  # unlike json, bounded in its recursion
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"metadata {entry}: {text[:80]!r} is no JSON object")
+    return found
+
+
+def _finite(values: object) -> tuple[float, ...] | None:
+    if not isinstance(values, list) or len(values) > MOST_NUMBERS:
+        return None
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return None
+    found = tuple(float(value) for value in values if abs(value) <= LARGEST)
+    return found if len(found) == len(values) else None
+
+
+Action = int | list[float]
+Uniform = Callable[[], float]
+"""A number in [0, 1), another one at each call."""
+FORBIDDEN = -1e29
+"""Logits at or below this are of actions that a shield forbids: the trainer writes -1e30."""
+EDGE = 1.0 - 1e-6
+"""A number at its bound has no finite u: it is taken for one a millionth of the reach within."""
+LARGEST_LOG_DENSITY = 10_000.0
+_NORMAL = 0.5 * math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the network says of one observation."""
+
+    action: Action  # the greedy one
+    logits: Sequence[float] | None = None  # of the choices
+    mean: Sequence[float] | None = None  # of the numbers, before tanh; None: they are uniform within their bounds
+    deviation: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action, the natural log of its probability or density, whether it was drawn, and what it is worth to an
+    epsilon-greedy policy, whose logits are values."""
+
+    action: Action
+    log_prob: float = 0.0
+    drawn: bool = False
+    q_value: float | None = None
+
+
+def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, uniform: Uniform) -> Decision:
+    """One action."""
+    if behaviour.kind == "greedy":
+        return Decision(advice.action)
+    action: Action
+    if behaviour.kind == "epsilon-greedy":
+        action = _any(behaviour.epsilon or 0.0, advice, uniform)
+    elif numbers is None:
+        action = _choice(behaviour, advice, uniform)
+    else:
+        choice = [float(_choice(behaviour, advice, uniform))] if numbers.choices else []
+        action = [*choice, *_numbers(behaviour, numbers, advice, uniform)]
+    found = log_probability(behaviour, numbers, advice, action)
+    assert found is not None  # what draws has a distribution
+    valued = behaviour.kind == "epsilon-greedy" and isinstance(action, int) and advice.logits is not None
+    return Decision(action, found, True, float(_logits(advice)[int(action)]) if valued else None)  # type: ignore[arg-type]
+
+
+def log_probability(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, action: Action) -> float | None:
+    """Natural log of the probability, or the density, of `action`; -inf where it is never taken.
+
+    None where the two cannot be compared: numbers that are not drawn have no density, and actions of another kind none.
+    """
+    if isinstance(action, int):
+        if numbers is not None or not isinstance(advice.action, int):
+            return None
+        return _log_choice(behaviour, advice, action)
+    if numbers is None or behaviour.kind != "sampled" or len(action) != numbers.dimensions:
+        return None
+    if not numbers.choices:
+        return _log_density(behaviour, numbers, advice, action)
+    if not action[0].is_integer():
+        return None
+    return _log_choice(behaviour, advice, int(action[0])) + _log_density(behaviour, numbers, advice, action[1:])
+
+
+def _logits(advice: Advice) -> Sequence[float]:
+    assert advice.logits is not None  # policies that draw choices are refused without, when they are loaded
+    return advice.logits
+
+
+def _any(epsilon: float, advice: Advice, uniform: Uniform) -> int:
+    assert isinstance(advice.action, int)
+    if uniform() >= epsilon:
+        return advice.action
+    logits = _logits(advice)
+    action = min(int(uniform() * len(logits)), len(logits) - 1)
+    return action if logits[action] > FORBIDDEN else advice.action
+
+
+def _choice(behaviour: Behaviour, advice: Advice, uniform: Uniform) -> int:
+    """By inversion of the cumulated distribution."""
+    logits, rate = _logits(advice), 1.0 / (behaviour.temperature or 1.0)
+    top = max(logits)
+    cumulated = list(accumulate(math.exp((logit - top) * rate) for logit in logits))
+    action = bisect_right(cumulated, uniform() * cumulated[-1])
+    return action if action < len(logits) else logits.index(top)  # by rounding only
+
+
+def _log_choice(behaviour: Behaviour, advice: Advice, action: int) -> float:
+    if behaviour.kind == "greedy":
+        return 0.0 if action == advice.action else -math.inf
+    logits = _logits(advice)
+    if not 0 <= action < len(logits) or (logits[action] <= FORBIDDEN and action != advice.action):
+        return -math.inf
+    if behaviour.kind == "epsilon-greedy":
+        share = (behaviour.epsilon or 0.0) / len(logits)
+        if action != advice.action:
+            return math.log(share)
+        others = sum(1 for other, logit in enumerate(logits) if other != action and logit > FORBIDDEN)
+        return math.log1p(-share * others) if share * others < 1.0 else -math.inf
+    top, rate = max(logits), 1.0 / (behaviour.temperature or 1.0)
+    total = sum(math.exp((logit - top) * rate) for logit in logits)
+    return min(0.0, (logits[action] - top) * rate - math.log(total))
+
+
+def _spread(behaviour: Behaviour, advice: Advice) -> list[tuple[float, float]]:
+    """(mean, deviation) of each number before tanh."""
+    assert advice.mean is not None
+    assert advice.deviation is not None
+    rate = behaviour.temperature or 1.0
+    return [(mean, deviation * rate) for mean, deviation in zip(advice.mean, advice.deviation, strict=True)]
+
+
+def _numbers(behaviour: Behaviour, numbers: Numbers, advice: Advice, uniform: Uniform) -> list[float]:
+    if advice.mean is None:
+        ends = zip(numbers.low, numbers.high, strict=True)
+        return [min(max(_float32(low + (high - low) * uniform()), low), high) for low, high in ends]
+    action = []
+    for (mean, deviation), low, high in zip(_spread(behaviour, advice), numbers.low, numbers.high, strict=True):
+        radius = math.sqrt(-2.0 * math.log(1.0 - uniform()))  # Box & Muller (1958)
+        drawn = mean + deviation * radius * math.cos(2.0 * math.pi * uniform())
+        number = 0.5 * (low + high) + 0.5 * (high - low) * math.tanh(drawn)
+        action.append(min(max(_float32(number), low), high))
+    return action
+
+
+def _log_density(behaviour: Behaviour, numbers: Numbers, advice: Advice, action: Sequence[float]) -> float:
+    if advice.mean is None:
+        ends = list(zip(numbers.low, numbers.high, strict=True))
+        if not all(low <= number <= high for number, (low, high) in zip(action, ends, strict=True)):
+            return -math.inf
+        return -sum(math.log(high - low) for low, high in ends)
+    total = 0.0
+    for (mean, deviation), low, high, number in zip(
+        _spread(behaviour, advice), numbers.low, numbers.high, action, strict=True
+    ):
+        reach = 0.5 * (high - low)
+        squashed = min(max((number - 0.5 * (low + high)) / reach, -EDGE), EDGE)
+        error = (math.atanh(squashed) - mean) / deviation
+        total -= 0.5 * error * error + math.log(deviation) + _NORMAL + math.log(reach * (1.0 - squashed * squashed))
+    return min(max(total, -3e38), LARGEST_LOG_DENSITY)
+
+
+def _float32(number: float) -> float:
+    """As environments take it; bounds are float32 themselves."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])
+
 
 Observations = NDArray[np.float32]
 Results = dict[str, NDArray[Any]]

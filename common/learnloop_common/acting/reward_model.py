@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from learnloop_common.chat.control_tokens import ControlTokens, pieces
+from learnloop_common.chat import ControlTokens, pieces
 
 KIND, REWARD_MODEL = "learnloop.kind", "reward-model"
 BASE, TEMPLATE = "learnloop.base_sha256", "learnloop.template_sha256"

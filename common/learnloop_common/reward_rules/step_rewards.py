@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_common.reward_rules.components import LIMIT, Episode, Worth, bounded, evaluate
-from learnloop_common.reward_rules.step_terms import credits, potentials_of
+from learnloop_common.reward_rules.components import LIMIT, Episode, Worth, bounded, credits, evaluate, potentials_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Spans to an OpenTelemetry collector: OTLP over HTTP by opentelemetry-sdk, imported only when traces are sent."""
+"""Names of OpenTelemetry's semantic conventions, pinned: both groups are in development and change between versions.
+
+Sources: semantic conventions 1.38.0, CICD spans and generative AI events. A change of version is a change of this file.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,40 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from learnloop_common.telemetry import conventions
-
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.38.0"
+
+SERVICE_NAME = "service.name"
+SERVICE_INSTANCE = "service.instance.id"
+NAMESPACE = "k8s.namespace.name"
+ERROR_TYPE = "error.type"
+
+PIPELINE_NAME = "cicd.pipeline.name"
+PIPELINE_RUN = "cicd.pipeline.run.id"
+PIPELINE_RESULT = "cicd.pipeline.result"
+TASK_NAME = "cicd.pipeline.task.name"
+TASK_RUN = "cicd.pipeline.task.run.id"
+TASK_RESULT = "cicd.pipeline.task.run.result"
+SUCCESS, FAILURE, ERROR, CANCELLED = "success", "failure", "error", "cancellation"
+
+AGENT = "gen_ai.agent.name"
+EVALUATION = "gen_ai.evaluation.result"
+EVALUATION_NAME = "gen_ai.evaluation.name"
+EVALUATION_LABEL = "gen_ai.evaluation.score.label"
+EVALUATION_SCORE = "gen_ai.evaluation.score.value"
+EVALUATION_WHY = "gen_ai.evaluation.explanation"
+PASS, FAIL = "pass", "fail"
+
+OBJECT = "learnloop.object"
+ATTEMPT = "learnloop.training.attempt"
+ALGORITHM = "learnloop.training.algorithm"
+STEPS = "learnloop.training.steps"
+REVISION = "learnloop.model.revision"
+WEIGHT = "learnloop.rollout.weight"
+LINK = "learnloop.link"
 
 
 def tracer_provider(
@@ -41,7 +73,7 @@ def tracer_provider(
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    resource = Resource.create({**(attributes or {}), conventions.SERVICE_NAME: service_name}, conventions.SCHEMA_URL)
+    resource = Resource.create({**(attributes or {}), SERVICE_NAME: service_name}, SCHEMA_URL)
     provider = TracerProvider(resource=resource, id_generator=id_generator)
     exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", headers=dict(headers) if headers else None)
     provider.add_span_processor(BatchSpanProcessor(exporter))

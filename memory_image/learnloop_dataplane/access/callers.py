@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from learnloop_api import names
-from learnloop_common.service_accounts.claimed_account import NAMESPACE, account_of
-from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_common.service_accounts import NAMESPACE, KeySource, KeysUnavailable, account_of
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 
 if TYPE_CHECKING:
-    from learnloop_common.service_accounts.token_verification import Tokens
+    from learnloop_common.token_verification import Tokens
 
 
 Bearer = Literal["rank", "gate suite"]
@@ -122,7 +121,7 @@ class Authenticator:
 
 def _tokens(config: Config) -> "Tokens":
     # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
-    from learnloop_common.service_accounts.token_verification import Tokens
+    from learnloop_common.token_verification import Tokens
 
     source = KeySource(
         config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
-from learnloop_common.service_accounts.claimed_account import NAMESPACE
+from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane.access.callers import Identity, require_open
 from learnloop_dataplane.access.certificates import Certificates as CertificateAuthority
 from learnloop_dataplane.assembly.audit_parts import AuditParts

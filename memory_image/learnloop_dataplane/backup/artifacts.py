@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from learnloop_common.encryption.envelope import MAGIC, is_sealed
+from learnloop_common.encryption import MAGIC, is_sealed
 from learnloop_dataplane.audit.signing import checkpoint_key
 from learnloop_dataplane.backup.folder import (
     ARTIFACTS,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from learnloop_common.encryption.envelope import (
+from learnloop_common.encryption import (
     CHUNK_BYTES,
     HEADER_BYTES,
     DataKey,

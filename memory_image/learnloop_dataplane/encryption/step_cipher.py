@@ -13,7 +13,7 @@ from uuid import UUID
 
 import orjson
 
-from learnloop_common.encryption.envelope import KEY_BYTES, DataKey, Unreadable, key_id_of, seal, unseal
+from learnloop_common.encryption import KEY_BYTES, DataKey, Unreadable, key_id_of, seal, unseal
 from learnloop_dataplane.errors import Damaged, KeyMissing
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7

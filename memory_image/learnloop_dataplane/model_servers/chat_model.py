@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from learnloop_common.chat.chat_request import ChatFields
+from learnloop_common.chat import ChatFields
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
 
 T = TypeVar("T")

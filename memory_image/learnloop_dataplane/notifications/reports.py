@@ -11,9 +11,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_common.figures import figure, interval
-from learnloop_common.foreign_markdown import plain
-from learnloop_common.foreign_text import one_line
+from learnloop_common.foreign_text import figure, interval, one_line, plain
 from learnloop_dataplane.notifications.messages import MOST_TEXT
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.postgres.database import Database

@@ -8,7 +8,7 @@ import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
-from learnloop_common.reward_rules.measurements import asked_values
+from learnloop_common.reward_rules.components import asked_values
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.partitions import STEPS_OF
 from learnloop_dataplane.rewards.reward_hacking import FEWEST, Rewarded, read_signals

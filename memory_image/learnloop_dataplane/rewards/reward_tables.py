@@ -10,7 +10,7 @@ import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
-from learnloop_common.reward_rules.step_terms import credits, potential_terms
+from learnloop_common.reward_rules.components import credits, potential_terms
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError

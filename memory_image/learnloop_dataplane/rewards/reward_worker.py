@@ -6,9 +6,8 @@ from typing import Any
 
 import orjson
 
-from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_common.reward_rules.components import Episode, division, evaluate, needs_log
 from learnloop_common.reward_rules.step_rewards import whole
-from learnloop_common.reward_rules.step_terms import division
 from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics

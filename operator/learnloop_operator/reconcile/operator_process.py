@@ -15,7 +15,7 @@ from kubernetes_asyncio.client import Configuration
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import process_end
-from learnloop_common.telemetry.conventions import NAMESPACE, SERVICE_INSTANCE
+from learnloop_common.telemetry.tracing import NAMESPACE, SERVICE_INSTANCE
 from learnloop_common.tls.contexts import authorities
 from learnloop_common.tls.pod_certificate import own_context
 from learnloop_operator.data_plane import DataPlane

@@ -7,7 +7,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry import tracing as named
 from learnloop_common.telemetry.tracing import tracer_provider
 from learnloop_operator.core.traces.spans import Attributes, Span, SpanEvaluation
 

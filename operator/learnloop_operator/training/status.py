@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
-from learnloop_common import figures
+from learnloop_common import foreign_text
 from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.anomalies import condition as anomaly_condition
 from learnloop_operator.core.anomalies.scale_free_rules import watch
@@ -121,7 +121,7 @@ def estimate(value: ReturnEstimate) -> dict[str, Any]:
 
 def interval(value: ReturnEstimate) -> str:
     """e.g. 487.2 [481.0, 492.1]"""
-    return figures.interval(value.mean, value.ci_low, value.ci_high)
+    return foreign_text.interval(value.mean, value.ci_low, value.ci_high)
 
 
 def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:

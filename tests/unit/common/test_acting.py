@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.behaviour import GREEDY, SAMPLED, Behaviour
 from learnloop_api.wire.routing import ActResponse
-from learnloop_common.acting import metadata
-from learnloop_common.acting.deciding import Advice, decide, log_probability
-from learnloop_common.acting.metadata import Numbers
+from learnloop_common.acting import policy
+from learnloop_common.acting.policy import Advice, Numbers, decide, log_probability
 
 LOGITS = st.lists(st.floats(-50, 50) | st.just(-1e30), min_size=1, max_size=8).filter(lambda found: max(found) > -60)
 EXPLORING = st.builds(Behaviour, kind=st.just("epsilon-greedy"), epsilon=st.floats(0.001, 1))
@@ -121,7 +120,7 @@ def test_what_cannot_be_compared_has_no_probability() -> None:
 
 def test_a_file_that_does_not_say_acts_as_is_usual_for_its_algorithm() -> None:
     def kind(algorithm: str, continuous: bool = False) -> str:
-        return metadata.behaviour({"learnloop.algorithm": algorithm}, continuous=continuous).kind
+        return policy.behaviour_of({"learnloop.algorithm": algorithm}, continuous=continuous).kind
 
     assert [kind(name) for name in ("dqn", "hierarchical-dqn", "independent-dqn", "qmix")] == ["greedy"] * 4
     assert [kind(name) for name in ("ppo", "vtrace", "bc", "")] == ["sampled"] * 4
@@ -152,12 +151,12 @@ def test_a_file_that_does_not_say_acts_as_is_usual_for_its_algorithm() -> None:
 )
 def test_a_behaviour_that_cannot_be_is_refused_by_the_name_of_its_entry(text: str) -> None:
     with pytest.raises(ValueError, match=r"metadata learnloop\.behaviour"):
-        metadata.behaviour({metadata.BEHAVIOUR: text}, continuous=False)
+        policy.behaviour_of({policy.BEHAVIOUR: text}, continuous=False)
 
 
 def test_epsilon_greedy_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="needs discrete actions"):
-        metadata.behaviour({metadata.BEHAVIOUR: '{"kind": "epsilon-greedy", "epsilon": 0.1}'}, continuous=True)
+        policy.behaviour_of({policy.BEHAVIOUR: '{"kind": "epsilon-greedy", "epsilon": 0.1}'}, continuous=True)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +177,9 @@ def test_epsilon_greedy_numbers_are_refused() -> None:
 )
 def test_bounds_that_cannot_be_are_refused(change: dict[str, object]) -> None:
     told = {"low": [0], "high": [1], "choices": 0}
-    assert metadata.numbers({metadata.BOUNDS: json.dumps(told)}) == Numbers((0.0,), (1.0,))
+    assert policy.numbers_of({policy.BOUNDS: json.dumps(told)}) == Numbers((0.0,), (1.0,))
     with pytest.raises(ValueError, match=r"metadata learnloop\.bounds"):
-        metadata.numbers({metadata.BOUNDS: json.dumps(told | change)})
+        policy.numbers_of({policy.BOUNDS: json.dumps(told | change)})
 
 
 def test_an_answers_log_probability_is_finite_and_bounded() -> None:

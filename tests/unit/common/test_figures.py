@@ -1,6 +1,6 @@
 import pytest
 
-from learnloop_common.figures import figure, interval
+from learnloop_common.foreign_text import figure, interval
 
 
 @pytest.mark.parametrize(

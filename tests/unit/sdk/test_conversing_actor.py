@@ -10,7 +10,7 @@ from aiohttp import web
 from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, parse, said_by, to_openai
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.transport.identity import Identity
+from learnloop_sdk.http_client import Identity
 
 
 def calls(*arguments: str) -> list[dict[str, Any]]:

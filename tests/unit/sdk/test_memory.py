@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_sdk import Learnloop, Recall
-from learnloop_sdk.recording import post_outbox
+from learnloop_sdk import Learnloop, Recall, outbox
 from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
@@ -113,7 +112,7 @@ async def test_a_server_that_dawdles_holds_an_agent_up_for_two_seconds_and_then_
     server = await asyncio.start_server(drip, "127.0.0.1")
     loop = learn(data_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(post_outbox, "TIMEOUT", 0.5)
+        patch.setattr(outbox, "TIMEOUT", 0.5)
         async with asyncio.timeout(30):
             for _ in range(20):
                 assert (await loop.memory.retrieve({})).degraded == ["unavailable"]

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_common.circuit_breaker import Breaker
-from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
-from learnloop_sdk.recording import post_outbox
+from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning, outbox
 from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
@@ -35,7 +34,7 @@ async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Mak
 async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(
     learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post_outbox, "Breaker", lambda: Breaker(first_rest=0.05))
+    monkeypatch.setattr(outbox, "Breaker", lambda: Breaker(first_rest=0.05))
     loop = learn(data_url=f"http://127.0.0.1:{free_port}")
     for thumbs in ("up", "down"):
         assert not await loop.people.feedback("t", "anna", thumbs=thumbs)
@@ -68,7 +67,7 @@ async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytes
             seen.append(body["thumbs"])
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
-    monkeypatch.setattr(post_outbox, "Breaker", lambda: Breaker(first_rest=0.05))
+    monkeypatch.setattr(outbox, "Breaker", lambda: Breaker(first_rest=0.05))
     first = asyncio.Event()
     loop = learn(data_url=f"http://127.0.0.1:{port}")
     await loop.people.feedback("t", "anna", thumbs=opinions[0])  # type: ignore[arg-type]

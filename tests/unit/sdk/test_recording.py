@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
-from learnloop_sdk.recording.spool import DiskSpool, MemorySpool, Parcel
+from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel
 
 Make = Callable[..., Learnloop]
 

@@ -6,7 +6,7 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane.privacy import redaction
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.redact import MASK, default_redactor, redact_text, redact_trajectory, redact_value
+from learnloop_sdk.trajectory import MASK, default_redactor, redact_text, redact_trajectory, redact_value
 
 
 @pytest.mark.parametrize(

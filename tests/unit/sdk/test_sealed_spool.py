@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.encryption.envelope import Unreadable
-from learnloop_sdk.recording.spool import DiskSpool, Parcel
-from learnloop_sdk.recording.spool_keys import ENV_SPOOL_KEYS, SpoolKeys
+from learnloop_common.encryption import Unreadable
+from learnloop_sdk.spool import ENV_SPOOL_KEYS, DiskSpool, Parcel, SpoolKeys
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 PARCEL = Parcel("e-1", b'{"said": "the blue folder"}')

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from learnloop_api.wire.base import LARGEST, MOST
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_sdk.counters import Counters
-from learnloop_sdk.recording.trajectory_post import encoded, step
-from learnloop_sdk.redact import redact_text
+from learnloop_sdk.errors import Counters
+from learnloop_sdk.trajectory import encoded, redact_text, step
 
 HEAD = {
     "trajectory_id": "t1",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_common.service_accounts.key_source import KeySource
+from learnloop_common.service_accounts import KeySource
 from learnloop_common.settings import ConfigurationError
 from learnloop_sdk import Learnloop
 from learnloop_sdk.errors import PolicyRefused

@@ -2,7 +2,7 @@
 
 from learnloop_api.kinds.behaviour import Behaviour, usual, values_actions
 from learnloop_api.kinds.training.algorithms import FROM_LOG
-from learnloop_common.acting import metadata
+from learnloop_common.acting import policy
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits
@@ -24,7 +24,7 @@ def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
     if asked is None:
         return usual(spec.algorithm, continuous=continuous)
     try:
-        metadata.behaviour({metadata.BEHAVIOUR: asked.model_dump_json(exclude_none=True)}, continuous=continuous)
+        policy.behaviour_of({policy.BEHAVIOUR: asked.model_dump_json(exclude_none=True)}, continuous=continuous)
     except ValueError as error:
         problem = str(error).partition(": ")[2]
         raise ConfigError(FIELD, asked.kind, f"is refused: {problem}", "see kubectl explain") from None

@@ -1,4 +1,4 @@
-"""What learnloop_common.acting.deciding says of one row, of many rows at once: for who judges whole logs.
+"""What learnloop_common.acting.policy says of one row, of many rows at once: for who judges whole logs.
 
 The formulas stand there; a test holds the two against each other.
 """
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.behaviour import Behaviour
-from learnloop_common.acting.deciding import EDGE, FORBIDDEN, LARGEST
-from learnloop_common.acting.metadata import Numbers
+from learnloop_common.acting.policy import EDGE, FORBIDDEN, LARGEST_LOG_DENSITY, Numbers
 
 Said = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -41,7 +40,7 @@ def log_density(behaviour: Behaviour, numbers: Numbers, said: Said, action: NDAr
     squashed = np.clip((action[:, first:] - low - reach) / reach, -EDGE, EDGE)
     error = (np.arctanh(squashed) - mean) / deviation
     parts = -0.5 * error**2 - np.log(deviation) - 0.5 * math.log(2 * math.pi) - np.log(reach * (1 - squashed**2))
-    found = np.clip(parts.sum(axis=1), -3e38, LARGEST)
+    found = np.clip(parts.sum(axis=1), -3e38, LARGEST_LOG_DENSITY)
     if not first:
         return np.asarray(found)
     with np.errstate(divide="ignore"):

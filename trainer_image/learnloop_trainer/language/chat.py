@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from learnloop_common.chat.control_tokens import ControlTokens, pieces
+from learnloop_common.chat import ControlTokens, pieces
 from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_environments.errors import ConfigError
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import learnloop_trainer
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import ExportedFormat, Manifest, Sampling, SuiteResult, Validated
-from learnloop_common.acting import metadata
+from learnloop_common.acting import policy
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.algorithms import Learner, find, traits_of
@@ -72,12 +72,12 @@ def graph(
 ) -> bytes:
     """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
     traits = traits_of(algorithm)
-    said = {metadata.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
+    said = {policy.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
     deviation = None
     if bounds is not None and behaviour.kind == "sampled":
         first = int(bool(bounds.choices))
         low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
-        said[metadata.BOUNDS] = metadata.Numbers(low, high, bounds.choices).written()
+        said[policy.BOUNDS] = policy.Numbers(low, high, bounds.choices).written()
         deviation = deviation_of(algorithm)
     head, activation = traits.network
     return build(arrays, head, activation, dict(facts) | said, bounds, shield, traits.chooser, deviation)

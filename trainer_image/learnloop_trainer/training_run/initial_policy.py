@@ -1,6 +1,6 @@
 """Training that begins from an exported policy: `spec.initialPolicy`."""
 
-from learnloop_common.acting.metadata import ALGORITHM
+from learnloop_common.acting.policy import ALGORITHM
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import Learner, find, traits_of
 from learnloop_trainer.algorithms.weight_transfer import Weights, warm

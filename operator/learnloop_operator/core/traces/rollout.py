@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
-from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry import tracing as named
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.traces import spans as ids

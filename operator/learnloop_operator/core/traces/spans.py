@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from learnloop_common.telemetry import conventions as named
+from learnloop_common.telemetry import tracing as named
 from learnloop_common.telemetry.json_logs import trace_id
 from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest

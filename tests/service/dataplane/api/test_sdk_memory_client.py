@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import httpx
 
-from learnloop_sdk.counters import Counters
+from learnloop_sdk.errors import Counters
+from learnloop_sdk.http_client import Http, Identity, Response
 from learnloop_sdk.memory import MemoryClient, Recall
-from learnloop_sdk.recording.post_outbox import Courier
-from learnloop_sdk.redact import redact_text
-from learnloop_sdk.transport.http_client import Http, Response
-from learnloop_sdk.transport.identity import Identity
+from learnloop_sdk.outbox import Courier
+from learnloop_sdk.trajectory import redact_text
 
 from ..conftest import Api
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.encryption.envelope import MAGIC
+from learnloop_common.encryption import MAGIC
 from learnloop_dataplane.errors import Damaged
 from learnloop_dataplane.registry.artifacts import artifact_key
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import nats as nats_client
 
-from learnloop_sdk.redact import redact_text, redact_trajectory
+from learnloop_sdk.trajectory import redact_text, redact_trajectory
 
 from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 

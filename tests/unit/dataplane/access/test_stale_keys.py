@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.service_accounts import token_verification
-from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
-from learnloop_common.service_accounts.token_verification import MAX_STALE_SECONDS, KeySet
+from learnloop_common import token_verification
+from learnloop_common.service_accounts import KeySource, KeysUnavailable
+from learnloop_common.token_verification import MAX_STALE_SECONDS, KeySet
 
 
 async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(

@@ -9,7 +9,7 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.redaction.fields import safe_measurements, safe_origin
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane.experience.trajectories import redacted
-from learnloop_sdk.redact import redact_text, redact_trajectory
+from learnloop_sdk.trajectory import redact_text, redact_trajectory
 
 MAIL = "anna@example.org"
 BODY: dict[str, Any] = {

@@ -7,9 +7,8 @@ import pytest
 
 from learnloop_api.kinds.reward_components import PotentialShaping
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_common.reward_rules.components import Episode, evaluate
+from learnloop_common.reward_rules.components import Episode, evaluate, potential_sum, potential_terms
 from learnloop_common.reward_rules.step_rewards import divided
-from learnloop_common.reward_rules.step_terms import potential_sum, potential_terms
 
 RULE = PotentialShaping(milestones=["Order found", "refund sent"], weight=2.0, discount=0.9)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_components import PotentialShaping
-from learnloop_common.reward_rules.step_terms import potential_sum, potential_terms
+from learnloop_common.reward_rules.components import potential_sum, potential_terms
 
 STATES, ACTIONS, ROUNDS = 5, 3, 400
 Bonus = Callable[[int, int | None], float]

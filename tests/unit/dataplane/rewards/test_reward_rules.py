@@ -15,8 +15,14 @@ from learnloop_api.kinds.reward_components import (
     SafetyConstraint,
 )
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_common.reward_rules.components import Episode, component_value, evaluate
-from learnloop_common.reward_rules.step_terms import credits, potential_sum, potential_terms
+from learnloop_common.reward_rules.components import (
+    Episode,
+    component_value,
+    credits,
+    evaluate,
+    potential_sum,
+    potential_terms,
+)
 from learnloop_dataplane.rewards.normalisation import RANK_WINDOW, Running, confidence, normalise, settle
 
 small = st.floats(-100, 100)

@@ -11,9 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_common.acting.metadata import BEHAVIOUR, BOUNDS, Numbers
 from learnloop_common.acting.onnx_policy import OnnxPolicy
-from learnloop_common.acting.policy import choose
+from learnloop_common.acting.policy import BEHAVIOUR, BOUNDS, Numbers, choose
 from learnloop_environments import make
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.base import Bounds

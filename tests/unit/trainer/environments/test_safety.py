@@ -13,7 +13,7 @@ import torch
 
 from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.kinds.training.safety import Intervention, Safety
-from learnloop_common.acting.deciding import Advice, log_probability
+from learnloop_common.acting.policy import Advice, log_probability
 from learnloop_environments import make
 from learnloop_environments.action_spaces import MASKED
 from learnloop_environments.base import Bounds

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_common.acting.deciding import log_probability
-from learnloop_common.acting.policy import advise
+from learnloop_common.acting.policy import advise, log_probability
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.unplayed import Unplayed

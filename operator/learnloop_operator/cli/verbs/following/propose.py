@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_api.names import LABEL_AGENT
-from learnloop_common.foreign_markdown import code, plain
+from learnloop_common.foreign_text import code, plain
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.pipelines.manifest_in_git import ModelInManifest, with_model

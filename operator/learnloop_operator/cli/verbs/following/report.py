@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.names import LABEL_AGENT
-from learnloop_common.figures import figure, interval
-from learnloop_common.foreign_markdown import plain
+from learnloop_common.foreign_text import figure, interval, plain
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.access.data_plane import DataPlaneAccess

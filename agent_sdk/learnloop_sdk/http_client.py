@@ -1,15 +1,95 @@
-"""POST requests by aiohttp: bounded, timed out, never redirected."""
+"""HTTP by aiohttp: bounded POST requests, and the token that identifies the agent."""
 
 import asyncio
+import base64
+import binascii
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import aiohttp
 
+from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.transport.event_loop import EventLoopOwner
+
+
+class EventLoopOwner:
+    """Tells when an object meets a new event loop: after `asyncio.run` has returned, or in the child of a fork."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+
+    def is_new(self) -> bool:
+        """Is this the first call from the running loop? Then connections, tasks and events have to be made again.
+
+        Raises:
+            LearnloopError: another event loop of this process still runs, in another thread.
+        """
+        loop, process = asyncio.get_running_loop(), os.getpid()
+        if loop is self._loop and process == self._process:
+            return False
+        if self._loop is not None and process == self._process and self._loop.is_running():
+            raise LearnloopError(
+                "Learnloop: used from a second event loop while the first one runs: make one Learnloop for each thread"
+            )
+        self._loop, self._process = loop, process
+        return True
+
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def namespace_of(given: str | None) -> str:
+    """The namespace given, else from the environment, else from the pod, else "default"."""
+    if value := given or os.environ.get(names.ENV_NAMESPACE, "").strip():
+        return value
+    return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.is_file() else "default"
+
+
+class Identity:
+    """Headers that prove the caller's namespace."""
+
+    def __init__(self, namespace: str, token_file: Path | None = None) -> None:
+        self.namespace = namespace
+        self._token_file = token_file or Path(os.environ.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE)
+        self._token = ""
+        self._stamp = -1
+
+    def headers(self) -> dict[str, str]:
+        """`authorization` when there is a token; without one the namespace, which only a data plane without
+        authentication believes."""
+        if token := self.token():
+            return {"authorization": f"Bearer {token}"}
+        return {names.HEADER_NAMESPACE: self.namespace}
+
+    def token(self) -> str:
+        """The service-account token as it is now; empty without one."""
+        try:
+            stamp = self._token_file.stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._token, self._stamp = self._token_file.read_text(encoding="utf-8").strip(), stamp
+        except OSError:
+            self._token, self._stamp = "", -1
+        return self._token
+
+    def account(self) -> tuple[str, str] | None:
+        """Namespace and name of the token's ServiceAccount, as the token says; None without a token that says it.
+
+        Not verified: it chooses where this client listens, and whether it may is the server's to decide.
+        """
+        payload = (self.token().split(".") + [""])[1].encode()
+        try:
+            subject = json.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["sub"]
+            _, kind, namespace, name = subject.split(":")
+        except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return (namespace, name) if kind == "serviceaccount" and namespace and name else None
+
 
 MAX_BODY = 16_777_216
 _inherited: list[aiohttp.ClientSession] = []

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import jwt
 
-from learnloop_common.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_common.service_accounts import KeySource, KeysUnavailable
 
 log = logging.getLogger(__name__)
 ALGORITHMS = ["RS256", "ES256"]

@@ -1,9 +1,11 @@
-"""Whose token it is: namespace, service account and pod, as a verified token says."""
+"""Service accounts: the account that a verified token names, and where the cluster's keys are."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from learnloop_api import names
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # What Kubernetes lets a ServiceAccount be named. NATS' permissions are made of it: a `*` in it would be one.
@@ -42,3 +44,23 @@ def account_of(claims: Mapping[str, Any]) -> Account:
     if isinstance(name, str) and isinstance(uid, str):
         return Account(namespace, subject, name, uid, audiences)
     return Account(namespace, subject, audiences=audiences)
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """Where the cluster's keys are, and what a token must say. `issuer` None: that of this pod's own token."""
+
+    jwks_url: str
+    token_file: str
+    ca_file: str
+    issuer: str | None = None
+    audiences: tuple[str, ...] = (names.TOKEN_AUDIENCE,)
+
+
+class KeysUnavailable(Exception):
+    """Nobody can tell now whether a token holds."""
+
+    def __init__(self, what: str, retry_after: int) -> None:
+        super().__init__(f"{what} does not answer")
+        self.what = what
+        self.retry_after = retry_after

@@ -1,13 +1,31 @@
-"""Keeps what people and tools say from being read as a chat template's control tokens.
-
-A template writes control tokens and everybody's words into one text. So the words are marked before they are rendered:
-a mark behind the first character of each control token. Encoding the pieces between marks one by one gives the same
-characters, and never the control token. A text without control tokens is encoded as before.
-"""
+"""Requests to language models: the fields that a model takes, and words without control tokens."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+
+class ChatFields:
+    """Remembers which fields a model refused. Use one for each model."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+
+    def of(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The body as the model takes it; it is written with `max_tokens` and `temperature`."""
+        taken = {name: value for name, value in body.items() if name not in self._refused}
+        if "max_tokens" in body and "max_tokens" in self._refused:
+            taken["max_completion_tokens"] = body["max_tokens"]
+        return taken
+
+    def refused(self, sent: Mapping[str, Any], sentence: str) -> bool:
+        """Does the server's refusal of `sent` name a field that can be left out? Then ask again."""
+        name = "max_tokens" if "max_completion_tokens" in sentence else "temperature"
+        if name not in sent or name not in sentence:
+            return False
+        self._refused.add(name)
+        return True
+
 
 MARK = "\ufdd0"
 """A code point that Unicode reserves for such uses: no text that is exchanged contains it."""

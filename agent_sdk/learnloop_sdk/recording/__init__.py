@@ -1,1 +1,0 @@
-"""Trajectories on their way to the data plane: kept, delivered, acknowledged."""

@@ -1,1 +1,0 @@
-"""HTTP connections, a circuit breaker, and the agent's token."""

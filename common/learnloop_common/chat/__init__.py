@@ -1,1 +1,0 @@
-"""Requests to language models, and the words in them."""

@@ -1,1 +1,0 @@
-"""Encryption at rest: what the data plane and the SDK write, and both read."""
