@@ -44,6 +44,8 @@ LIMIT = 1_200.0
 """Seconds in which things happen, and never the one that is waited for."""
 TICK = 0.2
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
+EXACT_COUNTS = {"rollout.judging.query_windows.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
+"""Shortest windows of evidence: the Prometheus that is played here counts exactly and needs no two scrapes."""
 QUICK = {
     "rollout": {"steps": STEPS, "keepForSeconds": 2},
     "analysis": {"intervalSeconds": 1, "metrics": [{"name": "success", "type": "success", "minRatio": 0.9}]},
@@ -56,7 +58,8 @@ class Operator:
     def __init__(
         self, world: "LiveWorld", name: str, proxy: StreamProxy, system: str, hasty: Mapping[str, float]
     ) -> None:
-        self.world, self.name, self.proxy, self.system, self._hasty = world, name, proxy, system, hasty
+        self.world, self.name, self.proxy, self.system = world, name, proxy, system
+        self._hasty = {**EXACT_COUNTS, **hasty}
         self.codes, self.given_up = list[int](), False
         self.log = world.folder / f"{name}.log"
         self.config = world.folder / f"{name}.kubeconfig"

@@ -1,8 +1,7 @@
-"""The operator process with shorter times, so that a test need not wait for them:
+"""Runs the operator with shorter times: HASTY='{"kube.leader_lease.LEASE_SECONDS": 8}'.
 
-    HASTY='{"kube.leader_lease.LEASE_SECONDS": 8}'.
-
-The names are constants of `learnloop_operator`; everything else is `python -m learnloop_operator`.
+The names are constants of `learnloop_operator`, set before any other module imports them; everything else is
+`python -m learnloop_operator`.
 """
 
 import importlib
@@ -10,12 +9,12 @@ import json
 import os
 import sys
 
-from learnloop_operator.__main__ import main
-
 if __name__ == "__main__":
     for place, value in json.loads(os.environ.get("HASTY", "{}")).items():
-        module, constant = place.rsplit(".", 1)
-        found = importlib.import_module(f"learnloop_operator.{module}")
-        assert hasattr(found, constant), place
-        setattr(found, constant, value)
+        module_name, constant = place.rsplit(".", 1)
+        module = importlib.import_module(f"learnloop_operator.{module_name}")
+        assert hasattr(module, constant), place
+        setattr(module, constant, value)
+    from learnloop_operator.__main__ import main
+
     sys.exit(main())
