@@ -25,6 +25,7 @@ MANAGED_BY = "learnloop"
 # WHO must be the writer's own user name where the chart's admission policy is installed; elsewhere it is a claim.
 # Of several values that are set together the first of VERBS is obeyed; the order is that of caution.
 VERBS = ("abort", "reject", "undo", "pause", "restart", "retry", "resume", "skip", "promote", "approve")
+ANNOTATION_TRAJECTORIES = f"{GROUP}/trajectories-at-trigger"  # TrainingJob; episodes of its agent when it was triggered
 ANNOTATION_TRAIN = f"{GROUP}/train"  # LearningAgent; any new value: train now
 ANNOTATION_COMMIT = (
     f"{GROUP}/commit"  # LearningAgent: the commit its code is at; triggers.on: [commit] trains on another

@@ -21,11 +21,13 @@ class WeekOfAgent(WireModel):
     rated: int = Field(default=0, ge=0, description="episodes that somebody rated")
     raw_reward: float | None = Field(default=None, description="mean, before normalisation")
     trainings: int = Field(default=0, ge=0, description="runs that ended, well or not")
-    training_success_rate: float | None = Field(default=None, description="of these, those that handed in a policy")
+    training_success_rate: float | None = Field(
+        default=None, description="of these, those whose policy passed the gates"
+    )
     gains: int = Field(default=0, ge=0, description="of these, those whose gain is known")
     gain_per_training: float | None = Field(
         default=None,
-        description="mean over those runs of (proven return - return before) / |return before|, on the same episodes",
+        description="mean over those runs of the held-out return minus that of the policy before, on the same episodes",
     )
     deployments: int = Field(default=0, ge=0, description="revisions that were tried or served for the first time")
     deployment_success_rate: float | None = Field(default=None, description="of these, those that are no rollbacks")

@@ -38,7 +38,7 @@ WITH told AS (
     WHERE o.namespace = $1 AND starts_with(o.subject, $5) AND o.created_at >= $3
         AND o.payload::jsonb ->> 'status' IN ('completed', 'failed')
 ), ended AS (
-    SELECT at, run ->> 'phase' <> 'failed' AS proven, run FROM told WHERE run ->> 'agent' = $2
+    SELECT at, run ->> 'phase' = 'validated' AS proven, run FROM told WHERE run ->> 'agent' = $2
     UNION ALL
     SELECT coalesce(r.beat_at, r.created_at), r.manifest IS NOT NULL, r.manifest
     FROM training_runs r
@@ -51,8 +51,7 @@ WITH told AS (
         AND NOT EXISTS (SELECT 1 FROM told WHERE told.run ->> 'job' = r.job AND told.at >= r.created_at)
 ), judged AS (
     SELECT at, proven, CASE WHEN (run #>> '{evaluation,episodes}')::bigint IS DISTINCT FROM 0 THEN
-        ((run #>> '{evaluation,mean}')::float8 - (run #>> '{baseline,mean}')::float8)
-            / nullif(abs((run #>> '{baseline,mean}')::float8), 0) END AS gain
+        (run #>> '{evaluation,mean}')::float8 - (run #>> '{baseline,mean}')::float8 END AS gain
     FROM ended
 )
 SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date AS week, count(*) AS trainings,

@@ -86,6 +86,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
     notes = {
         NOTE_TRIGGER: trigger.kind,
         NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
+        names.ANNOTATION_TRAJECTORIES: str(world.stats.trajectories) if world.stats else "",
         NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
         NOTE_CHANGES: changes,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from learnloop_api import names
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_common import foreign_text
@@ -130,11 +131,13 @@ def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
         return world.status.get("lineage")
     agent = world.agent or {}
     spec, state = agent.get("spec") or {}, agent.get("status") or {}
+    # The agent's status still has the count of the pass before the one that triggered the run.
+    noted = (world.object["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRAJECTORIES, "")
     result = {
         "learningAgent": world.agent_name,
         "rewardPolicy": (spec.get("rewardPolicyRef") or {}).get("name"),
         "rewardPolicyRevision": state.get("rewardPolicyRevision"),
-        "trajectories": state.get("trajectories"),
+        "trajectories": int(noted) if noted.isdecimal() else state.get("trajectories"),
     }
     return {key: value for key, value in result.items() if value is not None}
 

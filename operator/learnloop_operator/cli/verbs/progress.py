@@ -19,7 +19,7 @@ def _share(value: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.0%}"
+    return f"{value:+.3g}"
 
 
 def _number(value: float) -> str:
@@ -85,7 +85,7 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
             then = f" than in the week of {first['week']}" if first is not last else ""
             text = said(float(first[field]), float(last[field]))
             yield f"In the week of {last['week']} {agent} {text if then else text.rsplit(',', 1)[0]}{then}."
-    yield from _sum(weeks, "trainings", "training_success_rate", "training", "handed in a policy")
+    yield from _sum(weeks, "trainings", "training_success_rate", "training", "proven")
     gains: list[tuple[float, int]] = [
         (float(week["gain_per_training"]), int(week["gains"]))
         for week in weeks
@@ -93,11 +93,13 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
     ]
     if gains:
         mean = sum(gain * count for gain, count in gains) / sum(count for _, count in gains)
-        yield f"A training changed the proven return by {_signed(mean)} on average."
-    yield from _sum(weeks, "deployments", "deployment_success_rate", "deployment", "came to serve everybody")
+        yield f"A training changed the held-out return by {_signed(mean)} on average."
+    yield from _sum(weeks, "deployments", "deployment_success_rate", "deployment", "promoted to everybody")
     taken, false = (int(sum(week.get(name) or 0 for week in weeks)) for name in ("rollbacks", "false_rollbacks"))
     if taken:
-        yield f"{taken} {'was' if taken == 1 else 'were'} rolled back, {false} of them though as good as what served."
+        rollbacks = "1 deployment was" if taken == 1 else f"{taken} deployments were"
+        as_well = "it did" if false == 1 else "they did"
+        yield f"{rollbacks} rolled back, {false} of them though {as_well} as well as the others."
 
 
 def table(weeks: Sequence[Object]) -> str:
@@ -114,7 +116,7 @@ def _sum(weeks: Sequence[Object], count: str, rate: str, noun: str, said: str) -
     total = int(sum(week.get(count) or 0 for week in weeks))
     if total:
         good = round(sum((week.get(rate) or 0.0) * (week.get(count) or 0) for week in weeks))
-        yield f"{good} of {total} {noun}{'' if total == 1 else 's'} {said}."
+        yield f"{good} of {total} {noun}{'' if total == 1 else 's'} {'was' if good == 1 else 'were'} {said}."
 
 
 def _moved(difference: float, digits: int = 0) -> str:

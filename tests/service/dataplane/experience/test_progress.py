@@ -73,7 +73,7 @@ async def test_trainings_that_handed_in_a_policy_and_what_they_gained(api: Api) 
     )
     [week] = await _weeks(api, "coach")
     assert (week["episodes"], week["trainings"], week["training_success_rate"]) == (0, 2, 0.5)
-    assert week["gain_per_training"] == pytest.approx(0.2)
+    assert week["gain_per_training"] == pytest.approx(20.0), "in units of return: a baseline near 0 says nothing"
 
 
 async def _moved(api: Api, deployment: str, event: str, revision: str, previous: str | None = None) -> None:
@@ -154,8 +154,8 @@ async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_tw
     await api.call("PUT", "/api/v1/training/runs/x-1/status", json=_ended("x-1", "failed", agent="runner"))
     whole = await _weeks(api, "trainee")
     assert [(week["trainings"], week["gains"]) for week in whole] == [(3, 2)]
-    assert whole[0]["training_success_rate"] == pytest.approx(2 / 3)
-    assert whole[0]["gain_per_training"] == pytest.approx(0.5)
+    assert whole[0]["training_success_rate"] == pytest.approx(1 / 3), "as the report counts: a refused run is none"
+    assert whole[0]["gain_per_training"] == pytest.approx(50.0)
     for job in ("trainee-1", "trainee-3"):
         await api.call("DELETE", f"/api/v1/training/runs/{job}", 204)
     assert await _weeks(api, "trainee") == whole

@@ -187,6 +187,7 @@ def test_an_annotation_and_a_request_are_obeyed_once() -> None:
 def test_dying_between_the_job_and_the_status_starts_no_second_job() -> None:
     first = decide(world(120))
     notes = first.apply[0]["metadata"]["annotations"]
+    assert notes[names.ANNOTATION_TRAJECTORIES] == "120"
     seen = world(150, jobs=(job(1, "Starting", notes=notes),))
     plan = decide(seen)
     assert created(plan) == []

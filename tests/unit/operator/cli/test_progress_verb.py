@@ -82,10 +82,10 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
         f"{last} took 15 s for a success, 25% less than in the week of 2026-03-02.",
         "In the week of 2026-03-02 walker took 10 turns for a success.",
         f"{last} was rated +0.40 by people, 0.60 more than in the week of 2026-03-02.",
-        "3 of 4 trainings handed in a policy.",
-        "A training changed the proven return by +15% on average.",
-        "3 of 4 deployments came to serve everybody.",
-        "1 was rolled back, 1 of them though as good as what served.",
+        "3 of 4 trainings were proven.",
+        "A training changed the held-out return by +0.15 on average.",
+        "3 of 4 deployments were promoted to everybody.",
+        "1 deployment was rolled back, 1 of them though it did as well as the others.",
     ]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
     assert said[9].split() == f"{head} DEPLOYMENTS DEPLOYED ROLLBACKS FALSE".split()
@@ -98,7 +98,7 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
         "0.3",
         "2",
         "100%",
-        "+20%",
+        "+0.2",
         "3",
         "67%",
         "1",
@@ -110,7 +110,7 @@ def test_a_weeks_gain_weighs_as_much_as_the_runs_that_have_one() -> None:
     """Nine runs that failed gained nothing that is known, neither good nor bad."""
     lucky = FIRST | {"trainings": 10, "training_success_rate": 0.1, "gains": 1, "gain_per_training": 1.0}
     later = LAST | {"trainings": 1, "training_success_rate": 1.0, "gains": 1, "gain_per_training": 0.0}
-    assert "A training changed the proven return by +50% on average." in told(World(lucky, later))
+    assert "A training changed the held-out return by +0.5 on average." in told(World(lucky, later))
 
 
 def test_an_agent_without_a_figure_has_one_sentence() -> None:
@@ -122,3 +122,17 @@ def test_an_agent_without_a_figure_has_one_sentence() -> None:
 def test_too_many_weeks_are_refused() -> None:
     with pytest.raises(CommandError, match="--weeks 0: give 1 to 104"):
         told(World(), "--weeks", "0")
+
+
+def test_a_gain_is_in_units_of_return_whatever_the_return_before() -> None:
+    """From 0.01 to 0.24 is +0.23, which tells more than +2300 %."""
+    assert "held-out return by +0.226 on average." in told(World(FIRST | {"gain_per_training": 0.2264}))
+    assert "held-out return by -131 on average." in told(World(FIRST | {"gain_per_training": -131.2}))
+
+
+def test_the_sentences_count_in_singular_and_plural() -> None:
+    one = FIRST | {"trainings": 1, "training_success_rate": 1.0, "rollbacks": 2, "false_rollbacks": 0}
+    said = told(World(one))
+    assert "1 of 1 training was proven." in said
+    assert "1 of 1 deployment was promoted to everybody." in said
+    assert "2 deployments were rolled back, 0 of them though they did as well as the others." in said

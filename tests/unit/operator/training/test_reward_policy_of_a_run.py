@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from learnloop_api.names import ANNOTATION_TRAJECTORIES
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.training.gates import flaw
 from testing.training.training_builders import plan, proof, reason, spec, world
@@ -55,3 +56,12 @@ def test_a_proof_by_other_rewards_than_the_runs_own_proves_nothing() -> None:
 
 def test_a_run_by_the_environments_rewards_names_no_policy() -> None:
     assert "rewardPolicy" not in told(plan(world(agent=agent("r1"), agent_name="la")))
+
+
+def test_the_lineage_counts_the_episodes_that_the_trigger_saw() -> None:
+    """The agent's own status lags: in the pass that triggers a run it still has the count of the pass before."""
+    stale = agent("r1") | {"status": {"rewardPolicyRevision": "r1", "trajectories": 0}}
+    seen = world(spec=BY_POLICY, agent=stale, agent_name="la")
+    assert plan(seen).status["lineage"]["trajectories"] == 0
+    seen.object["metadata"]["annotations"] = {ANNOTATION_TRAJECTORIES: "641"}
+    assert plan(seen).status["lineage"]["trajectories"] == 641
