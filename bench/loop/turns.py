@@ -1,6 +1,5 @@
 """Follows one agent through its turns: each run to its proof, each rollout to its end, then what users get."""
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -11,9 +10,9 @@ from typing import Any
 from bench.loop.figures import Played, Turn
 from demo.narrator import Narrator, StoryFailedError
 from demo.waiting import until
-from learnloop_operator.cli.access.data_plane import SERVICE, DataPlaneAccess
-from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import CommandError
 from testing.real_cluster.cluster_actions import World
 
 RUN_SECONDS, ROLLOUT_SECONDS, EPISODE_SECONDS = 1200.0, 600.0, 300.0
@@ -27,12 +26,9 @@ class Users:
     """What users of an agent got, as the data plane has it: asked with a token of the namespace."""
 
     def __init__(self, namespace: str, context: str | None) -> None:
-        options = argparse.Namespace(
-            memory_service=None, data_service=SERVICE, data_url=None, service_account="default"
-        )
         # The Kubernetes client read this variable when it was imported, before there was a cluster.
         cluster = KubernetesCluster(os.environ.get("KUBECONFIG"), context, namespace)
-        self._access = DataPlaneAccess(cluster, options)
+        self._access = DataPlaneAccess(cluster)
 
     def played(self, agent: str, revision: str, since: datetime) -> Played:
         """The newest completed episodes of a revision that arrived since then."""

@@ -1,44 +1,28 @@
-"""The page of the command line, from its own parser."""
+"""The page of the command line, from typer's own commands."""
 
-import argparse
 from collections.abc import Iterator
+from typing import Any
 
-from learnloop_operator.cli.main import parser
+from learnloop_operator.cli.main import COMMON, VERBS, command
 from reference.markdown import code, page, table
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """The one page of `kubectl learnloop`."""
-    top = parser()
-    common = {option for action in top._actions for option in action.option_strings}
-    parts = ["Every verb takes these options before or after it:", _arguments(top)]
-    for path, verb in _verbs("kubectl learnloop", top):
-        own = _arguments(verb, without=common)
-        parts += [f"## `{path}`", str(verb.description or ""), own]
-    yield "cli.md", page("Command line", "the argument parser in `operator/learnloop_operator/cli`", *parts)
+    parts = ["Every verb takes these options before or after it:", _arguments(command("status"), common=True)]
+    for name, verb in VERBS.items():
+        parts += [f"## `kubectl learnloop {name}`", verb.help, _arguments(command(name), common=False)]
+    yield "cli.md", page("Command line", "the verbs in `operator/learnloop_operator/cli`", *parts)
 
 
-def _verbs(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, sub in action.choices.items():
-                yield f"{path} {name}", sub
-                yield from _verbs(f"{path} {name}", sub)
-
-
-def _arguments(parser: argparse.ArgumentParser, without: frozenset[str] | set[str] = frozenset()) -> str:
+def _arguments(verb: Any, *, common: bool) -> str:
     rows = []
-    for action in parser._actions:
-        hidden = isinstance(action, (argparse._SubParsersAction, argparse._HelpAction))
-        if hidden or without & set(action.option_strings):
+    for parameter in verb.params:
+        if (parameter.name in COMMON) is not common or parameter.name == "help":
             continue
-        name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-        if action.option_strings and action.nargs != 0:
-            name += f" {action.metavar or action.dest.upper()}"
-        choices = f" One of {', '.join(map(str, action.choices))}." if action.choices else ""
-        default = action.default
-        shown = "" if default in (None, False, argparse.SUPPRESS, [], ()) else code(default)
-        rows.append(
-            (code(name), shown, (action.help or "").replace("%%", "%").replace("%(default)s", str(default)) + choices)
-        )
+        name = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
+        if parameter.param_type_name == "option" and not getattr(parameter, "is_flag", False):
+            name += f" {parameter.metavar or parameter.name.upper()}"
+        default = "" if parameter.default in (None, False, "", ()) else code(str(parameter.default))
+        rows.append((code(name), default, getattr(parameter, "help", "") or ""))
     return table(("argument", "default", "meaning"), rows) if rows else ""

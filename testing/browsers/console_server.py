@@ -3,18 +3,16 @@
 import http.client
 import json
 import threading
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from learnloop_operator.cli.console.browser_access import Gate
-from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.console.access import Gate
+from learnloop_operator.cli.console.changes import ChangeLog
 from learnloop_operator.cli.console.server import Console, ConsoleServer
-from learnloop_operator.cli.errors import CommandError
-
-OPTIONS = Namespace(memory_service=None, data_service="s/n:http", data_url=None, service_account="default")
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import CommandError
 
 
 class WrittenCluster:
@@ -65,11 +63,6 @@ class WrittenCluster:
             return 200, json.dumps(self.records[path])
 
         return send
-
-
-class AllRights:
-    def of(self, namespace: str) -> dict[str, bool]:
-        return {"pause": True}
 
 
 class Browser:
@@ -135,16 +128,16 @@ def served(cluster: Any, log: ChangeLog | None = None) -> Iterator[tuple[Console
         gate=Gate(server.port),
         log=log or ChangeLog(),
         within=cluster.within,
-        rights=AllRights(),
-        options=OPTIONS,
+        plane=DataPlaneAccess,
+        rights=lambda _: {"pause": True},
         scope={"user": "anna", "namespaces": None, "message": ""},
         problems={},
     )
-    server.console = console
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(target=server.serve, args=(console,), daemon=True)
     thread.start()
     try:
         yield console, Browser(server.port)
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
+        console.log.wake()
+        thread.join(10.0)

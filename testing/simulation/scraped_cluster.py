@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory
+from learnloop_operator.cli.prometheus_history import PrometheusHistory
 from testing.simulation.rollout_cluster import Cluster
 
 LOOKBACK = 300.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.console.change_log import ChangeLog
+from learnloop_operator.cli.console.changes import ChangeLog
 from learnloop_operator.cli.console.server import Console
 from testing.browsers.chromium import chromium, missing
 from testing.browsers.console_server import WrittenCluster, served

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.access.jobs import Jobs
-from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.workloads import Workloads
 
 POD = {
     "restartPolicy": "Never",
@@ -31,15 +31,17 @@ def ended(kube: Any, namespace: str, name: str, how: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def jobs(api_server: Path, kube: Any, namespace: str) -> Jobs:
+def jobs(api_server: Path, kube: Any, namespace: str) -> Workloads:
     metadata = {"name": "learnloop-restore", "namespace": namespace, "labels": {"app": "learnloop"}}
     template = {"spec": {"backoffLimit": 0, "template": {"metadata": {"labels": {"app": "x"}}, "spec": POD}}}
     spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
     kube.create({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec})
-    return KubernetesCluster(str(api_server), None, "default").jobs(namespace)
+    return KubernetesCluster(str(api_server), None, "default").workloads(namespace)
 
 
-def test_a_job_has_the_templates_pods_and_the_variables_that_are_given(jobs: Jobs, kube: Any, namespace: str) -> None:
+def test_a_job_has_the_templates_pods_and_the_variables_that_are_given(
+    jobs: Workloads, kube: Any, namespace: str
+) -> None:
     name = jobs.start("learnloop-restore", {"BACKUP": "learnloop-7", "ELSE": "x"})
     made = ended(kube, namespace, name, "Complete")["spec"]["template"]["spec"]
     assert made["initContainers"][0]["env"] == [{"name": "BACKUP", "value": "learnloop-7"}, {"name": "A", "value": "b"}]
@@ -47,7 +49,7 @@ def test_a_job_has_the_templates_pods_and_the_variables_that_are_given(jobs: Job
     assert jobs.end(name, 10) == "", "its pods are gone, and so is what they said"
 
 
-def test_a_job_that_failed_or_goes_on_is_no_success(jobs: Jobs, kube: Any, namespace: str) -> None:
+def test_a_job_that_failed_or_goes_on_is_no_success(jobs: Workloads, kube: Any, namespace: str) -> None:
     name = jobs.start("learnloop-restore", {})
     with pytest.raises(CommandError, match="has not ended in 0 s"):
         jobs.end(name, 0)
@@ -58,7 +60,7 @@ def test_a_job_that_failed_or_goes_on_is_no_success(jobs: Jobs, kube: Any, names
         jobs.start("learnloop-backup", {})
 
 
-def test_a_deployment_is_scaled_and_says_what_it_was(jobs: Jobs, kube: Any, namespace: str) -> None:
+def test_a_deployment_is_scaled_and_says_what_it_was(jobs: Workloads, kube: Any, namespace: str) -> None:
     selector = {"matchLabels": {"app": "x"}}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
     body = {

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -18,8 +17,9 @@ import pytest
 import yaml
 
 from learnloop_api.names import API_VERSION, GROUP
-from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
-from learnloop_operator.cli.console import command
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.console.server import open_console
+from learnloop_operator.cli.data_plane import DataPlaneAccess
 from testing.browsers.console_server import Browser
 from testing.proxies.tcp_line import TcpLine
 
@@ -72,18 +72,15 @@ def opened(namespace: str) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
 
         def start(config: Path, *arguments: str) -> Opened:
-            parser = ArgumentParser()
-            command.arguments(parser)
             cluster = KubernetesCluster(str(config), None, namespace)
-            server, watch = command.open_console(cluster, parser.parse_args(arguments))
+            server, console, watch = open_console(cluster, DataPlaneAccess, *arguments)
             watch.start()
             watch.wait_for_lists(SECONDS)
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-            for end in (server.server_close, server.shutdown, watch.stop):
+            threading.Thread(target=server.serve, args=(console,), daemon=True).start()
+            for end in (console.log.wake, server.stop, watch.stop):
                 stack.callback(end)
             browser = Browser(server.port)
-            assert server.console is not None
-            assert browser.enter(server.console.gate.token) == 303
+            assert browser.enter(console.gate.token) == 303
             status, _, about = browser.ask("GET", "/about")
             assert status == 200
             return browser, json.loads(about)
@@ -133,7 +130,7 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
     between, config = line
     for number in range(ROLLOUTS):
         kube.create(rollout(namespace, f"r{number:03}"))
-    browser, _ = opened(config, "--namespaces", namespace)
+    browser, _ = opened(config, namespace)
     events = browser.stream()
     shown = {item["metadata"]["name"]: item for item in next(events)[2] if item["plural"] == "modeldeployments"}
     assert len(shown) == ROLLOUTS

@@ -12,8 +12,8 @@ import yaml
 from kubernetes import client, config
 
 from learnloop_api.names import ANNOTATION_AUTHOR, API_VERSION, VERBS, verb_annotation
-from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
-from learnloop_operator.cli.steering.signature import signed
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.rollout_order import signed
 from learnloop_operator.rollout.model.order_annotations import read
 
 ROOT = Path(__file__).resolve().parents[3]

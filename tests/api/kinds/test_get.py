@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from learnloop_api.names import API_VERSION
-from learnloop_operator.cli.access.kubernetes_cluster import KubernetesCluster
-from learnloop_operator.cli.access.list_and_watch import Follower
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.live import Follower
 
 SECONDS = 30.0
 

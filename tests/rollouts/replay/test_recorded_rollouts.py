@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
-from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, Seen, found, with_guests
+from learnloop_operator.cli.recorded_rollouts import PodSamples, RecordedRollout, recorded, with_guests
 from learnloop_operator.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.rollout.model.snapshot import Model
 from learnloop_operator.rollout.replay import Replay
@@ -45,7 +45,7 @@ def retried(cluster: ScrapedCluster, quality: float, rest: int = 60) -> None:
     cluster.tick(rest)
 
 
-def recorded(cluster: ScrapedCluster) -> list[RecordedRollout]:
+def on_record(cluster: ScrapedCluster) -> list[RecordedRollout]:
     return cluster.history().rollouts("ns", "md", DAY)
 
 
@@ -83,7 +83,7 @@ def test_promoted_rolled_back_retried_and_promoted_in_a_row_have_the_same_stable
     rolled(cluster, 4, BAD)
     fates = [one.fate for one in cluster.happened]
     assert fates == ["promoted", "RolledBack", "RolledBack", "promoted", "promoted", "RolledBack"]
-    rollouts = recorded(cluster)
+    rollouts = on_record(cluster)
     assert told(rollouts) == really(cluster.happened)
     assert [verdict(cluster, past) for past in rollouts] == fates
     for past, one in zip(rollouts, cluster.happened, strict=True):
@@ -104,7 +104,7 @@ def test_any_sequence_of_rollouts_is_told_as_it_was(seed: int) -> None:
         else:
             rolled(cluster, number, source.choice([BAD, GOOD, BETTER]), source.randint(0, 90))
     cluster.tick(60)  # until the pods of the last one replaced are gone
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 def test_a_revision_that_was_stable_once_and_comes_again_is_a_canary_then(cluster: ScrapedCluster) -> None:
@@ -112,7 +112,7 @@ def test_a_revision_that_was_stable_once_and_comes_again_is_a_canary_then(cluste
     rolled(cluster, 0, BETTER, 300)
     rolled(cluster, 2, BAD)
     assert [one.fate for one in cluster.happened] == ["promoted", "promoted", "RolledBack"]
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 def test_a_rollback_in_the_guard_leaves_the_old_arm_stable_for_the_next_rollout() -> None:
@@ -124,8 +124,8 @@ def test_a_rollback_in_the_guard_leaves_the_old_arm_stable_for_the_next_rollout(
     cluster.run(100)
     assert cluster.happened[0].fate == "RolledBack"
     rolled(cluster, 2, BETTER)
-    assert told(recorded(cluster)) == really(cluster.happened)
-    assert recorded(cluster)[1].stable == cluster.happened[0].stable
+    assert told(on_record(cluster)) == really(cluster.happened)
+    assert on_record(cluster)[1].stable == cluster.happened[0].stable
 
 
 def test_a_guard_that_is_skipped_for_the_next_model_leaves_the_promoted_arm_stable() -> None:
@@ -138,7 +138,7 @@ def test_a_guard_that_is_skipped_for_the_next_model_leaves_the_promoted_arm_stab
     assert model is not None
     cluster.annotations[verb_annotation("skip")] = f"{model.revision} at {cluster.now.isoformat()}"
     cluster.run(120)
-    rollouts = recorded(cluster)
+    rollouts = on_record(cluster)
     assert (rollouts[1].canary, rollouts[1].stable) == (cluster.happened[1].canary, cluster.happened[0].canary)
 
 
@@ -148,7 +148,7 @@ def test_a_canary_that_another_one_replaces_was_beside_the_same_stable(cluster: 
     cluster.run(60)
     rolled(cluster, 2, BETTER)
     assert [one.fate for one in cluster.happened] == ["replaced", "promoted"]
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 @pytest.mark.parametrize("away", [20, 200, 900])
@@ -162,7 +162,7 @@ def test_a_prometheus_that_was_away_in_mid_rollout_makes_no_second_rollout(clust
     cluster.run(30)
     rolled(cluster, 1, BETTER)
     rolled(cluster, 2, BAD)
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 def test_an_arm_that_went_while_prometheus_was_away_is_not_taken_for_one_that_is_there(cluster: ScrapedCluster) -> None:
@@ -171,7 +171,7 @@ def test_an_arm_that_went_while_prometheus_was_away_is_not_taken_for_one_that_is
     cluster.tick(60)
     cluster.blind = False
     rolled(cluster, 2, BAD)
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 @pytest.mark.parametrize("who", ["stable", "canary"])
@@ -183,7 +183,7 @@ def test_pods_that_could_not_be_scraped_for_a_while_were_there(cluster: ScrapedC
     cluster.run(90)
     cluster.unseen = set()
     rolled(cluster, 1, BETTER)
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 def test_stable_whose_only_pod_was_replaced_in_mid_rollout_is_not_rolled_out_again(cluster: ScrapedCluster) -> None:
@@ -193,7 +193,7 @@ def test_stable_whose_only_pod_was_replaced_in_mid_rollout_is_not_rolled_out_aga
     cluster.evict(cluster.status["stable"]["revision"])
     cluster.run(60)
     rolled(cluster, 1, BETTER)
-    assert told(recorded(cluster)) == really(cluster.happened)
+    assert told(on_record(cluster)) == really(cluster.happened)
 
 
 def test_a_record_that_begins_in_mid_rollout_knows_by_the_processes_who_was_stable(cluster: ScrapedCluster) -> None:
@@ -205,13 +205,13 @@ def test_a_record_that_begins_in_mid_rollout_knows_by_the_processes_who_was_stab
         cluster.scrapes[pod] = [moment for moment in times if moment > cluster.now.timestamp() - 30]
     cluster.scrapes = {pod: times for pod, times in cluster.scrapes.items() if times}
     rolled(cluster, 3, BAD)
-    assert told(recorded(cluster)) == really(cluster.happened)[2:]
+    assert told(on_record(cluster)) == really(cluster.happened)[2:]
 
 
-def pods(**spells: tuple[int, int]) -> list[Seen]:
+def pods(**spells: tuple[int, int]) -> list[PodSamples]:
     """A pod for each revision, seen each 5 s from the first to the last second."""
     return [
-        Seen(revision, f"pod-{revision}", [float(moment) for moment in range(first, last + 1, 5)])
+        PodSamples(revision, f"pod-{revision}", [float(moment) for moment in range(first, last + 1, 5)])
         for revision, (first, last) in spells.items()
     ]
 
@@ -219,7 +219,7 @@ def pods(**spells: tuple[int, int]) -> list[Seen]:
 def test_the_winner_of_an_experiment_is_the_next_rollouts_stable_be_it_canary_or_guest() -> None:
     for winner, loser in (("canary", "guest"), ("guest", "canary")):
         arms = {"old": (0, 900), winner: (100, 2000), loser: (100, 600), "next": (1500, 1600)}
-        rollouts = with_guests(found(pods(**arms), 5.0), {"guest"})
+        rollouts = with_guests(recorded(pods(**arms), 5.0), {"guest"})
         assert [(one.canary, one.stable, one.guests) for one in rollouts] == [
             ("canary", "old", {"guest"}),
             ("next", winner, frozenset()),
@@ -228,17 +228,17 @@ def test_the_winner_of_an_experiment_is_the_next_rollouts_stable_be_it_canary_or
 
 def test_a_guest_of_long_ago_is_no_guest_of_a_later_rollout() -> None:
     arms = {"old": (0, 400), "new": (100, 3000), "guest": (2000, 2300)}
-    rollouts = with_guests(found(pods(**arms), 5.0), {"guest"})
+    rollouts = with_guests(recorded(pods(**arms), 5.0), {"guest"})
     assert [(one.canary, one.stable) for one in rollouts] == [("new", "old"), ("guest", "new")]
 
 
 def test_a_record_without_pods_names_goes_by_the_gaps() -> None:
     times = [float(moment) for moment in range(0, 1001, 5)]
     tries = [moment for moment in times if 100 <= moment <= 200 or 500 <= moment <= 600]
-    rollouts = found([Seen("old", "", times), Seen("bad", "", tries)], 5.0)
+    rollouts = recorded([PodSamples("old", "", times), PodSamples("bad", "", tries)], 5.0)
     assert [(one.canary, one.stable, one.promoted) for one in rollouts] == [("bad", "old", False)] * 2
 
 
 def test_a_record_without_pods_has_no_rollouts() -> None:
-    assert found([], 5.0) == []
-    assert found([Seen("old", "pod", [])], 5.0) == []
+    assert recorded([], 5.0) == []
+    assert recorded([PodSamples("old", "pod", [])], 5.0) == []

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory
-from learnloop_operator.cli.planning.replay_timeline import timelines
+from learnloop_operator.cli.prometheus_history import PrometheusHistory
+from learnloop_operator.cli.replay import timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
 BASE, BAD, GOOD = 1_800_000_000.0, "aaaaaaaa", "bbbbbbbb"
@@ -88,7 +88,7 @@ def told(history: PrometheusHistory, last: timedelta = timedelta(hours=1), **spe
 
 def test_a_bad_canary_on_record_would_have_been_rolled_back_beside_what_really_happened() -> None:
     lines = told(record())
-    assert lines[0].endswith("aaaaaaaa beside bbbbbbbb")
+    assert lines[0].endswith("aaaaaaaa next to bbbbbbbb")
     assert "would be  10 %" in lines[2]
     assert "RolledBack: RolledBack at 10 %: return of the canary 9 vs 300 of stable" in lines[-2]
     assert lines[-1] == "  really: RolledBack at 10 %: too bad (2027-01-15T08:15:00Z)"
@@ -99,7 +99,7 @@ def test_a_rollout_of_five_hours_is_replayed_to_its_end_and_says_how_often_it_wa
     lines = told(record(18_000.0, 300.0), timedelta(hours=6), rollout={"steps": steps, "keepForSeconds": 60})
     assert any("would be 100 %" in line for line in lines)
     (said,) = (line for line in lines if line.startswith("  looked at"))
-    assert said == "  looked at each 5 s at first, each 40 s in the end: changes may be told that much late"
+    assert said == "  looked at each 5 s at first, each 40 s in the end: changes may be shown that much late"
 
 
 SHADOW = {"steps": [{"weight": 0, "shadow": {"minRequests": 50}}, {"weight": 10}, {"weight": 100}]}

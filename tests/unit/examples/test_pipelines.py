@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.cli.main import parser
+from testing.command_line import parsed
 
 PIPELINES = Path(__file__).resolve().parents[3] / "examples" / "pipelines"
 WORKFLOW = yaml.load((PIPELINES / "retrain.yml").read_text(), yaml.BaseLoader)
@@ -25,10 +25,10 @@ def commands() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
 def test_every_call_is_one_that_the_plugin_understands_and_waits(words: list[str]) -> None:
-    options = parser().parse_args(words)
-    assert options.wait
-    assert options.junit
-    assert options.timeout == 7
+    options = parsed(*words).values
+    assert options["wait"]
+    assert options["junit"]
+    assert options["timeout"] == 7
 
 
 def test_both_pipelines_retrain_and_one_may_promote() -> None:
@@ -65,12 +65,13 @@ def proposing() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", proposing(), ids=lambda words: words[0])
 def test_every_call_of_the_pipelines_that_propose_is_one_that_the_plugin_understands(words: list[str]) -> None:
-    options = parser().parse_args(words)
-    if options.verb == "propose":
-        assert (options.name, options.file) == ("$AGENT", "$MANIFEST")
-        assert options.body.endswith("/proposal.md")
+    call = parsed(*words)
+    options = call.values
+    if call.verb.__name__ == "propose":
+        assert (options["name"], options["file"]) == ("$AGENT", "$MANIFEST")
+        assert options["body"].endswith("/proposal.md")
     else:
-        assert (options.verb, options.wait, options.timeout) == ("retrain", True, 7)
+        assert (call.verb.__name__, options["wait"], options["timeout"]) == ("retrain", True, 7)
 
 
 def test_both_train_first_and_push_a_branch_that_only_a_person_merges() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from demo.afterwards import say_what_next
-from learnloop_operator.cli.main import parser
+from testing.command_line import parsed
 
 
 def test_the_console_is_named_with_the_context_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +15,7 @@ def test_the_console_is_named_with_the_context_of_the_demo(capsys: pytest.Captur
     [line] = [line for line in said.splitlines() if "console" in line]
     command = line.partition("&& ")[2].partition("   #")[0].split()
     assert command[0] == ".venv/bin/kubectl-learnloop"
-    options = parser().parse_args(command[1:])
-    assert (options.verb, options.context, options.namespace) == ("console", "kind-learnloop", "quickstart")
+    call = parsed(*command[1:])
+    reached = call.verb.__name__, call.access["context"], call.access["namespace"]
+    assert reached == ("console", "kind-learnloop", "quickstart")
     assert "docs/how-to/watch-it.md" in said

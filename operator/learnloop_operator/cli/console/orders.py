@@ -1,30 +1,25 @@
 """Orders from the pages: the verbs of the command line, with the caller's rights, asked for first."""
 
-import argparse
 import re
 import threading
 import time
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
 
-from learnloop_operator.cli.access.all_namespaces import AllNamespaces
-from learnloop_operator.cli.access.cluster import Cluster, Object
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.text.aligned_rows import status as status_of
-from learnloop_operator.cli.verb_protocol import Verb
-from learnloop_operator.cli.verb_table import VERBS
-from learnloop_operator.cli.verbs import promote, train
-from learnloop_operator.cli.verbs.steering import abort, approve, pause, reject, restart, resume, retry, skip, undo
+from learnloop_operator.cli.main import VERBS
+from learnloop_operator.cli.objects import Cluster, CommandError, Object
+from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.pipelines import train
+from learnloop_operator.cli.steering import abort, approve, pause, promote, reject, restart, resume, retry, skip, undo
 
-STEERING: tuple[Verb, ...] = (approve, reject, pause, resume, skip, promote, abort, undo, retry, restart)
-ORDERS: Mapping[str, tuple[str, Verb]] = {
-    **{verb.NAME: ("modeldeployments", verb) for verb in STEERING},
-    train.NAME: ("learningagents", train),
+STEERING = (approve, reject, pause, resume, skip, promote, abort, undo, retry, restart)
+ORDERS: Mapping[str, tuple[str, Callable[..., str]]] = {
+    **{verb.__name__: ("modeldeployments", verb) for verb in STEERING},
+    "train": ("learningagents", train),
 }
 """The plural that a verb writes to, and the verb."""
 ARMS = ("canary", "stable", "blocked")
 SHOWN = (*ARMS, "step")
-OF_A_STEP = (approve.NAME, skip.NAME)
+OF_A_STEP = ("approve", "skip")
 """Orders about the step that a rollout is at; the others mean its model, at whatever weight."""
 RIGHT = "patch"
 RIGHTS_SECONDS = 30.0
@@ -32,10 +27,10 @@ MOST_RIGHTS = 1000
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-class AskedRights:
-    """What the API server said the caller may do, for half a minute."""
+class CachedRights:
+    """The caller's rights, cached for half a minute."""
 
-    def __init__(self, reads: AllNamespaces) -> None:
+    def __init__(self, reads: Cluster) -> None:
         self._reads, self._lock = reads, threading.Lock()
         self._known: dict[tuple[str, str], tuple[float, bool]] = {}
 
@@ -47,9 +42,9 @@ class AskedRights:
     def _may(self, plural: str, namespace: str) -> bool:
         key, now = (plural, namespace), time.monotonic()
         with self._lock:
-            found = self._known.get(key)
-        if found is not None and now - found[0] < RIGHTS_SECONDS:
-            return found[1]
+            cached = self._known.get(key)
+        if cached is not None and now - cached[0] < RIGHTS_SECONDS:
+            return cached[1]
         allowed = self._reads.allowed(RIGHT, plural, namespace)
         with self._lock:
             if len(self._known) >= MOST_RIGHTS:
@@ -59,7 +54,7 @@ class AskedRights:
 
 
 def helps() -> dict[str, str]:
-    """What each verb does, in the command line's words."""
+    """The line of each verb in the command line's help."""
     return {name: VERBS[name].help for name in ORDERS}
 
 
@@ -77,22 +72,20 @@ def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str, seen: Mapp
         CommandError: no such order, not confirmed, another model is on trial by now, or what the verb itself refuses.
     """
     if verb not in ORDERS:
-        raise CommandError(f"verb {verb[:64]!r}: there is none; the orders are {', '.join(ORDERS)}")
+        raise CommandError(f"unknown verb {verb[:64]!r}; the orders are {', '.join(ORDERS)}")
     if not NAME.fullmatch(name):
-        raise CommandError(f"name {name[:64]!r} is no name of an object")
+        raise CommandError(f"invalid name {name[:64]!r}: name an object")
     wanted = f"{verb} {cluster.namespace}/{name}"
     if confirmed != wanted:
         raise CommandError(f"confirm {confirmed[:300]!r}: send {wanted!r}, as the person agreed to it")
     plural, chosen = ORDERS[verb]
     if seen is not None:
         _still_so(cluster.get(plural, name), verb, name, seen)
-    parser = _Parser(prog=verb)
-    chosen.arguments(parser)
-    return chosen.run(cluster, parser.parse_args([name]))
+    return chosen(cluster, name)
 
 
 def _still_so(body: Object, verb: str, name: str, seen: Mapping[str, object]) -> None:
-    """A question may stand open for an hour: what is agreed to is about the models that it was asked about."""
+    """A question may stay open for an hour, so the answer counts only for the models that it showed."""
     now = shown(body)
     for field in SHOWN if verb in OF_A_STEP else ARMS:
         if field in seen and seen[field] != now[field]:
@@ -101,7 +94,7 @@ def _still_so(body: Object, verb: str, name: str, seen: Mapping[str, object]) ->
 
 
 def shown(body: Object) -> dict[str, object]:
-    """What a page shows of a rollout that an order is about: revisions of its arms, and its step from 0."""
+    """The parts of a rollout that an order is about: revisions of its arms, and its step from 0."""
     status = status_of(body)
     arms = {"canary": status.get("canary"), "stable": status.get("stable"), "blocked": status.get("blockedRevision")}
     return {**{field: (arm or {}).get("revision") for field, arm in arms.items()}, "step": status.get("step")}
@@ -109,10 +102,3 @@ def shown(body: Object) -> dict[str, object]:
 
 def _word(value: object) -> str:
     return "none" if value is None else str(value)[:64]
-
-
-class _Parser(argparse.ArgumentParser):
-    """Answers where argparse would end the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{self.prog}: {message}; use `kubectl learnloop {self.prog}`")

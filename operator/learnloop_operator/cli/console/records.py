@@ -1,14 +1,12 @@
-"""What the pages read of the data plane: a few named reads, by the command line's own client, as it would ask."""
+"""The pages' reads of the data plane: a few named ones, by the command line's own client."""
 
 import re
 import threading
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from learnloop_operator.cli.access.cluster import Cluster
-from learnloop_operator.cli.access.data_plane import DataPlaneAccess
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import CommandError
 
 Asked = Mapping[str, str]
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -21,8 +19,8 @@ SECONDS = 15.0
 class Records:
     """One namespace's experience, rewards, memories and audit chain."""
 
-    def __init__(self, cluster: Cluster, options: Namespace) -> None:
-        self._plane = DataPlaneAccess(cluster, options)
+    def __init__(self, plane: DataPlaneAccess) -> None:
+        self._plane = plane
         self._first, self._answered = threading.Lock(), False
         self._reads: Mapping[str, Callable[[Asked], Any]] = {
             "rewards": self._rewards,
@@ -42,14 +40,14 @@ class Records:
             CommandError: no such read, a bad argument, or what the data plane refuses, in its own words.
         """
         if what not in self._reads:
-            raise CommandError(f"read {what[:64]!r}: there is none; the reads are {', '.join(self._reads)}")
+            raise CommandError(f"unknown read {what[:64]!r}; the reads are {', '.join(self._reads)}")
         if self._answered:
             return self._reads[what](asked)
-        # The first answer says whether the data plane speaks TLS: a page's reads must not find that out all at once.
+        # The first answer shows whether the data plane speaks TLS; parallel reads must not all probe for it.
         with self._first:
-            found = self._reads[what](asked)
+            answer = self._reads[what](asked)
             self._answered = True
-        return found
+        return answer
 
     def _get(self, path: str, query: Asked) -> Any:
         return self._plane.ask("GET", path, query, seconds=SECONDS)
@@ -68,15 +66,15 @@ class Records:
 
     def _memories(self, asked: Asked) -> Any:
         agent = _name(asked, "agent")
-        found = self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
-        return {**found, "ranker": self._get("/api/v1/memory/ranker", {"agent_id": agent})}
+        entries = self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
+        return {**entries, "ranker": self._get("/api/v1/memory/ranker", {"agent_id": agent})}
 
     def _recall(self, asked: Asked) -> Any:
-        """What the agent would recall now, with the score of every signal. Naming the weights it has by now keeps the
-        recall out of the log, so looking teaches the ranker nothing."""
+        """A recall of the agent, with the score of every signal. Naming the present weights keeps it out of the log, so
+        the ranker learns nothing from it."""
         agent, context = _name(asked, "agent"), asked.get("context", "")
         if not 1 <= len(context) <= 2000:
-            raise CommandError("context: say in 1 to 2000 characters what goes on")
+            raise CommandError("context: describe the situation in 1 to 2000 characters")
         weights = self._get("/api/v1/memory/ranker", {"agent_id": agent})["weights"]
         body = {"agent_id": agent, "context": context, "k": 10, "weights": weights}
         return self._plane.ask("POST", "/api/v1/memory/retrieve", body=body, seconds=SECONDS)
@@ -85,7 +83,7 @@ class Records:
         """One episode of the newest 500, step by step, and what each step was worth."""
         agent, wanted = _name(asked, "agent"), asked.get("trajectory", "")
         if not TRAJECTORY.fullmatch(wanted):
-            raise CommandError(f"trajectory {wanted[:64]!r} is no id of a trajectory")
+            raise CommandError(f"invalid trajectory {wanted[:64]!r}: give its id")
         query = {"agent": agent, "limit": str(PAGE)}
         for _ in range(MOST_PAGES):
             page = self._get("/api/v1/experience/trajectories", query)
@@ -116,7 +114,7 @@ class Records:
 
 
 def _name(asked: Asked, field: str) -> str:
-    found = asked.get(field, "")
-    if not NAME.fullmatch(found):
-        raise CommandError(f"{field} {found[:64]!r} is no name of an object")
-    return found
+    name = asked.get(field, "")
+    if not NAME.fullmatch(name):
+        raise CommandError(f"invalid {field} {name[:64]!r}: name an object")
+    return name

@@ -1,31 +1,40 @@
-"""HTTP on loopback: the pages, a stream of changes, reads of the data plane, and orders."""
+"""`console`: pages, a stream of changes, reads of the data plane and orders, over HTTP on loopback."""
 
 import json
+import signal
 import socket
 import threading
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from html import escape
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from importlib.resources import files
+from typing import Annotated, Any
 
-from learnloop_operator.cli.access.cluster import Cluster
-from learnloop_operator.cli.console.browser_access import ForeignRequestError, Gate
-from learnloop_operator.cli.console.change_log import ChangeLog, ReadChanges
-from learnloop_operator.cli.console.orders import NAME, carry_out, helps
+import typer
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from learnloop_operator.cli.console.access import ForeignRequestError, Gate
+from learnloop_operator.cli.console.changes import ChangeLog, ReadChanges
+from learnloop_operator.cli.console.orders import NAME, CachedRights, carry_out, helps
 from learnloop_operator.cli.console.records import Records
-from learnloop_operator.cli.console.static_files import StaticFile, static_files
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.console.watching import ClusterWatch, visible
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import Cluster, CommandError
 
+LIST_SECONDS = 10.0
 MOST_BODY = 16_384
 MOST_FIELDS = 16
 MOST_STREAMS = 16
-HEARTBEAT_SECONDS = 15.0
-REQUEST_SECONDS = 30.0
 MOST_CLIENTS = 64
+HEARTBEAT_SECONDS = 15.0
+NO_STORE = {"Cache-Control": "no-store"}
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -38,241 +47,296 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-Json = Callable[["Console", Mapping[str, str]], Any]
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Rights(Protocol):
-    """Asks what the caller may do."""
-
-    def of(self, namespace: str) -> dict[str, bool]:
-        """By verb. Raises CommandError."""
+def pages() -> dict[str, tuple[bytes, str, str]]:
+    """Content, media type and ETag of each page's file, by its path; nothing else can be read."""
+    by_path = {}
+    for item in files("learnloop_operator.cli.console").joinpath("pages").iterdir():
+        suffix = item.name[item.name.rfind(".") :]
+        if item.is_file() and suffix in TYPES:
+            content = item.read_bytes()
+            by_path[f"/{item.name}"] = content, TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"'
+    return by_path
 
 
 @dataclass
 class Console:
-    """What the requests of one console share.
+    """The state that the requests of one console share.
 
     Attributes:
         within: the caller's cluster in a namespace.
-        options: of the command, as DataPlaneAccess reads them.
-        scope: what of the cluster is seen, for the pages to say.
-        problems: what cannot be read now, by kind and namespace.
-        away: why nothing is known now, because the API server does not answer; empty while it does.
+        plane: the data plane as that namespace's account.
+        rights: by namespace, whether each verb's button is shown.
+        scope: the caller and the visible namespaces, for the pages.
+        problems: unreadable kinds and namespaces, with the reason.
+        away: why the API server cannot be reached; empty while it answers.
     """
 
     gate: Gate
     log: ChangeLog
     within: Callable[[str], Cluster]
-    rights: Rights
-    options: Namespace
+    plane: Callable[[Cluster], DataPlaneAccess]
+    rights: Callable[[str], Mapping[str, bool]]
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
     away: Callable[[], str] = str
-    files: Mapping[str, StaticFile] = field(default_factory=static_files)
-    streams: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STREAMS))
+    streams: int = 0
     _records: dict[str, Records] = field(default_factory=dict)
 
     def records(self, namespace: str) -> Records:
-        """One for each namespace, so that a token is asked for once in a while and not for each read."""
-        return self._records.setdefault(namespace, Records(self.within(namespace), self.options))
+        """One for each namespace, which keeps its token."""
+        if namespace not in self._records:
+            self._records[namespace] = Records(self.plane(self.within(namespace)))
+        return self._records[namespace]
 
+    def read(self, path: str, query: Mapping[str, str]) -> Any:
+        """The JSON at a path; None where there is none."""
+        if path == "/about":
+            return {**self.scope, "problems": dict(self.problems), "orders": helps()}
+        if path == "/rights":
+            return self.rights(_namespace(query))
+        if path == "/happened":
+            plural, name = query.get("plural", ""), query.get("name", "")
+            return _events(self.within(_namespace(query)), plural, name)
+        if path.startswith("/records/"):
+            return self.records(_namespace(query)).read(path.removeprefix("/records/"), query)
+        return None
 
-class ConsoleServer(ThreadingHTTPServer):
-    """Listens on 127.0.0.1 alone, on a port that the system chooses; a thread for each connection."""
-
-    daemon_threads = True
-    request_queue_size = 32
-
-    def __init__(self, port: int = 0) -> None:
-        self.console: Console | None = None
-        self._clients = threading.Semaphore(MOST_CLIENTS)
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Hang up on more clients than a browser makes."""
-        if not self._clients.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one client."""
+    def order(self, body: bytes) -> Any:
+        """Carry out an order of the pages."""
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._clients.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up is no error worth a stack trace."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: ConsoleServer
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "learnloop-console", ""
-    timeout = REQUEST_SECONDS
-
-    def do_GET(self) -> None:
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Addresses hold a token once, and nobody reads such a log."""
-
-    def _get(self, console: Console) -> None:
-        path, query = self._asked()
-        if path == "/" and "token" in query:
-            cookie, key = console.gate.exchange(self._headers(), query["token"])
-            # The key stays behind the #, which no server and no log gets to see.
-            self._send(303, b"", "text/plain", {"Set-Cookie": cookie, "Location": f"/#key={key}"})
-            return
-        console.gate.check(self._headers())
-        if path == "/events":
-            self._stream(console, self.headers.get("Last-Event-ID") or query.get("after"))
-        elif path == "/about":
-            self._json({**console.scope, "problems": dict(console.problems), "orders": helps()})
-        elif path == "/rights":
-            self._json(console.rights.of(_namespace(query)))
-        elif path == "/happened":
-            namespace, plural, name = _namespace(query), query.get("plural", ""), query.get("name", "")
-            self._json(_events(console.within(namespace), plural, name))
-        elif path.startswith("/records/"):
-            self._json(console.records(_namespace(query)).read(path.removeprefix("/records/"), query))
-        else:
-            self._file(console, "/index.html" if path == "/" else path)
-
-    def _post(self, console: Console) -> None:
-        console.gate.check_order(self._headers())
-        path, _ = self._asked()
-        if path != "/orders":
-            self._problem(404, f"{path[:200]!r}: there is no such page")
-            return
-        if self.headers.get_content_type() != "application/json":
-            raise CommandError("Content-Type: send application/json")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST_BODY:
-            raise CommandError(f"Content-Length {length[:20]!r}: send at most {MOST_BODY} bytes")
-        try:
-            order = json.loads(self.rfile.read(int(length)))
-            asked = {name: str(order[name]) for name in ("namespace", "verb", "name", "confirm")}
-            seen = order.get("seen")
-            if not isinstance(seen, dict | None):
+            order = json.loads(body)
+            fields = {name: str(order[name]) for name in ("namespace", "verb", "name", "confirm")}
+            shown = order.get("seen")
+            if not isinstance(shown, dict | None):
                 raise TypeError("seen")
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError("body: send namespace, verb, name, confirm and what was seen as JSON") from error
-        cluster = console.within(_namespace(asked))
-        self._json({"said": carry_out(cluster, asked["verb"], asked["name"], asked["confirm"], seen)})
-
-    def _answer(self, work: Callable[[Console], None]) -> None:
-        console = self.server.console
-        try:
-            if console is None:
-                raise CommandError("the console is starting")
-            work(console)
-        except ForeignRequestError as error:
-            self.close_connection = True
-            self._problem(403, str(error))
-        except CommandError as error:
-            # A body that was not read would be taken for the next request.
-            self.close_connection = True
-            self._problem(400, str(error))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            self.close_connection = True
-            self._problem(500, f"an answer has another form than this command knows ({error!r}); is it as new?")
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-
-    def _stream(self, console: Console, mark: str | None) -> None:
-        if not console.streams.acquire(blocking=False):
-            raise CommandError(f"more than {MOST_STREAMS} pages are open: close one")
-        try:
-            self.close_connection = True
-            self._head(200, "text/event-stream", {"Cache-Control": "no-store", "Connection": "close"})
-            # A page behind a sleeping lid reads nothing; its thread ends instead of waiting for ever.
-            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.wfile.write(b"retry: 1000\n\n")
-            told = ""
-            while True:
-                found, away = console.log.read(mark, HEARTBEAT_SECONDS), console.away()
-                news = _event(found) if found.snapshot is not None or found.changes else b""
-                if away != told:
-                    news, told = news + _away(found.mark, away), away
-                self.wfile.write(news or b": alive\n\n")
-                self.wfile.flush()
-                mark = found.mark
-        finally:
-            console.streams.release()
-
-    def _file(self, console: Console, path: str) -> None:
-        found = console.files.get(path)
-        if found is None:
-            self._problem(404, f"{path[:200]!r}: there is no such page")
-        elif self.headers.get("If-None-Match") == found.tag:
-            self._send(304, b"", found.type, {"ETag": found.tag})
-        else:
-            self._send(200, found.content, found.type, {"ETag": found.tag, "Cache-Control": "no-cache"})
-
-    def _json(self, body: Any) -> None:
-        self._send(200, json.dumps(body, default=str).encode(), "application/json", {"Cache-Control": "no-store"})
-
-    def _problem(self, status: int, sentence: str) -> None:
-        kept = {"Cache-Control": "no-store"}
-        if "text/html" in self._headers().get("Accept", ""):  # a person opened the address, and not a page of ours
-            page = f"<!doctype html><title>learnloop</title><h1>Not here</h1><p>{escape(sentence)}</p>"
-            self._send(status, page.encode(), "text/html; charset=utf-8", kept)
-            return
-        self._send(status, json.dumps({"error": sentence}).encode(), "application/json", kept)
-
-    def _send(self, status: int, body: bytes, type_: str, headers: Mapping[str, str]) -> None:
-        length = {} if status == 304 else {"Content-Length": str(len(body))}
-        self._head(status, type_, {**headers, **length})
-        self.wfile.write(body)
-
-    def _head(self, status: int, type_: str, headers: Mapping[str, str]) -> None:
-        self.send_response(status, HTTPStatus(status).phrase)
-        for name, value in {**SECURITY_HEADERS, "Content-Type": type_, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def _asked(self) -> tuple[str, Mapping[str, str]]:
-        try:
-            parts = urlsplit(self.path)
-            return parts.path, dict(parse_qsl(parts.query, max_num_fields=MOST_FIELDS))
-        except ValueError as error:
-            raise CommandError(f"address {self.path[:200]!r}: send a path and at most {MOST_FIELDS} fields") from error
-
-    def _headers(self) -> Mapping[str, str]:
-        return {name.title(): value for name, value in self.headers.items()}
+        cluster = self.within(_namespace(fields))
+        return {"said": carry_out(cluster, fields["verb"], fields["name"], fields["confirm"], shown)}
 
 
-def _event(found: ReadChanges) -> bytes:
-    if found.snapshot is not None:
-        return f"event: snapshot\nid: {found.mark}\ndata: {json.dumps(found.snapshot)}\n\n".encode()
-    data = json.dumps([change.data() for change in found.changes])
-    return f"event: changes\nid: {found.mark}\ndata: {data}\n\n".encode()
+def application(console: Console) -> Starlette:
+    """The routes; each answer has the security headers."""
+    by_path = pages()
+
+    async def get(request: Request) -> Response:
+        path, query = str(request.scope["path"]), _query(request)
+        if path == "/" and "token" in query:
+            cookie, key = console.gate.exchange(request.headers, query["token"])
+            # The part after # reaches no server and no log.
+            return RedirectResponse(f"/#key={key}", 303, {"Set-Cookie": cookie})
+        console.gate.check(request.headers)
+        if path == "/events":
+            if console.streams >= MOST_STREAMS:
+                raise CommandError(f"more than {MOST_STREAMS} pages are open: close one")
+            mark = request.headers.get("Last-Event-ID") or query.get("after")
+            headers = NO_STORE | {"Connection": "close"}
+            return StreamingResponse(_stream(console, mark), media_type="text/event-stream", headers=headers)
+        answer = await run_in_threadpool(console.read, path, query)
+        if answer is not None:
+            return _json(answer)
+        content, type_, tag = by_path.get("/index.html" if path == "/" else path, (None, "", ""))
+        if content is None:
+            return _problem(request, 404, f"unknown page {path[:200]!r}")
+        if request.headers.get("If-None-Match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(content, media_type=type_, headers={"ETag": tag, "Cache-Control": "no-cache"})
+
+    async def post(request: Request) -> Response:
+        console.gate.check_order(request.headers)
+        if request.url.path != "/orders":
+            return _problem(request, 404, f"unknown page {request.url.path[:200]!r}")
+        if request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
+            raise CommandError("Content-Type: send application/json")
+        length = request.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            raise CommandError(f"Content-Length {length[:20]!r}: send at most {MOST_BODY} bytes")
+        return _json(await run_in_threadpool(console.order, await request.body()))
+
+    def answering(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                response = await work(request)
+            except ForeignRequestError as error:
+                response = _problem(request, 403, str(error))
+            except CommandError as error:
+                response = _problem(request, 400, str(error))
+            except ClientDisconnect:
+                response = Response(status_code=400)
+            except MALFORMED as error:
+                sentence = f"an answer has an unknown form ({error!r}): is this command as new as the installation?"
+                response = _problem(request, 500, sentence)
+            response.headers.update(SECURITY_HEADERS)
+            return response
+
+        return answer
+
+    return Starlette(
+        routes=[Route("/{path:path}", answering(get)), Route("/{path:path}", answering(post), methods=["POST"])]
+    )
 
 
-def _away(mark: str, why: str) -> bytes:
-    return f"event: cluster\nid: {mark}\ndata: {json.dumps({'away': why})}\n\n".encode()
+async def _stream(console: Console, mark: str | None) -> AsyncIterator[bytes]:
+    console.streams += 1
+    reported = ""
+    try:
+        yield b"retry: 1000\n\n"
+        while True:
+            news = await run_in_threadpool(console.log.read, mark, HEARTBEAT_SECONDS)
+            lines, away = _event(news) if news.snapshot is not None or news.changes else b"", console.away()
+            if away != reported:
+                event = f"event: cluster\nid: {news.mark}\ndata: {json.dumps({'away': away})}\n\n"
+                lines, reported = lines + event.encode(), away
+            yield lines or b": alive\n\n"
+            mark = news.mark
+    finally:
+        console.streams -= 1
 
 
-def _namespace(asked: Mapping[str, str]) -> str:
-    found = asked.get("namespace", "")
-    if not NAME.fullmatch(found):
-        raise CommandError(f"namespace {found[:64]!r} is no name of a namespace")
-    return found
+def _event(news: ReadChanges) -> bytes:
+    if news.snapshot is not None:
+        return f"event: snapshot\nid: {news.mark}\ndata: {json.dumps(news.snapshot)}\n\n".encode()
+    data = json.dumps([change.data() for change in news.changes])
+    return f"event: changes\nid: {news.mark}\ndata: {data}\n\n".encode()
+
+
+def _json(body: Any) -> Response:
+    return Response(json.dumps(body, default=str), media_type="application/json", headers=NO_STORE)
+
+
+def _problem(request: Request, status: int, sentence: str) -> Response:
+    if "text/html" in request.headers.get("Accept", ""):  # a person opened the address, not one of our pages
+        page = f"<!doctype html><title>learnloop</title><h1>Not here</h1><p>{escape(sentence)}</p>"
+        return HTMLResponse(page, status, NO_STORE)
+    return JSONResponse({"error": sentence}, status, NO_STORE)
+
+
+def _query(request: Request) -> Mapping[str, str]:
+    fields = request.query_params.multi_items()
+    if len(fields) > MOST_FIELDS:
+        raise CommandError(f"address {request.url.path[:200]!r}: send a path and at most {MOST_FIELDS} fields")
+    return dict(fields)
+
+
+def _namespace(fields: Mapping[str, str]) -> str:
+    namespace = fields.get("namespace", "")
+    if not NAME.fullmatch(namespace):
+        raise CommandError(f"invalid namespace {namespace[:64]!r}: name one")
+    return namespace
 
 
 def _events(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
     """The newest Events about an object."""
     if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not NAME.fullmatch(name):
         raise CommandError(f"plural {plural[:64]!r}, name {name[:64]!r}: name an agent, a run or a rollout")
-    found = cluster.events(cluster.get(plural, name))
-    return [{**item, "at": item["at"].isoformat()} for item in found[-50:]]
+    events: list[Any] = cluster.events(cluster.get(plural, name))
+    return [{**item, "at": item["at"].isoformat()} for item in events[-50:]]
+
+
+class ConsoleServer:
+    """Uvicorn on 127.0.0.1 alone. The port is taken when it is made."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", port))
+        self._socket.listen(32)  # a browser that is faster than uvicorn waits
+        self.port = int(self._socket.getsockname()[1])
+        self._server: uvicorn.Server | None = None
+        self._stopped = threading.Event()
+
+    def serve(self, console: Console) -> None:
+        """Answer until `stop`; Ctrl-C and SIGTERM belong to the caller."""
+        config = uvicorn.Config(
+            application(console),
+            access_log=False,  # addresses hold the token once
+            log_level="critical",
+            http="h11",
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=MOST_CLIENTS,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        if not self._stopped.is_set():
+            self._server.run([self._socket])
+        self._socket.close()
+
+    def stop(self) -> None:
+        """End soon; open streams are cut."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.should_exit = self._server.force_exit = True
+
+
+def open_console(
+    cluster: Cluster, plane: Callable[[Cluster], DataPlaneAccess], namespaces: str = "", port: int = 0
+) -> tuple[ConsoleServer, Console, ClusterWatch]:
+    """The server, its console and the watch; none of them is started.
+
+    Raises:
+        CommandError: an invalid option, or the API server does not answer.
+    """
+    if not 0 <= port <= 65535:
+        raise CommandError(f"--port {port}: give 1 to 65535, or leave it out")
+    log, where = ChangeLog(), visible(cluster, cluster.namespace, [name for name in namespaces.split(",") if name])
+    watch = ClusterWatch(cluster, log, where)
+    try:
+        server = ConsoleServer(port)
+    except OSError as error:
+        raise CommandError(f"--port {port}: {error.strerror}; name another, or leave it out") from error
+    made = Console(
+        gate=Gate(server.port),
+        log=log,
+        within=cluster.within,
+        plane=plane,
+        rights=CachedRights(cluster).of,
+        scope={"user": cluster.user(), "namespaces": where.names, "message": where.message},
+        problems=watch.problems,
+        away=lambda: watch.pulse.away,
+    )
+    return server, made, watch
+
+
+def console(
+    cluster: Cluster,
+    plane: DataPlaneAccess,
+    namespaces: Annotated[
+        str, typer.Option(metavar="A,B", help="only these; left out, all that the caller may read")
+    ] = "",
+    port: Annotated[int, typer.Option(help="on 127.0.0.1; left out, a free one")] = 0,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="open the browser; other users of the machine may see its arguments")
+    ] = False,
+) -> str:
+    """Serve until Ctrl-C, or SIGTERM.
+
+    Raises:
+        CommandError: the port is taken, or the API server does not answer.
+    """
+    server, opened, watch = open_console(cluster, plane.within, namespaces, port)
+    serving = threading.Thread(target=server.serve, args=(opened,), daemon=True)
+    # A shell makes its background processes ignore Ctrl-C; either signal ends the console.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
+    try:
+        watch.start()
+        watch.wait_for_lists(LIST_SECONDS)
+        serving.start()
+        address = opened.gate.address
+        print(f"{address}\nThe address works once, in one browser of this machine. Ctrl-C ends it.", flush=True)
+        if open_browser:
+            webbrowser.open(address)
+        while serving.is_alive():
+            serving.join(1.0)
+    except KeyboardInterrupt:
+        return ""
+    finally:
+        watch.stop()
+        server.stop()
+        opened.log.wake()  # streams wait for changes in threads
+    return ""

@@ -1,7 +1,6 @@
 """What the console reads of a data plane is there, in the form in which its pages show it."""
 
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ import httpx
 import pytest
 
 from learnloop_operator.cli.console.records import Records
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.data_plane import DataPlaneAccess, DataPlaneOptions
+from learnloop_operator.cli.objects import CommandError
 from testing.browsers.console_server import WrittenCluster
 from testing.browsers.example_loop import ExampleLoop
 from testing.servers.data_plane_server import listening
@@ -25,8 +25,8 @@ class Plane:
     """The console's reads of namespace team-a, and the API behind them."""
 
     def __init__(self, url: str) -> None:
-        options = Namespace(memory_service=None, data_service="", data_url=url, service_account="default")
-        self.url, self.records = url, Records(WrittenCluster("team-a"), options)
+        access = DataPlaneAccess(WrittenCluster("team-a"), DataPlaneOptions(data_url=url))  # type: ignore[arg-type]
+        self.url, self.records = url, Records(access)
 
     def send(self, method: str, path: str, body: Any = None) -> None:
         headers = {"x-learnloop-namespace": "team-a"}

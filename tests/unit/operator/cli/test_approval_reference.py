@@ -1,13 +1,12 @@
 """`approve --reference`: decides about what the message was about, or not at all."""
 
-import argparse
 import json
 from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.steering import approve, reject
+from learnloop_operator.cli.objects import CommandError
+from testing.command_line import typed
 
 ASKED = "2026-01-31T12:00:00Z"
 
@@ -47,14 +46,12 @@ class World:
         return send
 
 
-def run(world: World, verb: Any, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    verb.arguments(parser)
-    return str(verb.run(world, parser.parse_args(["walker", *arguments])))
+def run(world: World, verb: str, *arguments: str) -> str:
+    return typed(world, verb, "walker", *arguments)
 
 
-@pytest.mark.parametrize("verb", [approve, reject])
-def test_the_decision_is_the_callers_own_whatever_the_reference_says(verb: Any) -> None:
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_the_decision_is_the_callers_own_whatever_the_reference_says(verb: str) -> None:
     world = World()
     run(world, verb, "--reference", "good")
     assert len(world.written) == 1
@@ -62,9 +59,9 @@ def test_the_decision_is_the_callers_own_whatever_the_reference_says(verb: Any) 
     assert " by alice" in str(world.written)
 
 
-@pytest.mark.parametrize("verb", [approve, reject])
+@pytest.mark.parametrize("verb", ["approve", "reject"])
 @pytest.mark.parametrize(("revision", "step"), [("bad0bad0", 2), ("3f9a2c81", 1), ("3f9a2c81", None)])
-def test_nothing_else_is_decided_than_the_message_was_about(verb: Any, revision: str, step: int | None) -> None:
+def test_nothing_else_is_decided_than_the_message_was_about(verb: str, revision: str, step: int | None) -> None:
     world = World(revision, step)
     with pytest.raises(CommandError, match="--reference: it is about"):
         run(world, verb, "--reference", "good")
@@ -73,19 +70,19 @@ def test_nothing_else_is_decided_than_the_message_was_about(verb: Any, revision:
     assert world.written == []
 
 
-@pytest.mark.parametrize("verb", [approve, reject])
-def test_a_message_about_an_earlier_try_of_the_same_step_decides_nothing(verb: Any) -> None:
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_a_message_about_an_earlier_try_of_the_same_step_decides_nothing(verb: str) -> None:
     world = World(since="2026-01-30T12:00:00Z")
-    with pytest.raises(CommandError, match=r"--reference: it is from 2026-01-30.* was asked about anew"):
+    with pytest.raises(CommandError, match=r"--reference: it is from 2026-01-30.* asked again at"):
         run(world, verb, "--reference", "good")
     world = World(step=None, since="2026-01-31T12:00:00Z")
     world.gates = {"phase": "AwaitingApproval", "revision": "3f9a2c81", "judgedAt": "2026-01-31T12:00:01Z"}
-    with pytest.raises(CommandError, match="was asked about anew"):
+    with pytest.raises(CommandError, match="asked again at"):
         run(world, verb, "--reference", "good")
     assert world.written == []
 
 
 def test_a_reference_of_an_older_data_plane_says_nothing_of_when() -> None:
     world = World(since=None)
-    run(world, approve, "--reference", "good")
+    run(world, "approve", "--reference", "good")
     assert len(world.written) == 1

@@ -1,6 +1,5 @@
 """`kubectl learnloop audit`: what it asks the data plane, and what it refuses before it asks."""
 
-import argparse
 import io
 import json
 from collections.abc import Mapping
@@ -8,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import audit
+from learnloop_operator.cli.objects import CommandError
+from testing.command_line import typed
 
 RECEIPT = {"rows": {"agent_memories": 2}, "audit_seq": 7, "signature": "ab"}
 
@@ -44,9 +43,7 @@ class Proxy:
 
 
 def audited(cluster: Proxy, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    audit.arguments(parser)
-    return audit.run(cluster, parser.parse_args(arguments))  # type: ignore[arg-type]
+    return typed(cluster, "audit", *arguments)
 
 
 class Terminal(io.StringIO):
@@ -91,9 +88,9 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tupl
 
 
 def test_an_erasure_wants_the_name_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for typed in ("y\n", ""):
+    for answer in ("y\n", ""):
         cluster = Proxy(RECEIPT)
-        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
         with pytest.raises(CommandError, match="nothing was erased"):
             audited(cluster, "erase", "--user", "anna")
         assert cluster.asked == []

@@ -1,6 +1,5 @@
 """`kubectl learnloop backup` and `restore`: what they start, in which order, and what they leave when it fails."""
 
-import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any
 import pytest
 
 from learnloop_common.sealed_box import new_identity, seal
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.keeping import backup, restore
+from learnloop_operator.cli.objects import CommandError
+from testing.command_line import typed
 
 
 class Installation:
@@ -22,7 +21,7 @@ class Installation:
         self.problem, self.replicas = problem, replicas
         self.asked: list[Any] = []
 
-    def jobs(self, namespace: str) -> "Installation":
+    def workloads(self, namespace: str) -> "Installation":
         self.asked.append(("in", namespace))
         return self
 
@@ -42,15 +41,13 @@ class Installation:
         return before
 
 
-def said(verb: Any, cluster: Installation, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    verb.arguments(parser)
-    return str(verb.run(cluster, parser.parse_args(arguments)))
+def said(verb: str, cluster: Installation, *arguments: str) -> str:
+    return typed(cluster, verb, *arguments)
 
 
 def test_a_backup_is_a_job_of_the_charts_cron_job() -> None:
     cluster = Installation()
-    assert said(backup, cluster) == '{"backup": "learnloop-1"}'
+    assert said("backup", cluster) == '{"backup": "learnloop-1"}'
     assert cluster.asked == [
         ("in", "learnloop-system"),
         ("start", "learnloop-backup", {}),
@@ -60,7 +57,7 @@ def test_a_backup_is_a_job_of_the_charts_cron_job() -> None:
 
 def test_a_restore_finds_the_data_plane_stopped_and_starts_it_again() -> None:
     cluster = Installation()
-    said(restore, cluster, "learnloop-7", "--yes", "--release", "own", "--release-namespace", "there")
+    said("restore", cluster, "learnloop-7", "--yes", "--release", "own", "--release-namespace", "there")
     assert cluster.asked == [
         ("in", "there"),
         ("scale", "own-data", 0),
@@ -73,26 +70,26 @@ def test_a_restore_finds_the_data_plane_stopped_and_starts_it_again() -> None:
 def test_after_a_restore_that_failed_nobody_serves_half_of_it() -> None:
     cluster = Installation("database.dump is not what was written")
     with pytest.raises(CommandError, match=r"not what was written; Deployment learnloop-data stays at 0 .* to 2"):
-        said(restore, cluster, "--yes")
+        said("restore", cluster, "--yes")
     assert cluster.replicas == 0
 
 
 def test_a_restore_is_confirmed() -> None:
     with pytest.raises(CommandError, match="say so with --yes"):
-        said(restore, Installation())
+        said("restore", Installation())
     with pytest.raises(CommandError, match="--identity belongs to --keys"):
-        said(restore, Installation(), "--identity", "x")
+        said("restore", Installation(), "--identity", "x")
 
 
 def test_the_private_key_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "backup.key"
-    recipient = said(backup, Installation(), "--keygen", str(file)).removeprefix("backup.recipient: ")
+    recipient = said("backup", Installation(), "--keygen", str(file)).removeprefix("backup.recipient: ")
     assert file.stat().st_mode & 0o077 == 0
     with pytest.raises(CommandError, match="name a new file"):
-        said(backup, Installation(), "--keygen", str(file))
+        said("backup", Installation(), "--keygen", str(file))
     sealed = tmp_path / "keys.sealed"
     sealed.write_bytes(seal(b'{"audit-key": "abc"}', recipient))
-    secret = json.loads(said(restore, Installation(), "--keys", str(sealed), "--identity", str(file)))
+    secret = json.loads(said("restore", Installation(), "--keys", str(sealed), "--identity", str(file)))
     assert secret["stringData"] == {"audit-key": "abc"}
     assert secret["metadata"] == {"name": "learnloop-credentials", "namespace": "learnloop-system"}
 
@@ -103,9 +100,9 @@ def test_keys_that_do_not_open_are_named(tmp_path: Path) -> None:
     sealed.write_bytes(seal(b"{}", new_identity()[1]))
     arguments = ("--keys", str(sealed), "--identity", str(identity))
     with pytest.raises(CommandError, match="sealed for another key"):
-        said(restore, Installation(), *arguments)
+        said("restore", Installation(), *arguments)
     with pytest.raises(CommandError, match="--identity FILE"):
-        said(restore, Installation(), *arguments[:2])
+        said("restore", Installation(), *arguments[:2])
     sealed.unlink()
     with pytest.raises(CommandError, match=r"keys\.sealed: No such file"):
-        said(restore, Installation(), *arguments)
+        said("restore", Installation(), *arguments)

@@ -2,7 +2,6 @@
 
 import json
 import os
-from argparse import Namespace
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 
 from learnloop_api.names import LABEL_AGENT
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.main import main
-from learnloop_operator.cli.verb_table import VERBS
-from learnloop_operator.cli.verbs.following import report, retrain, watch
+from learnloop_operator.cli import live, reporting
+from learnloop_operator.cli.main import VERBS, main
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.pipelines import retrain
+from testing.command_line import typed
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FIGURES = {"episodes": 100, "mean": 480.0, "iqm": 481.0, "ciLow": 470.0, "ciHigh": 490.0}
@@ -36,7 +36,7 @@ def ended(number: int, phase: str, hours: float = 1.0, **status: Any) -> dict[st
     return body("TrainingJob", f"la-{number}", f"{phase} because", phase=phase, finishedAt=at, **status)
 
 
-def kinds(phase: str) -> watch.Kinds:
+def kinds(phase: str) -> live.Kinds:
     return {
         "learningagents": {"la": body("LearningAgent", "la", phase="Training", lastTraining={"name": "la-2"})},
         "trainingjobs": {"la-2": body("TrainingJob", "la-2", "2 ranks", phase=phase), "la-1": ended(1, "Failed")},
@@ -46,16 +46,16 @@ def kinds(phase: str) -> watch.Kinds:
 
 def test_watching_tells_each_change_once_and_of_this_agents_newest_run_only() -> None:
     told: dict[str, str] = {}
-    first = list(watch.news("la", kinds("Training"), told, NOW))
+    first = list(live.news("la", kinds("Training"), told, NOW))
     assert [line.split()[1] for line in first] == ["la/la", "mdep/la", "tjob/la-2"]
     assert first[1] == "12:00:00 mdep/la Progressing: holding at 10 %"
-    assert list(watch.news("la", kinds("Training"), told, NOW)) == []
-    assert list(watch.news("la", kinds("Evaluating"), told, NOW)) == ["12:00:00 tjob/la-2 Evaluating: 2 ranks"]
+    assert list(live.news("la", kinds("Training"), told, NOW)) == []
+    assert list(live.news("la", kinds("Evaluating"), told, NOW)) == ["12:00:00 tjob/la-2 Evaluating: 2 ranks"]
 
 
 def test_the_screen_never_grows_beyond_the_terminal() -> None:
     story = deque(f"line {number} {'x' * 200}" for number in range(50))
-    shown = watch.screen("la", kinds("Training"), story, NOW, os.terminal_size((60, 12)))
+    shown = live.screen("la", kinds("Training"), story, NOW, os.terminal_size((60, 12)))
     lines = shown.splitlines()
     assert len(lines) <= 12
     assert max(map(len, lines)) <= 60
@@ -82,9 +82,9 @@ def test_a_report_has_gains_with_intervals_refusals_rollbacks_and_what_waits() -
         changed("deployed", "bbbbbbbb", 3, verdict="all checks pass"),
         changed("deployed", "aaaaaaaa", 4, None),
     ]
-    found = report.report("ns", None, jobs, rollouts, record, NOW - timedelta(days=7), NOW)
+    found = reporting.report_data("ns", None, jobs, rollouts, record, NOW - timedelta(days=7), NOW)
     assert [item["run"] for item in found["runs"]] == ["la-1", "la-2"]
-    text = report.markdown(found)
+    text = reporting.markdown(found)
     assert "1 of 2 runs was proven, 1 promotion, 1 rollback, 1 waiting for a person." in text
     assert "held-out return 480.0 [470.0, 490.0], 80.0 more than 400.0 [390.0, 410.0] before" in text
     assert "**la-2**: Failed because" in text
@@ -122,11 +122,7 @@ class Recorded:
 
 
 def reported(cluster: Recorded, since: str) -> dict[str, Any]:
-    asked = Namespace(
-        name="la", since=since, output="json", memory_service=None, data_service="a/b:c", data_url=None,
-        service_account="default",
-    )  # fmt: skip
-    return dict(json.loads(report.run(cluster, asked)))  # type: ignore[arg-type]
+    return dict(json.loads(typed(cluster, "report", "la", "--since", since, "--output", "json")))
 
 
 def test_a_report_counts_what_is_on_record_and_no_longer_in_the_status() -> None:
@@ -175,14 +171,14 @@ class Pipeline:
 def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
     phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
     file = tmp_path / "junit.xml"
-    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(file))
+    options = {"wait": True, "timeout": 30.0, "junit": str(file)}
     if phase == "Validated":
-        assert retrain.run(Pipeline(phase), options).startswith("la-7 Validated: ")  # type: ignore[arg-type]
+        assert retrain(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
     else:
         with pytest.raises(CommandError, match="la-7 Failed: Failed because"):
-            retrain.run(Pipeline(phase), options)  # type: ignore[arg-type]
+            retrain(Pipeline(phase), "la", **options)
     suite = ElementTree.parse(file).getroot()
     assert [case.get("name") for case in suite] == ["run", "minReturn"]
     assert suite.get("failures") == ("0" if phase == "Validated" else "1")
@@ -191,20 +187,20 @@ def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
 def test_a_run_that_does_not_end_in_time_fails_the_pipeline_and_its_test_case(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
     file = tmp_path / "junit.xml"
-    options = Namespace(name="la", wait=True, timeout=0.0, junit=str(file))
+    options = {"wait": True, "timeout": 0.0, "junit": str(file)}
     with pytest.raises(CommandError, match="la-7 has not ended in 0"):
-        retrain.run(Pipeline("Validated"), options)  # type: ignore[arg-type]
+        retrain(Pipeline("Validated"), "la", **options)
     [failure] = ElementTree.parse(file).getroot().iter("failure")
     assert "la-7 has not ended in 0 s" in failure.attrib["message"]
     with pytest.raises(CommandError, match="--junit goes with --wait"):
-        retrain.run(Pipeline("Validated"), Namespace(name="la", wait=False, timeout=0.0, junit="x"))  # type: ignore[arg-type]
+        retrain(Pipeline("Validated"), "la", **{"wait": False, "timeout": 0.0, "junit": "x"})
 
 
 def test_a_pipeline_that_is_killed_or_refused_leaves_no_result_of_an_earlier_run(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(file))
+    options = {"wait": True, "timeout": 30.0, "junit": str(file)}
 
     class Interrupted(Pipeline):
         def get(self, plural: str, name: str) -> dict[str, Any]:
@@ -217,30 +213,30 @@ def test_a_pipeline_that_is_killed_or_refused_leaves_no_result_of_an_earlier_run
     for cluster, raised, said in ((Interrupted, KeyboardInterrupt, "interrupted"), (Refused, CommandError, "may not")):
         file.write_text('<testsuite name="la-6" tests="1" failures="0"/>')
         with pytest.raises(raised):
-            retrain.run(cluster("Validated"), options)  # type: ignore[arg-type]
+            retrain(cluster("Validated"), "la", **options)
         [failure] = ElementTree.parse(file).getroot().iter("failure")
         assert said in failure.attrib["message"]
 
 
 def test_nothing_is_asked_for_whose_result_cannot_be_written(tmp_path: Path) -> None:
     pipeline = Pipeline("Validated")
-    options = Namespace(name="la", wait=True, timeout=30.0, junit=str(tmp_path / "missing" / "junit.xml"))
+    options = {"wait": True, "timeout": 30.0, "junit": str(tmp_path / "missing" / "junit.xml")}
     with pytest.raises(CommandError, match="cannot be written"):
-        retrain.run(pipeline, options)  # type: ignore[arg-type]
+        retrain(pipeline, "la", **options)
     assert not pipeline.asked
 
 
 def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
 
     class Deleted(Pipeline):
         def find(self, plural: str, name: str) -> dict[str, Any] | None:
             self.looks += 1
             return body("TrainingJob", name, phase="Training") if self.looks == 2 else None
 
-    options = Namespace(name="la", wait=True, timeout=10.0, junit=None)
+    options = {"wait": True, "timeout": 10.0, "junit": None}
     with pytest.raises(CommandError, match="la-7 was deleted before it had ended"):
-        retrain.run(Deleted("Validated"), options)  # type: ignore[arg-type]
+        retrain(Deleted("Validated"), "la", **options)
 
 
 @pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{"])
@@ -254,16 +250,16 @@ def test_a_file_that_is_no_kubeconfig_is_one_sentence(
 
 
 def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
     waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing: create it", trainings=6)
 
     class Waits(Pipeline):
         def get(self, plural: str, name: str) -> Any:
             return waiting
 
-    options = Namespace(name="la", wait=True, timeout=0.05, junit=None)
+    options = {"wait": True, "timeout": 0.05, "junit": None}
     with pytest.raises(CommandError, match="la-7 has not ended"):
-        retrain.run(Waits("Validated"), options)  # type: ignore[arg-type]
+        retrain(Waits("Validated"), "la", **options)
     said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
     assert capsys.readouterr().err == said, "once"
 

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from learnloop_common.foreign_text import one_line, shown
+from learnloop_operator.cli import cluster, live, looking, pipelines, reporting
 from learnloop_operator.cli import main as command
-from learnloop_operator.cli.access import kubernetes_cluster
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines import polling
-from learnloop_operator.cli.text.loop_table import row, table
-from learnloop_operator.cli.verbs import why
-from learnloop_operator.cli.verbs.following import report, watch
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.text import HEAD, loop_row, table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVIL = "fine\x1b]0;owned\x07\x1b[2J\r\nmdep/other Healthy \u202ella \x9b31m"
@@ -29,13 +26,13 @@ def rollout(verdict: str) -> dict[str, Any]:
 def test_no_command_prints_what_a_terminal_obeys(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: bool
 ) -> None:
-    def said(*_: Any) -> str:
+    def said(cluster: Any, name: str) -> str:
         if fails:
             raise CommandError(EVIL)
         return EVIL
 
-    monkeypatch.setattr(kubernetes_cluster, "KubernetesCluster", lambda *_: None)
-    monkeypatch.setattr(why, "run", said)
+    monkeypatch.setattr(cluster, "KubernetesCluster", lambda *_: None)
+    monkeypatch.setattr(looking, "why", said)
     assert command.main(["why", "la"]) == int(fails)
     printed = capsys.readouterr()
     assert not set(OBEYED) & set(printed.out + printed.err)
@@ -43,7 +40,7 @@ def test_no_command_prints_what_a_terminal_obeys(
 
 
 def test_a_waiting_pipeline_prints_one_line_for_each_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    polling.poll(lambda: (None, EVIL), 0)
+    pipelines.poll(lambda: (None, EVIL), 0)
     [line] = capsys.readouterr().err.splitlines()
     assert not set(OBEYED) & set(line)
 
@@ -58,10 +55,10 @@ def test_a_pipelines_log_takes_no_order_from_what_a_run_said(said: str) -> None:
 
 
 def test_no_sentence_forges_a_row_beside_its_own() -> None:
-    rows = table([row("modeldeployments", rollout(EVIL), NOW)])
+    rows = table(HEAD, [loop_row("modeldeployments", rollout(EVIL), NOW)])
     assert len(rows.splitlines()) == 2
     kinds = {"learningagents": {}, "trainingjobs": {}, "modeldeployments": {"la": rollout(EVIL)}}
-    [line] = watch.news("la", kinds, {}, NOW)
+    [line] = live.news("la", kinds, {}, NOW)
     for said in (rows, line):
         assert not set(OBEYED) & set(said)
     assert "\n" not in line
@@ -91,6 +88,6 @@ def test_a_report_has_its_own_headings_and_links_alone() -> None:
             },
         }
     ]
-    text = report.markdown(report.report("ns", None, jobs, [], [], NOW, NOW))
-    assert [line for line in text.splitlines() if line.startswith("##")] == ["## What was refused or failed"]
+    text = reporting.markdown(reporting.report_data("ns", None, jobs, [], [], NOW, NOW))
+    assert [line for line in text.splitlines() if line.startswith("##")] == ["## Refused or failed"]
     assert "](" not in text.replace(r"\](", "")

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.cli.text.loop_table import HEAD, line, row, table
-from learnloop_operator.cli.verbs import why
+from learnloop_operator.cli.looking import why
+from learnloop_operator.cli.text import HEAD, loop_line, loop_row, table
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 EVIDENCE = {
@@ -28,7 +28,7 @@ ROLLOUT: dict[str, Any] = {
 
 
 def cells(plural: str, status: dict[str, Any]) -> tuple[str, ...]:
-    return row(plural, {"metadata": {"name": "x"}, "status": status}, NOW)
+    return loop_row(plural, {"metadata": {"name": "x"}, "status": status}, NOW)
 
 
 def test_a_rollout_shows_step_weight_share_of_the_evidence_and_time_left() -> None:
@@ -53,7 +53,7 @@ def test_a_run_and_an_agent_have_their_own_figures() -> None:
 
 
 def test_columns_are_aligned_and_cut_at_the_width_of_the_terminal() -> None:
-    text = table([cells("modeldeployments", ROLLOUT), cells("trainingjobs", {"phase": "Running"})], width=60)
+    text = table(HEAD, [cells("modeldeployments", ROLLOUT), cells("trainingjobs", {"phase": "Running"})], width=60)
     lines = text.splitlines()
     assert all(len(item) <= 60 for item in lines)
     assert lines[0].split()[:3] == list(HEAD[:3])
@@ -61,12 +61,14 @@ def test_columns_are_aligned_and_cut_at_the_width_of_the_terminal() -> None:
 
 
 def test_a_line_for_a_pipe_names_its_cells_and_leaves_the_empty_ones_out() -> None:
-    assert line(cells("trainingjobs", {"phase": "Running", "step": 5})) == (
+    assert loop_line(cells("trainingjobs", {"phase": "Running", "step": 5})) == (
         "tjob/x phase=Running step=5 the operator has not looked at it yet"
     )
 
 
 def answered(status: dict[str, Any]) -> str:
+    """The text of `why`."""
+
     class Cluster:
         def get(self, plural: str, name: str) -> dict[str, Any]:
             return {"metadata": {"name": name, "uid": "u"}, "status": status}
@@ -74,10 +76,7 @@ def answered(status: dict[str, Any]) -> str:
         def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
             return []
 
-    class Options:
-        name = "x"
-
-    return str(why.run(Cluster(), Options()))  # type: ignore[arg-type]
+    return why(Cluster(), "x")  # type: ignore[arg-type]
 
 
 def test_why_of_a_promoted_model_has_its_figures_and_when_it_was_promoted() -> None:

@@ -1,6 +1,5 @@
 """`kubectl learnloop plan`: which file it takes, and which rollouts it finds."""
 
-import argparse
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, pieces, resolution
-from learnloop_operator.cli.planning.recorded_rollouts import Seen, found, with_guests
-from learnloop_operator.cli.planning.replay_timeline import LOOKS, moments
-from learnloop_operator.cli.verbs import plan
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.planning import duration, label
+from learnloop_operator.cli.prometheus_history import PrometheusHistory, pieces, resolution
+from learnloop_operator.cli.recorded_rollouts import PodSamples, recorded, with_guests
+from learnloop_operator.cli.replay import LOOKS, moments
+from testing.command_line import typed
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
 FILE = "apiVersion: learnloop.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: x}\nspec: {}\n"
@@ -43,14 +44,8 @@ class Server:
 
 
 def run(server: Server, file: Path, last: str | None = None) -> str:
-    options = argparse.Namespace(
-        filename=str(file),
-        last=plan.duration(last) if last else None,
-        prometheus=None,
-        prometheus_service="sys/prom:http",
-        pod_label="pod",
-    )
-    return plan.run(server, options)  # type: ignore[arg-type]
+    more = ["--last", last] if last else []
+    return typed(server, "plan", "-f", str(file), "--prometheus-service", "sys/prom:http", "--pod-label", "pod", *more)
 
 
 @pytest.fixture
@@ -113,13 +108,13 @@ def test_the_record_is_asked_through_the_api_server_and_an_empty_one_says_so(fil
 
 @pytest.mark.parametrize("text", ["7", "0d", "7 days", "-1h", "1y"])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"write e\.g\. 30m, 6h or 7d"):
-        plan.duration(text)
+    with pytest.raises(typer.BadParameter, match=r"write e\.g\. 30m, 6h or 7d"):
+        duration(text)
 
 
 def test_a_label_that_is_none_is_refused() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="invalid label 'a-b'"):
-        plan.label("a-b")
+    with pytest.raises(typer.BadParameter, match="invalid label 'a-b'"):
+        label("a-b")
 
 
 def test_every_spell_of_a_revision_beside_another_is_a_rollout_of_its_own() -> None:
@@ -127,7 +122,7 @@ def test_every_spell_of_a_revision_beside_another_is_a_rollout_of_its_own() -> N
         return [float(moment) for moment in range(first, last + 1, 5)]
 
     pods = [("old", 0, 1000), ("bad", 100, 200), ("bad", 500, 600), ("new", 800, 2000)]
-    rollouts = found([Seen(arm, f"{arm}-{first}", spell(first, last)) for arm, first, last in pods], 5.0)
+    rollouts = recorded([PodSamples(arm, f"{arm}-{first}", spell(first, last)) for arm, first, last in pods], 5.0)
     told = [(item.canary, item.stable, item.began.timestamp(), item.ended.timestamp()) for item in rollouts]
     assert told == [("bad", "old", 95, 200), ("bad", "old", 495, 600), ("new", "old", 795, 2000)]
 
@@ -136,16 +131,16 @@ def test_the_guests_of_an_experiment_are_no_rollouts_of_their_own_and_may_outlas
     def spell(first: int, last: int) -> list[float]:
         return [float(moment) for moment in range(first, last + 1, 5)]
 
-    def pods(**arms: list[float]) -> list[Seen]:
-        return [Seen(arm, f"pod-{arm}", times) for arm, times in arms.items()]
+    def pods(**arms: list[float]) -> list[PodSamples]:
+        return [PodSamples(arm, f"pod-{arm}", times) for arm, times in arms.items()]
 
     arms = pods(old=spell(0, 1000), new=spell(100, 300), guest=spell(150, 400), later=spell(600, 700))
-    told = with_guests(found(arms, 5.0), {"guest", "unseen"})
+    told = with_guests(recorded(arms, 5.0), {"guest", "unseen"})
     assert [(item.canary, item.guests, item.ended.timestamp()) for item in told] == [
         ("new", frozenset({"guest"}), 400),
         ("later", frozenset(), 700),
     ]
-    alone = with_guests(found(pods(old=spell(0, 1000), guest=spell(150, 400)), 5.0), {"guest"})
+    alone = with_guests(recorded(pods(old=spell(0, 1000), guest=spell(150, 400)), 5.0), {"guest"})
     assert [item.canary for item in alone] == ["guest"], "it was rolled out by itself then"
 
 

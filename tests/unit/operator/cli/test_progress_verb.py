@@ -1,13 +1,12 @@
 """`kubectl learnloop progress`: sentences about what changed, and a table of the weeks."""
 
-import argparse
 import json
 from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import progress
+from learnloop_operator.cli.objects import CommandError
+from testing.command_line import typed
 
 FIRST = {
     "week": "2026-03-02",
@@ -67,9 +66,7 @@ class World:
 
 
 def told(world: World, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    progress.arguments(parser)
-    return progress.run(world, parser.parse_args(["walker", *arguments]))  # type: ignore[arg-type]
+    return typed(world, "progress", "walker", *arguments)
 
 
 def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:

@@ -1,6 +1,5 @@
 """`promote --wait`: a pipeline passes where the revision serves everybody, and fails where it does not."""
 
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines.junit import Case, junit
-from learnloop_operator.cli.verbs import promote
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.pipelines import Case, junit
+from learnloop_operator.cli.steering import promote
 
 CANARY, OLD = {"revision": "aaaaaaaa"}, {"revision": "bbbbbbbb"}
 TRIAL = {"phase": "Progressing", "canary": CANARY, "stable": OLD, "step": 1, "weight": 25, "verdict": "holding at 25 %"}
@@ -30,7 +29,7 @@ FOUND = {
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.polling.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.001)
 
 
 class Rollout:
@@ -66,8 +65,7 @@ class Rollout:
 
 
 def promoted(cluster: Rollout, **options: Any) -> str:
-    given = {"name": "la", "revision": None, "wait": True, "junit": None, "timeout": 30.0} | options
-    return promote.run(cluster, Namespace(**given))  # type: ignore[arg-type]
+    return promote(cluster, "la", **{"wait": True, "timeout": 30.0} | options)
 
 
 def test_it_waits_until_the_revision_serves_everybody_and_says_each_verdict_once(
@@ -87,7 +85,7 @@ def test_it_waits_until_the_revision_serves_everybody_and_says_each_verdict_once
     [
         ({"stable": OLD, "blockedRevisions": [PIN]}, "obeyed", "aaaaaaaa was rolled back: return 9 vs 480"),
         (TRIAL, "refused", "refused: a check is breached"),
-        ({"stable": OLD, "canary": {"revision": "cccccccc"}, "verdict": "replaced"}, "obeyed", "no longer on trial"),
+        ({"stable": OLD, "canary": {"revision": "cccccccc"}, "verdict": "replaced"}, "obeyed", "not on trial any more"),
         (None, "obeyed", "was deleted before the rollout of aaaaaaaa had ended"),
     ],
 )

@@ -1,7 +1,6 @@
 """`propose`: the newest proven model stands in the manifest, and every other character of it as before."""
 
 import re
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.names import LABEL_AGENT
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.pipelines.manifest_in_git import ModelInManifest, with_model
-from learnloop_operator.cli.verbs.following import propose
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.proposing import ModelInManifest, proposal, propose, with_model
 
 OLD, NEW = "a" * 64, "b" * 64
 MANIFEST = f"""# The walker of team A.
@@ -74,8 +72,7 @@ class Jobs:
 
 
 def proposed(file: Path, *jobs: dict[str, Any], **options: Any) -> str:
-    given_options = {"name": "walker", "file": str(file), "job": None, "object": None, "body": None} | options
-    return propose.run(Jobs(*jobs), Namespace(**given_options))  # type: ignore[arg-type]
+    return propose(Jobs(*jobs), "walker", str(file), **options)
 
 
 def test_only_address_and_digest_change_and_the_second_time_nothing(tmp_path: Path) -> None:
@@ -127,7 +124,7 @@ def test_no_address_breaks_out_of_its_place(uri: str) -> None:
         ("kind: LearningAgent\nmetadata: {name: walker}\nspec: {}\n", "spec.deployment.model.uri of 'walker'"),
         (f"{FLOW}---\n{FLOW}", "2 LearningAgents"),
         ("kind: ConfigMap\nmetadata: {name: walker}\n", "0 LearningAgents"),
-        ("spec: {{ .Values.model }}: {", "no YAML"),
+        ("spec: {{ .Values.model }}: {", "invalid YAML"),
         (" " * (1 << 21), "characters"),
     ],
 )
@@ -146,9 +143,9 @@ def test_what_is_not_proven_is_not_proposed(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no validated run"):
         proposed(file, job("walker-8", "Failed"), job("other-9", agent="other"))
     with pytest.raises(CommandError, match="is not validated"):
-        proposed(file, job("walker-8", "Failed"), job="walker-8")
-    with pytest.raises(CommandError, match="no run of 'walker'"):
-        proposed(file, job("other-9", agent="other"), job="other-9")
+        proposed(file, job("walker-8", "Failed"), run="walker-8")
+    with pytest.raises(CommandError, match="not a run of 'walker'"):
+        proposed(file, job("other-9", agent="other"), run="other-9")
     assert file.read_text() == MANIFEST
 
 
@@ -156,7 +153,7 @@ def test_what_is_not_proven_is_not_proposed(tmp_path: Path) -> None:
 def test_what_a_gate_says_is_no_link_no_cell_and_no_order_to_a_terminal(text: str) -> None:
     ended = job("walker-7")
     ended["status"]["gates"] = [{"name": "g", "passed": True, "message": text}]
-    [line] = [row for row in propose.proposal("walker", ended).splitlines() if row.startswith("| g ")]
+    [line] = [row for row in proposal("walker", ended).splitlines() if row.startswith("| g ")]
     assert not re.search(r"(?<!\\)(\\\\)*\](?=\()", line), "an even number of backslashes escapes nothing"
     assert len(re.findall(r"(?<!\\)\|", line)) == 4
     assert "\x1b" not in line

@@ -1,13 +1,12 @@
 """`kubectl learnloop rewards`: one table of what episodes were worth, under what is suspected of their policy."""
 
-import argparse
 import json
 from typing import Any
 
 import pytest
 
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import rewards
+from learnloop_operator.cli.objects import CommandError
+from testing.command_line import typed
 
 REWARD = {
     "trajectory_id": "t1",
@@ -53,9 +52,7 @@ class World:
 
 
 def told(world: World, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    rewards.arguments(parser)
-    return rewards.run(world, parser.parse_args(["walker", *arguments]))  # type: ignore[arg-type]
+    return typed(world, "rewards", "walker", *arguments)
 
 
 def test_the_suspicion_stands_above_the_rewards_and_a_missing_component_is_blank() -> None:

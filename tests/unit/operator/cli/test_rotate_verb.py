@@ -1,6 +1,5 @@
 """`kubectl learnloop rotate`: the new value comes beside the old one, and the old one ends when nobody needs it."""
 
-import argparse
 import base64
 from itertools import pairwise
 
@@ -10,9 +9,9 @@ from learnloop_common.key_lines import MOST_LINES, KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key
-from learnloop_operator.cli.access.secrets import SecretReference
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs.keeping import rotate
+from learnloop_operator.cli import rotate
+from learnloop_operator.cli.objects import CommandError, SecretReference
+from testing.command_line import typed
 
 
 class Installation:
@@ -24,7 +23,7 @@ class Installation:
         self.value, self.version, self.place, self.seen = value, 1, ("", "", ""), list[str]()
         self.exists = True
         self.replaced: list[str] = []
-        self.workloads = {
+        self.installed = {
             ("Deployment", "learnloop-data"): 1,
             ("StatefulSet", "learnloop-nats-cluster"): 3,
             ("Deployment", "mem-memory"): 1,
@@ -37,7 +36,7 @@ class Installation:
             "LEARNLOOP_NATS_ISSUER_KEY_FILE": "/run/credentials/nats-issuer-key",
         }
 
-    def secrets(self, namespace: str) -> "Installation":
+    def workloads(self, namespace: str) -> "Installation":
         self.place = (namespace, "", "")
         return self
 
@@ -50,28 +49,26 @@ class Installation:
         self.value, self.version = value, self.version + 1
 
     def restart(self, kind: str, name: str, seconds: float) -> bool:
-        assert (kind, name) in self.workloads
+        assert (kind, name) in self.installed
         self.seen.append(self.value)
         self.replaced.append(name)
         return self.exists
 
     def pods(self, kind: str, name: str) -> int | None:
-        return self.workloads.get((kind, name)) if self.exists else None
+        return self.installed.get((kind, name)) if self.exists else None
 
     def environment(self, name: str) -> dict[str, str | SecretReference] | None:
-        assert ("Deployment", name) in self.workloads
+        assert ("Deployment", name) in self.installed
         return self.variables
 
 
 def said(cluster: Installation, *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    rotate.arguments(parser)
-    return str(rotate.run(cluster, parser.parse_args(arguments)))  # type: ignore[arg-type]
+    return typed(cluster, "rotate", *arguments)
 
 
 def test_a_password_ends_when_every_pod_has_the_new_one() -> None:
     cluster = Installation()
-    assert "the old value holds no longer" in said(cluster, "database-password")
+    assert "the old value is not valid any more" in said(cluster, "database-password")
     beside, alone = map(KeyLines.parse, cluster.seen)
     assert beside.values == (alone.values[0], "old")
     assert cluster.value == alone.values[0] != "old"
@@ -87,7 +84,7 @@ def test_a_key_signs_only_when_all_who_verify_have_read_it(secret: str) -> None:
     assert lines.values[1:] == ("old",)
     assert lines.current() == "old"
     assert lines.current(lines.lines[0][1]) == lines.values[0]
-    assert "alone holds now" in said(cluster, secret, "--forget")
+    assert "alone is valid now" in said(cluster, secret, "--forget")
     assert cluster.value == lines.values[0]
 
 
@@ -116,7 +113,7 @@ def test_encryption_keys_have_names_and_are_never_forgotten_by_a_verb() -> None:
     new, old = cluster.value.splitlines()
     assert old == "k1 AAAA"
     assert new.split()[0] != "k1"
-    with pytest.raises(CommandError, match="gone for ever"):
+    with pytest.raises(CommandError, match="lost for good"):
         said(cluster, "encryption-keys", "--forget")
 
 
@@ -202,7 +199,7 @@ def test_whatever_the_installation_makes_is_known_to_the_verb() -> None:
 
 def test_servers_of_nats_know_a_password_before_the_data_plane_comes_by_it() -> None:
     cluster = Installation()
-    assert "the old value holds no longer" in said(cluster, "nats-password")
+    assert "the old value is not valid any more" in said(cluster, "nats-password")
     assert cluster.replaced == ["learnloop-nats-cluster", "learnloop-data"] * 2
     new = KeyLines.parse(cluster.value).values[0]
     assert cluster.seen == [f"{new}\nold"] * 2 + [new] * 2
@@ -240,7 +237,7 @@ def test_a_value_that_ends_by_itself_is_not_taken_from_pods_that_need_it(secret:
     of = ["mem"] if secret.startswith("memory") else []
     with pytest.raises(CommandError, match="ends by itself"):
         said(cluster, secret, *of, "--forget")
-    cluster.workloads = dict.fromkeys(cluster.workloads, 0)
+    cluster.installed = dict.fromkeys(cluster.installed, 0)
     with pytest.raises(CommandError, match="runs no pod"):
         said(cluster, secret, *of)
     assert cluster.value == "new\nold"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from learnloop_operator.cli.access import secrets
-from learnloop_operator.cli.access.secrets import KubernetesSecrets, SecretReference
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli import workloads
+from learnloop_operator.cli.objects import CommandError, SecretReference
+from learnloop_operator.cli.workloads import Workloads
 
 ENV = [
     {"name": "LEARNLOOP_DATABASE_PASSWORD_FILE", "value": "/run/credentials/database-password"},
@@ -54,15 +54,15 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def held() -> Iterator[KubernetesSecrets]:
+def held() -> Iterator[Workloads]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         configuration = client.Configuration(host=f"http://127.0.0.1:{server.server_port}")
-        yield KubernetesSecrets(client.ApiClient(configuration), "system")
+        yield Workloads(client.ApiClient(configuration), "system")
         server.shutdown()
 
 
-def test_a_deployments_variables_are_values_or_places(held: KubernetesSecrets) -> None:
+def test_a_deployments_variables_are_values_or_places(held: Workloads) -> None:
     assert held.environment("data") == {
         "LEARNLOOP_DATABASE_PASSWORD_FILE": "/run/credentials/database-password",
         "LEARNLOOP_ENCRYPTION_KEYS": SecretReference("mine", "keys"),
@@ -72,16 +72,16 @@ def test_a_deployments_variables_are_values_or_places(held: KubernetesSecrets) -
 
 
 def test_a_rollout_ends_when_pods_that_are_counted_no_longer_have_had_their_time(
-    held: KubernetesSecrets, monkeypatch: pytest.MonkeyPatch
+    held: Workloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = list[float]()
     # A clock of this module's own: threads of other tests sleep by the process's.
-    monkeypatch.setattr(secrets, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
+    monkeypatch.setattr(workloads, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
     assert held.restart("Deployment", "data", 5.0)
     assert slept == [30.0]
     assert not held.restart("Deployment", "none", 5.0)
 
 
-def test_raw_bytes_are_no_lines(held: KubernetesSecrets) -> None:
+def test_raw_bytes_are_no_lines(held: Workloads) -> None:
     with pytest.raises(CommandError, match="raw bytes"):
         held.read("raw", "key")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from learnloop_operator.cli.access.service_proxy import through
-from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.cluster import through
+from learnloop_operator.cli.objects import CommandError
 
 PLAIN = "/api/v1/namespaces/system/services/data:http/proxy"
 BY_TLS = "/api/v1/namespaces/system/services/https:data:http/proxy"

@@ -1,6 +1,5 @@
 """The verbs against objects as the API server gives them: what they say, what they write, what they refuse."""
 
-import argparse
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +10,11 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verbs import override, promote, status, trace, train, why
-from learnloop_operator.cli.verbs.steering import abort, approve, pause, reject, restart, resume, retry, skip, undo
+from learnloop_operator.cli.looking import status, trace, why
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.override import override
+from learnloop_operator.cli.pipelines import train
+from learnloop_operator.cli.steering import abort, approve, pause, promote, reject, restart, resume, retry, skip, undo
 from learnloop_operator.rollout.model.revision import revision_of
 
 SHA = "ab" * 32
@@ -51,10 +52,6 @@ class Objects:
 
     def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"at": datetime(2026, 1, 1, tzinfo=UTC), "type": "Normal", "reason": "Promoted", "note": "it did well"}]
-
-
-def options(name: str | None = "x", **more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**({"name": name, "arm": None, "wait": False, "junit": None, "timeout": 1.0} | more))
 
 
 def rollout(**fields: Any) -> Objects:
@@ -95,8 +92,8 @@ HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
 )
 def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str, Any], written: str) -> None:
     cluster = rollout(**fields)
-    assert verb.run(cluster, options(revision=None, all=False))
-    assert said(cluster, verb.NAME) == written
+    assert verb(cluster, "x")
+    assert said(cluster, verb.__name__) == written
 
 
 @pytest.mark.parametrize(
@@ -119,25 +116,25 @@ def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str,
 def test_a_verb_refuses_where_it_would_do_nothing(verb: Any, fields: dict[str, Any], refusal: str) -> None:
     cluster = rollout(**fields)
     with pytest.raises(CommandError, match=refusal):
-        verb.run(cluster, options(revision=None))
+        verb(cluster, "x")
     assert not cluster.annotations
 
 
 def test_a_retry_unblocks_the_revision_that_is_named_or_all() -> None:
     blocked = {"blockedRevision": PINS[1], "blockedRevisions": PINS}
     cluster = rollout(**blocked)
-    retry.run(cluster, options(revision="aaaaaaaa", all=False))
+    retry(cluster, "x", revision="aaaaaaaa")
     assert said(cluster, "retry") == "aaaaaaaa by alice"
-    assert retry.run(cluster, options(revision=None, all=True)) == "aaaaaaaa, bbbbbbbb may try again"
+    assert retry(cluster, "x", every=True) == "aaaaaaaa, bbbbbbbb may try again"
     assert said(cluster, "retry") == "all by alice"
     with pytest.raises(CommandError, match="has not blocked --revision 'cccccccc': it has aaaaaaaa, bbbbbbbb"):
-        retry.run(cluster, options(revision="cccccccc", all=False))
+        retry(cluster, "x", revision="cccccccc")
 
 
 def test_a_second_pause_or_promotion_changes_nothing() -> None:
     cluster = rollout(**STEP, **HELD)
-    assert "on hold since 2026-01-31T12:00:00Z already, by bob" in pause.run(cluster, options())
-    assert promote.run(rollout(stable=ARM), options(revision="aaaaaaaa")) == "aaaaaaaa is stable already"
+    assert "on hold since 2026-01-31T12:00:00Z already, by bob" in pause(cluster, "x")
+    assert promote(rollout(stable=ARM), "x", revision="aaaaaaaa") == "aaaaaaaa is stable already"
     assert not cluster.annotations
 
 
@@ -145,18 +142,18 @@ def test_a_suspended_rollout_obeys_abort_and_nothing_that_leads_up() -> None:
     cluster = Objects(modeldeployments={"x": {"spec": {"suspend": True}, "status": STEP}})
     for verb in (approve, promote, skip, restart, retry, undo, pause, resume):
         with pytest.raises(CommandError, match=r"spec.suspend of ModelDeployment 'x' is true: set it to false first"):
-            verb.run(cluster, options())
+            verb(cluster, "x")
     assert not cluster.annotations
-    abort.run(cluster, options())
+    abort(cluster, "x")
     assert verb_annotation("abort") in cluster.annotations
 
 
 def test_only_an_arm_on_trial_is_promoted() -> None:
     with pytest.raises(CommandError, match="--revision 'cccccccc' is not the one to promote in 'x': that is aaaaaaaa"):
-        promote.run(rollout(**STEP), options(revision="cccccccc"))
+        promote(rollout(**STEP), "x", revision="cccccccc")
 
 
-@pytest.mark.parametrize(("verb", "more"), [(skip, {}), (promote, {"revision": None})])
+@pytest.mark.parametrize(("verb", "more"), [(skip, {}), (promote, {})])
 def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(
     verb: Any, more: dict[str, Any]
 ) -> None:
@@ -167,10 +164,10 @@ def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(
         cluster = Objects(
             modeldeployments={"x": guarding}, learningagents={"x": {"status": {"model": {**model, "source": "pinned"}}}}
         )
-        assert verb.run(cluster, options(**more)).startswith(f"asked to begin {new} now")
-        assert said(cluster, verb.NAME) == f"{new} by alice"
+        assert verb(cluster, "x", **more).startswith(f"asked to begin {new} now")
+        assert said(cluster, verb.__name__) == f"{new} by alice"
     with pytest.raises(CommandError, match="has no canary"):
-        verb.run(rollout(phase="Healthy", stable=ARM), options(**more))
+        verb(rollout(phase="Healthy", stable=ARM), "x", **more)
 
 
 EXPERIMENT = {
@@ -187,24 +184,24 @@ EXPERIMENT = {
 
 
 def test_the_winner_of_an_experiment_is_promoted_and_an_arm_is_taken_out_by_name() -> None:
-    assert "asked to promote cccccccc" in promote.run(rollout(**EXPERIMENT), options(revision=None))
-    assert "taking b out of the experiment" in abort.run(rollout(**EXPERIMENT), options(arm="b"))
+    assert "asked to promote cccccccc" in promote(rollout(**EXPERIMENT), "x")
+    assert "taking b out of the experiment" in abort(rollout(**EXPERIMENT), "x", arm="b")
     with pytest.raises(CommandError, match="--arm 'a' plays in no experiment of ModelDeployment 'x': b does"):
-        abort.run(rollout(**EXPERIMENT), options(arm="a"))
+        abort(rollout(**EXPERIMENT), "x", arm="a")
 
 
 def test_a_person_chooses_who_goes_on_after_the_experiment_of_a_step() -> None:
     arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
     found = {"phase": "Running", "step": 1, "arms": arms}
     waiting = rollout(phase="Paused", **STEP, experiment=found)
-    assert approve.run(waiting, options(arm="b")).startswith("approved b (cccccccc) at step 2/4")
+    assert approve(waiting, "x", arm="b").startswith("approved b (cccccccc) at step 2/4")
     assert said(waiting, "approve") == "cccccccc/2 by alice"
     waiting = rollout(phase="Paused", **STEP, experiment=found)
-    assert approve.run(waiting, options()).startswith("approved aaaaaaaa")
+    assert approve(waiting, "x").startswith("approved aaaaaaaa")
     won = {**found, "phase": "Won", "winner": "b"}
     with pytest.raises(CommandError, match=r"add --arm b \(cccccccc\)"):
-        approve.run(rollout(phase="Paused", **STEP, experiment=won), options())
-    assert promote.run(rollout(**STEP, experiment=won), options(revision=None)).startswith("asked to promote aaaaaaaa")
+        approve(rollout(phase="Paused", **STEP, experiment=won), "x")
+    assert promote(rollout(**STEP, experiment=won), "x").startswith("asked to promote aaaaaaaa")
 
 
 def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() -> None:
@@ -212,7 +209,7 @@ def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() ->
     shown = {**arm, "mean": 0.81, "low": 0.7, "high": 0.9, "episodes": 120, "chanceBetter": 0.97}
     shown["guardrails"] = [{"name": "calm", "standing": "holds", "mean": 0.02}]
     fields = {"experiment": {"id": "dddddddd", "phase": "Running", "message": "going on", "arms": [shown]}}
-    said = why.run(rollout(phase="Progressing", shadow={"message": "212 requests compared"}, **fields), options())
+    said = why(rollout(phase="Progressing", shadow={"message": "212 requests compared"}, **fields), "x")
     assert "experiment dddddddd: Running: going on" in said
     assert "  b cccccccc 20 %: 0.81 [0.7, 0.9] over 120 episodes; P(better than stable) 0.9700; playing" in said
     assert "    guardrail calm: holds at 0.02" in said
@@ -222,11 +219,11 @@ def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() ->
 def test_train_asks_once_and_refuses_what_cannot_train() -> None:
     ready = {"spec": {"training": {"template": {}}}, "status": {"trainings": 2}}
     cluster = Objects(learningagents={"x": ready})
-    assert train.run(cluster, options()) == "asked for x-3"
+    assert train(cluster, "x") == "asked for x-3"
     assert set(cluster.annotations) == {ANNOTATION_TRAIN}
     for spec, said in (({}, "spec.training"), ({"training": {"a": 1}, "suspend": True}, "spec.suspend")):
         with pytest.raises(CommandError, match=said):
-            train.run(Objects(learningagents={"x": {"spec": spec}}), options())
+            train(Objects(learningagents={"x": {"spec": spec}}), "x")
 
 
 def test_trace_walks_from_the_model_to_the_experience() -> None:
@@ -252,22 +249,22 @@ def test_trace_walks_from_the_model_to_the_experience() -> None:
         trainingjobs={"x-1": job},
         rewardpolicies={"p": {"status": {"revision": "r2"}}},
     )
-    said = trace.run(cluster, options(arm="stable"))
+    said = trace(cluster, "x", arm="stable")
     for part in ("x-1: ppo, 1000 steps", "487.2 [481.0, 492.1] over 100", "p revision r1; now r2", "200 trajectories"):
         assert part in said
-    assert "nothing to trace" in trace.run(cluster, options(arm="canary"))
+    assert "nothing to trace" in trace(cluster, "x", arm="canary")
 
 
 def test_trace_says_where_the_trail_ends() -> None:
-    assert "nothing was learned yet" in trace.run(rollout(stable=OLD), options(arm="stable"))
-    assert "pinned from outside" in trace.run(rollout(stable=ARM), options(arm="stable"))
+    assert "nothing was learned yet" in trace(rollout(stable=OLD), "x", arm="stable")
+    assert "pinned from outside" in trace(rollout(stable=ARM), "x", arm="stable")
 
 
 def test_why_tells_verdict_arms_and_log() -> None:
-    said = why.run(rollout(phase="Guarding", verdict="guarding it", stable=ARM, previous=OLD), options())
+    said = why(rollout(phase="Guarding", verdict="guarding it", stable=ARM, previous=OLD), "x")
     for part in ("guarding it", "aaaaaaaa https://m/1, 0/0 ready", "00:00:00  Promoted: it did well"):
         assert part in said
-    assert "has not looked at it yet" in why.run(rollout(), options())
+    assert "has not looked at it yet" in why(rollout(), "x")
 
 
 def test_status_shows_every_agents_loop() -> None:
@@ -275,12 +272,12 @@ def test_status_shows_every_agents_loop() -> None:
     held = {"memories": 950, "bytes": 3 * 2**19, "used": "95%", "forgotten": 40, "observedAt": "2026-01-01T00:00:00Z"}
     agent["status"]["memory"] = held
     cluster = Objects(learningagents={"a": agent, "b": {}}, modeldeployments={"a": {"status": {"stable": ARM}}})
-    said = status.run(cluster, options(None))
+    said = status(cluster)
     assert "a: Collecting" in said
     assert "9 episodes, 8 rewarded, 0 since the last run" in said
     assert "950 memories, 1.5 MiB, 95% of the budget, 40 forgotten (at 2026-01-01T00:00:00Z)" in said
     assert "b: not yet seen by the operator" in said
-    assert status.run(Objects(), options(None)) == "no LearningAgent in namespace 'ns'"
+    assert status(Objects()) == "no LearningAgent in namespace 'ns'"
 
 
 def test_without_a_cluster_the_command_fails_with_one_sentence(
@@ -294,23 +291,22 @@ def test_without_a_cluster_the_command_fails_with_one_sentence(
 def test_taking_the_canary_out_of_its_experiment_ends_that_experiment_and_says_so() -> None:
     arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
     compared = rollout(phase="Progressing", **STEP, experiment={"phase": "Running", "step": 1, "arms": arms})
-    assert "its experiment ends with it" in abort.run(compared, options(arm="canary"))
-    assert "the others go on" in abort.run(compared, options(arm="b"))
+    assert "its experiment ends with it" in abort(compared, "x", arm="canary")
+    assert "the others go on" in abort(compared, "x", arm="b")
 
 
 def test_an_override_is_signed_with_its_end_and_reason() -> None:
     cluster = rollout(phase="Healthy")
-    asked = {"action": None, "numbers": None, "answer": None, "fallback": False, "stop": False, "end": False}
-    asked |= {"agent": "cart", "span": "30m", "reason": "wrong prices"}
-    assert "cart gets no answer for 30m" in override.run(cluster, options(**asked | {"stop": True}))
+    asked: dict[str, Any] = {"agent": "cart", "span": "30m", "reason": "wrong prices"}
+    assert "cart gets no answer for 30m" in override(cluster, "x", **asked | {"stop": True})
     what, by = said(cluster, "override").split(" by ")
     fields = parse_qs(what)
     assert (fields["instead"], fields["agent"], fields["reason"], by) == (["stop"], ["cart"], ["wrong prices"], "alice")
     assert fields["for"] == ["1800"], "no clock of this machine's is in it"
-    override.run(cluster, options(**asked | {"answer": "call by phone at noon"}))
+    override(cluster, "x", **asked | {"answer": "call by phone at noon"})
     assert said(cluster, "override").count(" by ") == 1, "nothing in it is taken for a name"
-    override.run(cluster, options(**asked | {"end": True}))
+    override(cluster, "x", **asked | {"end": True})
     assert said(cluster, "override") == "instead=none&agent=cart by alice"
     for wrong in ({"span": "8d"}, {"span": "soon"}, {"reason": " "}, {"reason": "x" * 1000}):
         with pytest.raises(CommandError, match=r"--for|--reason"):
-            override.run(cluster, options(**asked | {"stop": True} | wrong))
+            override(cluster, "x", **asked | {"stop": True} | wrong)

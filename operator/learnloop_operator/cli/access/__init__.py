@@ -1,1 +1,0 @@
-"""How the commands reach the API server, a Service behind it, and the data plane."""

@@ -1,0 +1,264 @@
+"""`status`, `trace` and `why`: an agent's loop, a model's origin, and the reasons for a rollout's verdict."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from learnloop_operator.cli.objects import Cluster, Object, condition
+from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.text import number, rows
+
+EVENTS = 20
+
+
+def status(
+    cluster: Cluster,
+    name: Annotated[str | None, typer.Argument(help="a LearningAgent; left out, all of the namespace")] = None,
+) -> str:
+    """One block per agent."""
+    agents = [cluster.get("learningagents", name)] if name else cluster.every("learningagents")
+    if not agents:
+        return f"no LearningAgent in namespace {cluster.namespace!r}"
+    return "\n\n".join(_block(cluster, agent) for agent in agents)
+
+
+def _block(cluster: Cluster, agent: Object) -> str:
+    name, state = agent["metadata"]["name"], status_of(agent)
+    training, model = state.get("lastTraining") or {}, state.get("model") or {}
+    deployment = cluster.find("modeldeployments", name)
+    rollout = status_of(deployment) if deployment else {}
+    pairs = [
+        ("agent", f"{name}: {state.get('phase') or 'not yet seen by the operator'}"),
+        ("why", condition(agent, "Ready").get("message")),
+        ("experience", _episodes(state)),
+        ("return", _returns(state)),
+        ("memory", _memory(state.get("memory"))),
+        ("training", _training(training)),
+        ("model", f"{model['source']} ({model['uri']})" if model else None),
+        ("rollout", _rollout(rollout)),
+        ("verdict", rollout.get("verdict")),
+    ]
+    return rows(pairs)
+
+
+def _episodes(state: Object) -> str | None:
+    if state.get("trajectories") is None:
+        return None
+    since = state.get("rewardedSinceTraining")
+    return f"{state['trajectories']} episodes, {state.get('rewarded') or 0} rewarded, {since or 0} since the last run"
+
+
+def _returns(state: Object) -> str | None:
+    recent, first = number(state.get("recentReturn")), number(state.get("baselineReturn"))
+    return f"{recent} recently, {first} at first" if recent and first else recent
+
+
+def _memory(held: Object | None) -> str | None:
+    if not held:
+        return None
+    share = f", {held['used']} of the budget" if held.get("used") else ""
+    gone = f", {held['forgotten']} forgotten" if held.get("forgotten") else ""
+    return f"{held['memories']} memories, {held['bytes'] / 2**20:.1f} MiB{share}{gone} (at {held['observedAt']})"
+
+
+def _training(last: Object) -> str | None:
+    return f"{last['name']} {last.get('phase') or 'new'}, by {last['trigger']} at {last['at']}" if last else None
+
+
+def _rollout(rollout: Object) -> str | None:
+    if not rollout:
+        return None
+    canary = rollout.get("canary")
+    step = f", canary {canary['revision']} at {rollout.get('weight') or 0} %" if canary else ""
+    stable = (rollout.get("stable") or {}).get("revision", "none")
+    return f"{rollout.get('phase')}: stable {stable}{step} {rollout.get('stepText') or ''}".rstrip()
+
+
+def trace(
+    cluster: Cluster,
+    name: Annotated[str, typer.Argument(help="a ModelDeployment")],
+    arm: Annotated[Literal["stable", "canary", "previous"], typer.Option()] = "stable",
+) -> str:
+    """Deployment → run → reward policy → trajectories; says where the trail ends."""
+    model = status_of(cluster.get("modeldeployments", name)).get(arm)
+    if not model:
+        return f"ModelDeployment {name} has no {arm} arm now: nothing to trace"
+    pairs = [
+        ("model", f"{name}/{model['revision']} ({arm})"),
+        ("uri", model["uri"]),
+        ("sha256", model.get("sha256")),
+        ("served", _served(model)),
+    ]
+    job = _origin(cluster, model)
+    if job is None:
+        pairs.append(("origin", _no_origin(model)))
+        return rows(pairs)
+    return rows(pairs + _run(job) + _experience(cluster, job))
+
+
+def _served(arm: Object) -> str | None:
+    if arm.get("episodes") is None:
+        return None
+    return f"{arm['episodes']} episodes judged, mean return {number(arm.get('meanReturn')) or 'unknown'}"
+
+
+def _origin(cluster: Cluster, arm: Object) -> Object | None:
+    """The run whose artifact has this digest."""
+    if not arm.get("sha256"):
+        return None
+    jobs = cluster.every("trainingjobs")
+    proofs = [job for job in jobs if (status_of(job).get("artifact") or {}).get("sha256") == arm["sha256"]]
+    return next(iter(proofs), None)
+
+
+def _no_origin(arm: Object) -> str:
+    if str(arm["uri"]).startswith("uniform://"):
+        return "the uniform random policy: nothing was learned yet"
+    return "no TrainingJob in this namespace made it: pinned from outside, or its job was deleted"
+
+
+def _run(job: Object) -> list[tuple[str, str | None]]:
+    state = status_of(job)
+    proof, base = state.get("evaluation") or {}, state.get("baseline") or {}
+    held_out = f"{number(proof.get('mean'))} [{number(proof.get('ciLow'))}, {number(proof.get('ciHigh'))}]"
+    gates = "; ".join(
+        f"{'passed' if gate['passed'] else 'FAILED'} {gate['message']}" for gate in state.get("gates", [])
+    )
+    spec = job["spec"]
+    return [
+        ("run", f"{job['metadata']['name']}: {spec['algorithm']}, {spec['totalSteps']} steps, {state.get('phase')}"),
+        ("held out", f"{held_out} over {proof.get('episodes')} episodes" if proof else None),
+        ("baseline", number(base.get("mean")) if base else None),
+        ("gates", gates),
+        ("trained", f"{state.get('startedAt')} to {state.get('finishedAt')}"),
+    ]
+
+
+def _experience(cluster: Cluster, job: Object) -> list[tuple[str, str | None]]:
+    line = status_of(job).get("lineage") or {}
+    policy = line.get("rewardPolicy")
+    live = cluster.find("rewardpolicies", policy) if policy else None
+    now = status_of(live).get("revision") if live else None
+    then = line.get("rewardPolicyRevision")
+    moved = f"; now {now}" if now and now != then else ""
+    return [
+        ("reward", f"{policy} revision {then}{moved}" if policy else None),
+        ("agent", line.get("learningAgent")),
+        (
+            "experience",
+            f"{line['trajectories']} trajectories when it began" if line.get("trajectories") is not None else None,
+        ),
+    ]
+
+
+def why(cluster: Cluster, name: Annotated[str, typer.Argument(help="a ModelDeployment")]) -> str:
+    """Verdict, blocked revisions, arms, evidence, and the log of decisions."""
+    body = cluster.get("modeldeployments", name)
+    state = status_of(body)
+    if not state:
+        return f"ModelDeployment {name}: the operator has not looked at it yet; is it running?"
+    blocked = state.get("blockedRevision") or {}
+    others = [pin["revision"] for pin in state.get("blockedRevisions") or () if pin["revision"] != blocked["revision"]]
+    parts = [
+        rows(
+            [
+                ("phase", state.get("phase")),
+                ("verdict", state.get("verdict")),
+                ("blocked", f"{blocked['revision']} since {blocked['at']}: {blocked['message']}" if blocked else None),
+                ("also blocked", ", ".join(others) or None),
+                *_arms(state),
+                *_orders(state),
+                ("shadow", (state.get("shadow") or {}).get("message")),
+            ]
+        )
+    ]
+    for more in (_evidence(state), _experiment(state), _decisions(state)):
+        if more:
+            parts.append(more)
+    log = cluster.events(body)[-EVENTS:]
+    if log:
+        parts.append("\n".join(f"{item['at']:%H:%M:%S}  {item['reason']}: {item['note']}" for item in log))
+    return "\n\n".join(parts)
+
+
+def _arms(state: Object) -> list[tuple[str, str]]:
+    arms = []
+    for role in ("stable", "canary", "previous"):
+        arm = state.get(role)
+        if arm:
+            message = f": {arm['message']}" if arm.get("message") else ""
+            ready = f"{arm.get('readyReplicas') or 0}/{arm.get('replicas') or 0} ready"
+            arms.append((role, f"{arm['revision']} {arm['uri']}, {ready}{message}{_figures(arm)}"))
+    if state.get("promotedAt"):
+        arms.append(("promoted", f"{state['stable']['revision']} at {state['promotedAt']}"))
+    return arms
+
+
+def _figures(arm: Object) -> str:
+    """Episodes of the arm, mean return and success rate."""
+    shown = [
+        f"{arm['episodes']} episodes" if arm.get("episodes") else "",
+        f"mean return {arm['meanReturn']:g}" if arm.get("meanReturn") is not None else "",
+        f"success rate {arm['successRate']:.1%}" if arm.get("successRate") is not None else "",
+    ]
+    return f"; {', '.join(filter(None, shown))}" if arm.get("episodes") else ""
+
+
+def _orders(state: Object) -> list[tuple[str, str]]:
+    """The order in force, and the model that undo would serve."""
+    hand, last, orders = state.get("hand"), state.get("lastStable"), []
+    if hand:
+        orders.append(("by hand", f"{hand['verb']} by {hand.get('by')} since {hand['at']}"))
+    if last:
+        orders.append(("undo", f"would go back to {last['uri']}"))
+    return orders
+
+
+def _evidence(state: Object) -> str:
+    """One line per test: its result, the evidence that it still needs and about when that is due."""
+    lines = []
+    for item in state.get("evidence") or []:
+        chances = [
+            f"{text} {item[key]:.4f}"
+            for key, text in (("chanceWorse", "P(worse)"), ("chanceFine", "P(not worse)"))
+            if item.get(key) is not None
+        ]
+        due = f", about {item['estimatedAt']}" if item.get("estimatedAt") else ""
+        more = f"{item['neededEpisodes']} more canary episodes{due}" if item.get("neededEpisodes") else ""
+        dry = "dry run" if item.get("dryRun") else ""
+        # A ratio can only be breached, which ends the rollout: until then its verdict stays undecided.
+        verdict = "no breach" if item.get("compared") and item["verdict"] == "undecided" else item["verdict"]
+        result = "; ".join(filter(None, [verdict, *chances, more, dry]))
+        lines.append(f"{item['name']}: {item['claim']}: {result}")
+    return "\n".join(["evidence", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _experiment(state: Object) -> str:
+    """One line per arm: its weight, its result, and why it is out."""
+    experiment = state.get("experiment")
+    if not experiment:
+        return ""
+    lines = [f"experiment {experiment['id']}: {experiment['phase']}: {experiment.get('message') or ''}"]
+    for arm in experiment.get("arms") or ():
+        shown = "not compared yet"
+        if arm.get("mean") is not None:
+            shown = f"{arm['mean']:g} [{arm['low']:g}, {arm['high']:g}] over {arm['episodes']} episodes"
+        better = f"P(better than stable) {arm['chanceBetter']:.4f}" if arm.get("chanceBetter") is not None else ""
+        result = "; ".join(filter(None, [shown, better, arm["standing"], arm.get("message")]))
+        lines.append(f"  {arm['name']} {arm['revision']} {arm['weight']} %: {result}")
+        for guardrail in arm.get("guardrails") or () if arm["name"] != "stable" else ():
+            mean = f" at {guardrail['mean']:g}" if guardrail.get("mean") is not None else ""
+            lines.append(f"    guardrail {guardrail['name']}: {guardrail['standing']}{mean}")
+    return "\n".join(lines)
+
+
+def _decisions(state: Object) -> str:
+    """Each decision of a person, and its outcome."""
+    lines = []
+    for item in state.get("decisions") or []:
+        who = item.get("by") or "an unnamed author"
+        claim = "" if item.get("verified") or not item.get("by") else " (as claimed)"
+        where = f" at step {item['step']}" if item.get("step") else ""
+        what = f"{item['verb']} {item.get('revision') or ''}".rstrip()
+        lines.append(f"  {item['at']}  {what}{where} by {who}{claim}: {item['outcome']}: {item['message']}")
+    return "\n".join(["decisions", *lines]) if lines else ""

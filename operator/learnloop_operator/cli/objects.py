@@ -1,0 +1,60 @@
+"""Objects as the API server gives them, and the errors of the commands. Imports nothing heavy."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from learnloop_operator.cli.cluster import KubernetesCluster
+
+    Cluster = KubernetesCluster
+else:
+    Cluster = Any  # typer reads annotations, and the Kubernetes client is imported only when a verb runs
+
+Object = dict[str, Any]
+KINDS = {
+    "learningagents": "LearningAgent",
+    "trainingjobs": "TrainingJob",
+    "rewardpolicies": "RewardPolicy",
+    "modeldeployments": "ModelDeployment",
+    "memoryservices": "MemoryService",
+}
+SHORT = {"learningagents": "la", "trainingjobs": "tjob", "modeldeployments": "mdep"}
+SendRequest = Callable[[str, str, Mapping[str, str], Mapping[str, str], Object | None, float], tuple[int, str]]
+"""One request: method, path, query, headers, JSON and seconds → status and body. Raises CommandError."""
+
+
+class SecretReference(NamedTuple):
+    """The Secret and key that a variable's value comes from."""
+
+    secret: str
+    key: str
+
+
+class CommandError(Exception):
+    """A sentence that says what is wrong and what to do; ends the command with status 1."""
+
+
+class UsageError(CommandError):
+    """Options that do not go together; ends the command with status 2."""
+
+
+class NoAnswerError(CommandError):
+    """The API server is away or busy; the same request may succeed a moment later."""
+
+
+class NotAllowedError(CommandError):
+    """The caller may not read this, or the kind is unknown; another namespace or kind may be readable."""
+
+
+class VersionGoneError(CommandError):
+    """The API server no longer has the changes since that version: list again."""
+
+
+def status(body: Object) -> Object:
+    """The object's status, empty before the operator has seen it."""
+    return body.get("status") or {}
+
+
+def condition(body: Object, type_: str) -> Object:
+    """A condition of the object; empty when it is not reported."""
+    return next((item for item in status(body).get("conditions", []) if item["type"] == type_), {})

@@ -1,0 +1,168 @@
+"""`plan`: the effect of a ModelDeployment's spec, through the operator's own `decide`; or a replay of past rollouts."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import ValidationError
+
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.names import API_VERSION
+from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.cli.objects import Cluster, CommandError, Object
+from learnloop_operator.cli.prometheus_history import PrometheusHistory, at_url
+from learnloop_operator.cli.replay import timelines
+from learnloop_operator.cli.rollout_order import wanted
+from learnloop_operator.cli.text import rows
+from learnloop_operator.rollout.decide import decide
+from learnloop_operator.rollout.evidence.source import POD_LABEL
+from learnloop_operator.rollout.model import blocked_models as blocked
+from learnloop_operator.rollout.model.profiles import expanded
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def duration(text: str) -> timedelta:
+    """`90s`, `30m`, `6h`, `7d`, `2w`."""
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
+    if not match:
+        raise typer.BadParameter(f"invalid duration {text!r}: write e.g. 30m, 6h or 7d")
+    return timedelta(seconds=int(match[1]) * UNITS[match[2]])
+
+
+def label(text: str) -> str:
+    """A label's name; empty: none."""
+    if text and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise typer.BadParameter(f"invalid label {text!r}: write e.g. pod")
+    return text
+
+
+def plan(
+    cluster: Cluster,
+    filename: Annotated[str, typer.Option("-f", "--filename", help="a ModelDeployment in YAML")],
+    last: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="TIME", help="replay the rollouts of this time, e.g. 30m, 6h, 7d"),
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="default: the chart's, through the API server's proxy")
+    ] = None,
+    prometheus_service: Annotated[
+        str, typer.Option(metavar="NAMESPACE/NAME:PORT", help="the service behind the proxy")
+    ] = "learnloop-system/learnloop-prometheus:http",
+    pod_label: Annotated[
+        str,
+        typer.Option(
+            parser=label,
+            metavar="LABEL",
+            help="the label that has a server's pod: the chart's prometheus.queries.podLabel",
+        ),
+    ] = POD_LABEL,
+) -> str:
+    """The API server checks the file first, in a dry run with the caller's own rights."""
+    body = _read(filename)
+    body.setdefault("metadata", {}).setdefault("namespace", cluster.namespace)
+    stored = cluster.dry_run("modeldeployments", body)
+    spec = _spec(filename, stored)
+    if last is None:
+        return preview(cluster, stored, spec)
+    ask = at_url(prometheus) if prometheus else cluster.proxy(prometheus_service)
+    return timelines(cluster, PrometheusHistory(ask), stored, spec, last, pod_label)
+
+
+def _read(filename: str) -> Object:
+    try:
+        documents: list[Any] = [item for item in yaml.safe_load_all(Path(filename).read_text("utf-8")) if item]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CommandError(f"--filename {filename!r} cannot be read as YAML: {error}") from error
+    kinds = [item.get("kind") if isinstance(item, dict) else type(item).__name__ for item in documents]
+    deployments = [item for item in documents if isinstance(item, dict) and item.get("kind") == "ModelDeployment"]
+    if len(deployments) != 1:
+        raise CommandError(f"--filename {filename!r} holds {kinds}: give it exactly one ModelDeployment")
+    if deployments[0].get("apiVersion") != API_VERSION or not (deployments[0].get("metadata") or {}).get("name"):
+        raise CommandError(f"--filename {filename!r}: set apiVersion: {API_VERSION} and metadata.name")
+    return dict(deployments[0])
+
+
+def _spec(filename: str, body: Object) -> ModelDeploymentSpec:
+    try:
+        spec = ModelDeploymentSpec.model_validate(body["spec"])
+        return expanded(spec, ModelDeploymentStatus(), datetime.now(UTC))[0]
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["spec", *map(str, first["loc"])])
+        raise CommandError(f"{filename}: {field}: {first['input']!r}: {first['msg']}") from error
+
+
+def preview(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
+    """The revision it asks for, what becomes of it first, and the way up."""
+    name, namespace = stored["metadata"]["name"], stored["metadata"]["namespace"]
+    live = cluster.find("modeldeployments", name)
+    try:
+        status = ModelDeploymentStatus.model_validate((live or {}).get("status") or {})
+    except ValidationError:
+        status = ModelDeploymentStatus()
+    spec, profile = expanded(spec, status, datetime.now(UTC))
+    desired = wanted(cluster, spec, namespace)
+    snapshot = Snapshot(
+        now=datetime.now(UTC),
+        object={**stored, "metadata": {"uid": "plan", "generation": 1, **stored["metadata"]}},
+        spec=spec,
+        profile=profile,
+        before=status,
+        desired=desired,
+        arms={arm.revision: _world(arm) for arm in _arms(status)},
+        defaults=Defaults("", ""),
+    )
+    plan = decide(snapshot)
+    serving = {arm.revision for arm in _arms(status)}
+    fresh = [
+        f"{item['metadata']['name']} × {item['spec']['replicas']}"
+        for item in plan.apply
+        if item["kind"] == "Deployment" and item["metadata"]["name"].rpartition("-")[2] not in serving
+    ]
+    steps = [
+        f"{step.weight} % ({step.min_episodes} episodes{', approval' if step.pause else ''})"
+        for step in spec.rollout.steps
+    ]
+    pairs = [
+        ("model", f"{desired.model.revision} {desired.model.uri}" if desired.model else desired.problem),
+        ("is", _standing(status, desired.model)),
+        ("first", f"{plan.status.get('phase')}: {plan.status.get('verdict')}"),
+        ("pods", ", ".join(fresh) or "no new arm"),
+        ("steps", " → ".join(steps)),
+        ("profile", profile.why if profile else None),
+        ("checks", ", ".join(metric.name for metric in spec.analysis.metrics)),
+        ("routing", f"{spec.routing.mode}, ConfigMap {routing_config_map(name)}"),
+        ("object", f"{namespace}/{name}: {'changes' if live else 'would be new'}; nothing was written"),
+    ]
+    return rows(pairs)
+
+
+def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
+    if model is None:
+        return None
+    stable = Model(status.stable.revision, status.stable.uri, status.stable.sha256) if status.stable else None
+    pinned = blocked.in_the_way(blocked.load(status), model, stable)
+    if pinned:
+        return (
+            f"blocked since {pinned.at}: {blocked.sentence(pinned, model)}; `kubectl learnloop retry` lets it try again"
+        )
+    for role in ("stable", "canary", "previous"):
+        arm = getattr(status, role)
+        if arm and arm.revision == model.revision:
+            return f"the {role} arm already"
+    return "a new revision" if status.stable else "the first model: it serves as soon as its pods can"
+
+
+def _arms(status: ModelDeploymentStatus) -> list[ArmStatus]:
+    return [arm for arm in (status.stable, status.canary, status.previous) if arm]
+
+
+def _world(arm: ArmStatus) -> ArmWorld:
+    model = Model(arm.revision, arm.uri, arm.sha256)
+    return ArmWorld(arm.ready_replicas or 0, arm.replicas or 0, message=arm.message or "", model=model)

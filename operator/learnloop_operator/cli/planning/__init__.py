@@ -1,1 +1,0 @@
-"""`kubectl learnloop plan`: recorded rollouts, their evidence, and the replay as text."""

@@ -1,0 +1,185 @@
+"""The rollout that a verb steers: the object, its arms, the signed annotation, and a message's reference."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.names import verb_annotation
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import Cluster, CommandError, Object, condition
+from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.core.times import parse, stamp
+from learnloop_operator.rollout.model.revision import agent_status, resolve
+from learnloop_operator.rollout.model.snapshot import Desired
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutOrder:
+    """One ModelDeployment as a person sees it."""
+
+    cluster: Cluster
+    name: str
+    spec: Object
+    status: Object
+
+    @property
+    def canary(self) -> Object | None:
+        """The arm on trial."""
+        return self.status.get("canary")
+
+    @property
+    def held(self) -> Object | None:
+        """The person's order in force."""
+        return self.status.get("hand")
+
+    @property
+    def where(self) -> str:
+        """`step 2/4 (25 %)`."""
+        return f"step {self.status.get('stepText') or '0'} ({self.status.get('weight') or 0} %)"
+
+    def trial(self) -> Object:
+        """The canary.
+
+        Raises:
+            CommandError: there is none.
+        """
+        if self.canary is None:
+            raise self.refusal("has no canary")
+        return self.canary
+
+    def winner(self) -> str | None:
+        """Revision of the arm that has won the experiment and waits for its promotion."""
+        experiment = self.status.get("experiment") or {}
+        if experiment.get("phase") != "Won":
+            return None
+        winner = experiment["winner"]
+        return next((str(arm["revision"]) for arm in experiment["arms"] if arm["name"] == winner), None)
+
+    def waiting(self) -> str | None:
+        """Revision of the model that waits for the end of the guard of another."""
+        old, stable = self.status.get("previous"), self.status.get("stable") or {}
+        if old is None or self.canary:
+            return None
+        try:
+            spec = ModelDeploymentSpec.model_validate(self.spec)
+        except ValidationError:
+            return None
+        model = wanted(self.cluster, spec, self.cluster.namespace).model
+        return None if model is None or model.revision == stable.get("revision") else model.revision
+
+    def challenger(self, name: str) -> str:
+        """Revision of an arm that plays in the experiment under way.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        playing = playing_arms(self.status)
+        if name not in playing:
+            named = ", ".join(sorted(playing)) or "none"
+            raise CommandError(f"--arm {name!r} plays in no experiment of ModelDeployment {self.name!r}: {named} does")
+        return playing[name]
+
+    def at_step(self, arm: str | None = None) -> str:
+        """`REVISION/STEP` of the canary, or of another arm at its step, or `REVISION` while its pods start."""
+        step = self.status.get("step")
+        revision = arm or str(self.trial()["revision"])
+        return revision if step is None else f"{revision}/{step + 1}"
+
+    def refusal(self, why: str) -> CommandError:
+        """An error that adds the rollout's phase and verdict."""
+        verdict = self.status.get("verdict") or "the operator has not looked at it yet"
+        return CommandError(f"ModelDeployment {self.name!r} {why} ({self.status.get('phase') or 'new'}): {verdict}")
+
+    def order(self, verb: str, what: str) -> str:
+        """Write the decision; returns the annotation's value, by which status.decisions names the answer."""
+        value = signed(self.cluster, what)
+        self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): value})
+        return value
+
+
+def playing_arms(status: Object) -> dict[str, str]:
+    """Revisions, by name, of the challengers that play in the experiment under way, or wait for its promotion."""
+    experiment = status.get("experiment") or {}
+    if experiment.get("phase") == "Finished":
+        return {}
+    arms = experiment.get("arms") or ()
+    return {
+        arm["name"]: str(arm["revision"]) for arm in arms if arm["name"] != "stable" and arm["standing"] == "playing"
+    }
+
+
+def look(cluster: Cluster, name: str, *, to_roll_back: bool = False) -> RolloutOrder:
+    """The rollout to steer. `to_roll_back`: by an order that is obeyed while it is suspended, too.
+
+    Raises:
+        CommandError: there is none, or it is suspended and the order would wait.
+    """
+    body = cluster.get("modeldeployments", name)
+    if (body.get("spec") or {}).get("suspend") and not to_roll_back:
+        raise CommandError(
+            f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
+            "reject are obeyed"
+        )
+    return RolloutOrder(cluster, name, body.get("spec") or {}, status_of(body))
+
+
+def signed(cluster: Cluster, what: str) -> str:
+    """`WHAT at WHEN by WHO`, the value of an annotation (learnloop_api.names). WHEN makes each value a new one."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    user = cluster.user()
+    return f"{what} at {now} by {user}" if user else f"{what} at {now}"
+
+
+def wanted(cluster: Cluster, spec: ModelDeploymentSpec, namespace: str) -> Desired:
+    """The model that a ModelDeployment asks for, resolved as the operator does; or the problem."""
+    reference = spec.model.learning_agent_ref
+    agent = agent_status(cluster.find("learningagents", reference.name)) if reference else None
+    return resolve(spec, agent, namespace)
+
+
+def check_reference(rollout: RolloutOrder, plane: DataPlaneAccess | None, reference: str | None) -> None:
+    """Checks a message's signed reference against what the rollout waits for. It grants no right.
+
+    Raises:
+        CommandError: it is not valid, or the rollout waits for another decision by now.
+    """
+    if not reference or plane is None:
+        return
+    path = f"/api/v1/models/{rollout.name}/approval-reference"
+    signed_for = plane.ask("POST", path, body={"reference": reference})
+    now = _waits_for(rollout)
+    if (signed_for["revision"], signed_for["step"]) != now:
+        place = f"{signed_for['revision']} at {_place(signed_for['step'])}"
+        raise CommandError(
+            f"--reference: it is about {place}, and {rollout.name} is at {now[0]} at {_place(now[1])} now: look at "
+            f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
+        )
+    was, began = parse(signed_for.get("since")), _waits_since(rollout)
+    if was is not None and began is not None and was < began:
+        raise CommandError(
+            f"--reference: it is from {stamp(was)}, and {rollout.name} asked again at {stamp(began)}: look at "
+            f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
+        )
+
+
+def _waits_for(rollout: RolloutOrder) -> tuple[str, int | None]:
+    revision, step = str(rollout.trial()["revision"]), rollout.status.get("step")
+    gates = rollout.status.get("gates") or {}
+    if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == revision:
+        return revision, None
+    return revision, None if step is None else step + 1
+
+
+def _waits_since(rollout: RolloutOrder) -> datetime | None:
+    """When the present wait began; an older reference is about the same step of an earlier try."""
+    gates = rollout.status.get("gates") or {}
+    if gates.get("phase") == "AwaitingApproval":
+        return parse(gates.get("judgedAt"))
+    paused = condition({"status": rollout.status}, "Paused")
+    return parse(paused.get("lastTransitionTime"))
+
+
+def _place(step: int | None) -> str:
+    return "its gates" if step is None else f"step {step}"

@@ -1,0 +1,225 @@
+"""The verbs that write one order about a rollout: each looks at it, refuses or writes, and says what follows."""
+
+from typing import Annotated
+
+import typer
+
+from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
+from learnloop_operator.cli.pipelines import (
+    Case,
+    JunitOption,
+    RolloutEnd,
+    TimeoutOption,
+    check_waiting,
+    failure_written,
+    wait_for_end,
+    write_junit,
+)
+from learnloop_operator.cli.rollout_order import RolloutOrder, check_reference, look
+
+Name = Annotated[str, typer.Argument(help="a ModelDeployment")]
+Reference = Annotated[
+    str | None,
+    typer.Option(help="from a message: refuses to decide about anything else than the message was about"),
+]
+
+
+def approve(
+    cluster: Cluster,
+    name: Name,
+    arm: Annotated[str | None, typer.Option(help="the arm to continue with, where an experiment waits")] = None,
+    reference: Reference = None,
+    plane: DataPlaneAccess | None = None,
+) -> str:
+    """Approve exactly the revision, and the gates or the step, that are shown now."""
+    rollout = look(cluster, name)
+    if rollout.held:
+        raise rollout.refusal(f"is on hold: `kubectl learnloop resume {name}` ends that")
+    if rollout.status.get("phase") != "Paused" or not rollout.canary:
+        raise rollout.refusal("waits for no approval")
+    check_reference(rollout, plane, reference)
+    if arm:
+        chosen = rollout.challenger(arm)
+        rollout.order("approve", rollout.at_step(chosen))
+        return f"approved {arm} ({chosen}) at {rollout.where}"
+    gates, canary = rollout.status.get("gates") or {}, str(rollout.canary["revision"])
+    if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == canary:
+        rollout.order("approve", canary)
+        return f"approved {canary} at its gates"
+    winner = rollout.winner()
+    if winner not in (None, canary):
+        best = (rollout.status.get("experiment") or {}).get("winner")
+        raise rollout.refusal(f"waits for the approval of another arm than the canary: add --arm {best} ({winner})")
+    rollout.order("approve", rollout.at_step())
+    return f"approved {canary} at {rollout.where}"
+
+
+def reject(cluster: Cluster, name: Name, reference: Reference = None, plane: DataPlaneAccess | None = None) -> str:
+    """Obeyed by a suspended rollout, too."""
+    rollout = look(cluster, name, to_roll_back=True)
+    if rollout.status.get("phase") != "Paused" or not rollout.canary:
+        abort_it = f"`kubectl learnloop abort {name}`"
+        raise rollout.refusal(f"waits for no approval; {abort_it} rolls back a canary at any time")
+    check_reference(rollout, plane, reference)
+    rollout.order("reject", rollout.at_step())
+    return f"rejected {rollout.canary['revision']} at {rollout.where}: it is rolled back and blocked"
+
+
+def pause(cluster: Cluster, name: Name) -> str:
+    """Hold the canary at its weight."""
+    rollout = look(cluster, name)
+    revision, held = rollout.trial()["revision"], rollout.held
+    if held and held["verb"] == "pause":
+        return f"{revision} is on hold since {held['at']} already, by {held.get('by')}"
+    rollout.order("pause", revision)
+    end = f"`kubectl learnloop resume {name}`"
+    return f"{revision} holds at {rollout.where}; a breach still rolls it back; {end} ends it"
+
+
+def resume(cluster: Cluster, name: Name) -> str:
+    """End a pause."""
+    rollout = look(cluster, name)
+    revision = rollout.trial()["revision"]
+    if not rollout.held or rollout.held["verb"] != "pause":
+        raise rollout.refusal(
+            f"is not on hold; `kubectl learnloop approve {name}` passes a step that waits for approval"
+        )
+    rollout.order("resume", revision)
+    return f"{revision} goes on at {rollout.where}"
+
+
+def skip(cluster: Cluster, name: Name) -> str:
+    """Pass exactly the step that is shown now; refused by the operator while a check is breached."""
+    rollout = look(cluster, name)
+    outcome = f"`kubectl learnloop why {name}` shows the outcome"
+    if waiting := rollout.waiting():
+        rollout.order("skip", waiting)
+        return f"asked to begin {waiting} now; {outcome}"
+    if rollout.status.get("step") is None:
+        rollout.trial()
+        raise rollout.refusal("is at no step yet")
+    rollout.order("skip", rollout.at_step())
+    return f"asked to skip {rollout.where}; {outcome}"
+
+
+def restart(cluster: Cluster, name: Name) -> str:
+    """Start over at the first step."""
+    rollout = look(cluster, name)
+    revision = rollout.trial()["revision"]
+    rollout.order("restart", revision)
+    return f"{revision} starts over at the first step"
+
+
+def retry(
+    cluster: Cluster,
+    name: Name,
+    revision: Annotated[str | None, typer.Option(help="left out, the one that blocks the wished model")] = None,
+    every: Annotated[bool, typer.Option("--all", help="all that are blocked")] = False,
+) -> str:
+    """Unblock a revision."""
+    if every and revision:
+        raise UsageError("--all and --revision: give one of them")
+    rollout = look(cluster, name)
+    first = rollout.status.get("blockedRevision")
+    if not first:
+        raise rollout.refusal("has no blocked revision: there is nothing to retry")
+    blocked = rollout.status.get("blockedRevisions") or [first]
+    revisions = ", ".join(pin["revision"] for pin in blocked)
+    if every:
+        rollout.order("retry", "all")
+        return f"{revisions} may try again"
+    pinned = next((pin for pin in blocked if pin["revision"] == revision), None) if revision else first
+    if pinned is None:
+        raise rollout.refusal(f"has not blocked --revision {revision!r}: it has {revisions}")
+    rollout.order("retry", pinned["revision"])
+    return f"{pinned['revision']} may try again; it was rolled back because: {pinned['message']}"
+
+
+def abort(
+    cluster: Cluster,
+    name: Name,
+    arm: Annotated[
+        str | None, typer.Option(help="one arm of an experiment; the others go on, unless it is the canary")
+    ] = None,
+) -> str:
+    """Obeyed by a suspended rollout, too."""
+    rollout = look(cluster, name, to_roll_back=True)
+    if arm:
+        revision = rollout.challenger(arm)
+        rollout.order("abort", revision)
+        if rollout.canary and rollout.canary["revision"] == revision:
+            return f"rolling back {arm}, the canary: its experiment ends with it"
+        return f"taking {arm} out of the experiment; the others go on"
+    target = rollout.canary or (rollout.status.get("stable") if rollout.status.get("previous") else None)
+    if not target:
+        undo_it = f"`kubectl learnloop undo {name}`"
+        raise rollout.refusal(f"has neither a canary nor a warm old arm: {undo_it} rolls back a promoted model")
+    rollout.order("abort", target["revision"])
+    return f"rolling back {target['revision']}; `kubectl learnloop why {name}` says when it is done"
+
+
+def undo(cluster: Cluster, name: Name) -> str:
+    """Roll back to the warm old arm, else to the last stable model on record."""
+    rollout = look(cluster, name)
+    if rollout.canary:
+        raise rollout.refusal(f"has a canary: `kubectl learnloop abort {name}` rolls that back")
+    stable, previous = rollout.status.get("stable"), rollout.status.get("previous")
+    to = previous or rollout.status.get("lastStable")
+    if not stable or not to:
+        raise rollout.refusal("has no earlier model on record: set spec.model to the one that shall serve")
+    rollout.order("undo", stable["revision"])
+    if previous:
+        return f"{stable['revision']} goes; {previous['revision']} is warm and serves again immediately"
+    return f"{stable['revision']} goes as soon as the pods of {to['uri']} can serve"
+
+
+def promote(
+    cluster: Cluster,
+    name: Name,
+    revision: Annotated[str | None, typer.Option(help="the arm to promote; left out, the canary or the winner")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="until it serves everybody (exit status 0) or was rolled back (1)")
+    ] = False,
+    timeout: TimeoutOption = 3600.0,
+    junit: JunitOption = None,
+) -> str:
+    """Promote to 100 % by hand; refused by the operator while a check is breached.
+
+    Of a model that waits for the end of a guard it ends the guard, for it has no canary yet.
+
+    Raises:
+        CommandError: there is nothing to promote; with --wait: it was refused, rolled back, or has not ended in time.
+    """
+    check_waiting(wait, timeout, junit)
+    with failure_written(junit, name, "rollout"):
+        end = _promoted(cluster, name, revision, timeout if wait else None)
+    if junit:
+        write_junit(junit, name, end.cases)
+    if not end.promoted:
+        raise CommandError(end.sentence)
+    return end.sentence
+
+
+def _promoted(cluster: Cluster, name: str, wanted: str | None, timeout: float | None) -> RolloutEnd:
+    rollout = look(cluster, name)
+    stable = (rollout.status.get("stable") or {}).get("revision")
+    if wanted and wanted == stable and not rollout.canary:
+        sentence = f"{stable} is stable already"
+        return RolloutEnd(True, sentence, [Case("rollout", True, sentence)])
+    waiting = rollout.waiting()
+    if waiting and wanted in (None, waiting):
+        return _ordered(rollout, waiting, f"asked to begin {waiting} now, as a canary", timeout)
+    candidate = (None if rollout.canary else rollout.winner()) or rollout.trial()["revision"]
+    if wanted not in (None, candidate):
+        raise CommandError(f"--revision {wanted!r} is not the one to promote in {name!r}: that is {candidate}")
+    if rollout.held and rollout.held["verb"] == "pause":
+        raise rollout.refusal("is on hold: `kubectl learnloop resume` first")
+    return _ordered(rollout, candidate, f"asked to promote {candidate}", timeout)
+
+
+def _ordered(rollout: RolloutOrder, revision: str, sentence: str, timeout: float | None) -> RolloutEnd:
+    value = rollout.order("promote", revision)
+    if timeout is None:
+        return RolloutEnd(True, f"{sentence}; `kubectl learnloop why {rollout.name}` shows the outcome", ())
+    return wait_for_end(rollout.cluster, rollout.name, revision, value, timeout)

@@ -1,1 +1,0 @@
-"""What the verbs share that steer a rollout or a training run."""

@@ -1,1 +1,0 @@
-"""Verbs that keep an installation: its backups and its secrets."""
