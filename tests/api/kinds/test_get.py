@@ -12,6 +12,7 @@ import pytest
 from learnloop_api.names import API_VERSION
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.live import Follower
+from learnloop_operator.cli.objects import VersionGoneError
 
 SECONDS = 30.0
 
@@ -40,7 +41,8 @@ def test_a_watch_from_a_version_that_is_gone_ends_so_that_the_caller_lists_again
     api_server: Path, namespace: str, rollout: dict[str, Any]
 ) -> None:
     cluster = KubernetesCluster(str(api_server), None, namespace)
-    assert list(cluster.watch("modeldeployments", "1")) == []
+    with pytest.raises(VersionGoneError):
+        list(cluster.watch("modeldeployments", "1"))
     version, known = cluster.listed("modeldeployments")
     assert (int(version) > 1, list(known)) == (True, ["x"])
 

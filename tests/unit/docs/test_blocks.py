@@ -15,7 +15,7 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.cli.main import parser
+from testing.command_line import parsed
 
 from .blocks import ROOT, Block, blocks
 
@@ -26,7 +26,6 @@ SPECS = {
     "RewardPolicy": RewardPolicySpec,
     "TrainingJob": TrainingJobSpec,
 }
-VERBS = parser()
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -58,7 +57,7 @@ def test_commands_name_verbs_targets_and_files_that_exist(block: Block) -> None:
         if words[:2] == ["kubectl", "learnloop"] and not {"-h", "--help"} & set(words):
             until = next((index for index, word in enumerate(words) if word in ("|", ">", "&", "&&")), len(words))
             arguments = [word.split("|")[0] for word in words[2:until]]
-            VERBS.parse_args(arguments)
+            parsed(*arguments)
         if words[0] == "make":
             assert {word for word in words[1:] if "=" not in word and word not in ("&",)} <= TARGETS, words
         for word in words:
