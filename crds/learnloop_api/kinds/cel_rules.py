@@ -6,7 +6,7 @@ after the field.
 
 The API server evaluates every rule at every write, of the status too, and to look up one field it copies the list of
 all fields beside it. In an object of thirty fields it is the look-ups that a write pays for, so what a rule can say at
-the field itself (`at`) is said there (docs/decisions/0037-cheap-cel-rules.md).
+the field itself (`at`) is said there.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from testing.operators.writes_per_rollout import ERRORS, QUICK, SLOW, STEPS_WITH
 MOST_WRITES = 25
 MOST_FOR_EXPERIMENT = 20
 """More, when one of the steps is an experiment of three arms: the guest's arm made and removed, who left the race and
-who won it, and what a longer step costs (docs/decisions/0013)."""
+who won it, and what a longer step costs."""
 
 
 async def applied(world: World) -> None:
