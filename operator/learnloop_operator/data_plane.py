@@ -1,6 +1,7 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-import orjson
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
@@ -258,7 +258,7 @@ class DataPlane:
 
 def _parse(content: bytes) -> Any:
     try:
-        return orjson.loads(content) if content else None
+        return json.loads(content) if content else None
     except ValueError:
         return None
 
