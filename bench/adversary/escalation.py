@@ -19,8 +19,7 @@ from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from learnloop_operator.rollout.decide import decide as decide_rollout
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings
 from testing.training.training_builders import plan as training_plan
 from testing.training.training_builders import spec as training_spec

@@ -14,10 +14,10 @@ from math import inf
 from statistics import median, quantiles
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, looked
+from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import Comparison, check
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 
 ASKED = Analysis()
 RETURN, ERRORS = ASKED.metrics

@@ -6,8 +6,8 @@ import numpy as np
 
 from bench.statistics.evidence import Floats
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.rollout.checks import guardrails
-from learnloop_operator.rollout.checks.best_arm_elimination import bar, beaten_by, fresh, look
+from learnloop_operator.rollout.checks import experiment_evidence
+from learnloop_operator.rollout.checks.experiment_evidence import bar, beaten_by, fresh, look
 from learnloop_operator.statistics.betting import Counts
 
 MIN_EPISODES = 50
@@ -56,13 +56,14 @@ def right_winners(chances: list[float], alpha: float, runs: int, episodes: int) 
 
 def guarded_race(chances: list[float], calm: list[float], asked: Experiment, episodes: int, seed: int) -> Race:
     """The same with one guardrail, whose chances are `calm`: who breaks it is out, who is unproven beats nobody."""
-    size, source, bars = len(chances), np.random.default_rng(seed), guardrails.bars(asked)
-    tallies, racing, guards = fresh(size), frozenset(range(size)), (guardrails.GuardrailEvidence(),) * size
-    enough, drop = bar(size, guardrails.share_of_alpha(asked)), guardrails.drop_of(asked.guardrails[0])
+    size, source, bars = len(chances), np.random.default_rng(seed), experiment_evidence.bars(asked)
+    tallies, racing, guards = fresh(size), frozenset(range(size)), (experiment_evidence.GuardrailEvidence(),) * size
+    enough = bar(size, experiment_evidence.share_of_alpha(asked))
+    drop = experiment_evidence.drop_of(asked.guardrails[0])
     played, won, kept = np.zeros(size), np.zeros(size), np.zeros(size)
     for done in range(0, episodes, PER_LOOK):
-        guards = guardrails.look(guards, _seen(played, kept, racing), drop, bars)
-        standing = [guardrails.standing(guard, bars) for guard in guards]
+        guards = experiment_evidence.look_at_guards(guards, _seen(played, kept, racing), drop, bars)
+        standing = [experiment_evidence.standing(guard, bars) for guard in guards]
         racing -= {arm for arm in racing if arm and standing[arm] == "broken"}
         fit = frozenset(arm for arm in racing if not arm or standing[arm] == "holds")
         tallies = look(tallies, _seen(played, won, racing))

@@ -12,7 +12,6 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("return_false_rollback_rate", 0.0, 0.01),
     ("latency_p90_false_rollback_rate", 0.0, 0.01),
     ("latency_p99_false_rollback_rate", 0.0, 0.01),
-    ("drift_false_rollback_rate", 0.0, 0.01),
     ("default_false_rollback_rate", 0.0, 0.01),
     ("drifting_default_false_rollback_rate", 0.0, 0.01),
     ("drifting_default_false_rollback_rate_worst_case", 0.0, 0.01),

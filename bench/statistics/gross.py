@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from bench.statistics.evidence import Floats
-from learnloop_operator.rollout.fast_lane.hard_bounds import BUDGET
+from learnloop_operator.rollout.fast_lane import BUDGET
 from learnloop_operator.statistics.alarm import BETS, Alarm, heard
 from learnloop_operator.statistics.betting import Counts
 

@@ -17,7 +17,7 @@ from bench.statistics.lengths import figures as lengths
 from bench.statistics.pauses import figures as pauses
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
-from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
+from bench.statistics.streams import REQUESTS, TOGETHER, prompt_requests, returns
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from testing.state_walk.every_walk import graphs
 
@@ -28,7 +28,6 @@ BASES = RATES[:-1]
 A_A_ROLLOUTS = 10_000
 OTHERS = 2_000
 RECORDED = 40
-DRIFTS = 200
 LENGTH_SEEDS = 40
 PAUSED_HALF_HOURS = 60
 SIMULATED_SECONDS = 20.0
@@ -126,15 +125,7 @@ def other_streams() -> Figures:
             f"{name}_drop_to_{worse:g}_power": _share(found.rolled_back),
             f"{name}_drop_to_{worse:g}_median_episodes": _quantile(found.rolled_back_at, 0.5),
         }
-    false, _ = drifting(DRIFTS, 0.2, 0.2, seed=1)
-    power, median = drifting(DRIFTS, 0.2, 0.6, seed=2)
-    return figures | {
-        "drift_steps": DRIFTS,
-        "drift_episodes_before_and_in_the_step": STEP,
-        "drift_false_rollback_rate": false,
-        "drift_of_40_points_at_max_20_power": power,
-        "drift_of_40_points_at_max_20_median_episodes": median,
-    }
+    return figures
 
 
 def simulation() -> Figures:

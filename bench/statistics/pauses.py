@@ -7,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.evidence.pod_counters import Reading
-from learnloop_operator.rollout.fast_lane.breach_alarms import breach
-from learnloop_operator.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.rollout.fast_lane.pod_evidence import PodEvidence, looked
+from learnloop_operator.rollout.fast_lane import PodEvidence, breach, looked, of_episodes
+from learnloop_operator.rollout.metrics.hard_bound import Reading
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = ModelDeploymentSpec.model_validate(

@@ -23,15 +23,14 @@ from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.children.routing_table import table_for
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.flow.transitions import move
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.judging.analysis import Judgement
-from learnloop_operator.rollout.model.next_state import NextState
-from learnloop_operator.rollout.model.rollout_state import ArmState, State
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, Snapshot
 from learnloop_operator.rollout.reasons import DATA_AVAILABLE
-from learnloop_operator.rollout.status.fields import data_condition
+from learnloop_operator.rollout.status import data_condition
 from learnloop_operator.rollout.steps import canary_steps
+from learnloop_operator.rollout.transitions import move
 from testing.simulation.opened_episodes import ended_at_once
 from testing.state_walk.table_shares import shares, unfair
 

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from learnloop_api import names
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.rollout.evidence.source import POD_LABEL
+from learnloop_operator.rollout.evidence import POD_LABEL
 from learnloop_operator.training.turns import Quotas
 
 PREFIX = "LEARNLOOP_"

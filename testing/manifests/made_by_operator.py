@@ -24,8 +24,7 @@ from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 from learnloop_operator.rollout.decide import decide as decide_rollout
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
 from learnloop_operator.training.backends.backend import RankDefaults
 from learnloop_operator.training.backends.choice import BACKENDS, Backends
 from learnloop_operator.training.snapshot import RunRequest

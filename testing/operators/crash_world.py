@@ -43,7 +43,7 @@ from learnloop_operator.reconcile.services import Services
 from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
-from learnloop_operator.rollout.model.revision import revision_of
+from learnloop_operator.rollout.model.snapshot import revision_of
 from learnloop_operator.settings import Settings
 from testing.operators.gateway_api import ROUTING, accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic

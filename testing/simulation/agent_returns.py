@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from learnloop_operator.core.anomalies.scale_free_rules import TAIL, watch
+from learnloop_operator.core.anomalies import TAIL, watch
 
 EPISODES = 1000
 PLANTED = 600

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from learnloop_api.names import ANNOTATION_OVERRIDE
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
+from learnloop_operator.rollout.evidence import ArmEvidence
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import Cluster, uri

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from learnloop_operator.rollout.checks.best_arm_elimination import bar
+from learnloop_operator.rollout.checks.experiment_evidence import bar
 from testing.simulation.experiment_cluster import FLOOR, ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import digest, uri
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.gates import GateReport, StoredReport
-from learnloop_operator.rollout.children.observed_suites import suite_runs
+from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import Cluster
 

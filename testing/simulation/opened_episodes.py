@@ -9,7 +9,7 @@ from math import inf
 
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 from learnloop_operator.prometheus.queries import short_bounds
-from learnloop_operator.rollout.evidence.arm_evidence import Openings
+from learnloop_operator.rollout.evidence import Openings
 
 BOUNDS = (*EPISODE_SECONDS_BUCKETS, inf)
 

@@ -13,13 +13,12 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import Arm, Override
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.rollout.children.http_route import read_route
-from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Openings
-from learnloop_operator.rollout.judging.query_windows import windows
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
+from learnloop_operator.rollout.judging.arms import windows
+from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
 from learnloop_serving.metrics import RETURN_BUCKETS
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened
@@ -325,8 +324,9 @@ class Cluster:
         return any(item.since <= self.now and began < item.until for item in self._overrides())
 
     def _overrides(self) -> Sequence[Override]:
+        """Those of all agents: the simulated users are none of the agents that an order names."""
         table = self.routing().table
-        return table.overrides or () if table else ()
+        return [item for item in table.overrides or () if item.agent is None] if table else []
 
     def _begin(self, revision: str) -> None:
         """An agent opens an episode; it ends after a while, or never."""

@@ -6,10 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_operator.rollout.decide import current
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.rollout.evidence.source import Window
-from learnloop_operator.rollout.judging.query_windows import shadow_window
+from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence, Window
+from learnloop_operator.rollout.judging.arms import shadow_window
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import STEPS, Cluster
 

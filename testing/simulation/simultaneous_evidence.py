@@ -6,7 +6,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.rollout.checks.paired_outcomes import known, looked
 from learnloop_operator.rollout.checks.thresholds import Comparison
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 
 LOOKS = 8
 

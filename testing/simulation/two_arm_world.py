@@ -10,13 +10,12 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence
-from learnloop_operator.rollout.judging.query_windows import windows
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.judging.arms import windows
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.opened_episodes import ended_at_once
 
@@ -48,8 +47,6 @@ class World:
         self.prometheus = True
         self.verdicts: list[Any] = []
         self.events: list[str] = []
-        self.drifts: dict[str, Drift] = {}
-        """Returns of each role, for drift checks."""
         self.run(3)
         self.spec["model"]["uri"] = "https://models.example/1.onnx"
 
@@ -104,7 +101,6 @@ class World:
             seen_at=self.now,
             lately=n,
             openings=ended_at_once(n),
-            drift=self.drifts.get(role),
             custom={"own": share} if share is not None else {},
             events={"own": Counts(calls, prompt)},
         )

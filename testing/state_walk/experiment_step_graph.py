@@ -9,13 +9,11 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.judging.arm_capacity import DRAIN_SECONDS
-from learnloop_operator.rollout.judging.query_windows import SHORTEST
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, SHORTEST
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from testing.simulation.opened_episodes import ended_at_once
 from testing.state_walk.rollout_graph import DEADLINE, ERRORS, Node, applied, routing_of, step_of
 from testing.state_walk.state_key import Key, age_of, unfinished

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout import experiment_arms
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.experiment import withdraw_arms
 from learnloop_operator.rollout.steps import experiment_step
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.experiment_step_graph import (
@@ -48,7 +48,7 @@ def explore(most_transitions: int) -> Found:
 def explore_sabotaged(most_transitions: int) -> Found:
     """The same walk with a race in which everybody counts as proven: the oracle must object."""
     with (
-        patch.object(withdraw_arms, "_enough", lambda *_: -math.inf),
+        patch.object(experiment_arms, "_enough", lambda *_: -math.inf),
         patch.object(experiment_step, "fit", lambda *_: True),
     ):
         return explore(most_transitions)

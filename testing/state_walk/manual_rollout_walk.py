@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_operator.rollout.judging.analysis import Judgement
-from learnloop_operator.rollout.model.order_annotations import OrderAnnotation
-from learnloop_operator.rollout.steps import canary_steps, wait_for_time_and_approval
+from learnloop_operator.rollout.model.orders import OrderAnnotation
+from learnloop_operator.rollout.steps import canary_steps, waits
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.manual_rollout_graph import (
     PAUSED_STEP,
@@ -66,7 +66,7 @@ def explore_unasked(most_transitions: int) -> Found:
     anybody = OrderAnnotation("approve", "anybody")
     with (
         patch.object(canary_steps, "approval", lambda *_: anybody),
-        patch.object(wait_for_time_and_approval, "approval", lambda *_: anybody),
+        patch.object(waits, "approval", lambda *_: anybody),
     ):
         return explore(most_transitions)
 

@@ -12,12 +12,11 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
 from testing.simulation.opened_episodes import ended_at_once
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
@@ -42,7 +41,6 @@ LEAST_RATIO = 0.9
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.1}
 THRESHOLD = {"name": "success", "type": "success", "minRatio": LEAST_RATIO, "minEpisodes": MIN_EPISODES}
 ERRORS = {"name": "errors", "type": "errors", "max": MOST_ERRORS}
-DRY_RUN = {"name": "dry", "type": "success", "min": 0.99, "dryRun": True}
 """Every canary here falls below its bound, and it must change nothing."""
 WEIGHTS = (10, 25, 50, 100)
 
@@ -186,7 +184,7 @@ def spec_with(metric: Mapping[str, Any], min_episodes: int = MIN_EPISODES) -> Mo
     body = {
         "model": {"uri": "https://models.example/1.onnx", "sha256": "ab" * 32},
         "rollout": {"steps": steps, "keepForSeconds": KEEP_SECONDS, "progressDeadlineSeconds": DEADLINE},
-        "analysis": {"intervalSeconds": 1, "alpha": ALPHA, "metrics": [metric, ERRORS, DRY_RUN]},
+        "analysis": {"intervalSeconds": 1, "alpha": ALPHA, "metrics": [metric, ERRORS]},
     }
     return ModelDeploymentSpec.model_validate(body)
 

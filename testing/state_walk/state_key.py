@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.judging.arm_capacity import DRAIN_SECONDS
-from learnloop_operator.rollout.judging.query_windows import SHORTEST
+from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, SHORTEST
 from learnloop_operator.rollout.reasons import COMPARISON_LOST, DATA_AVAILABLE
 from testing.state_walk.rollout_graph import (
     ALPHA,

@@ -41,7 +41,7 @@ def test_receivers_can_be_told_of_what_waits_once_and_that_nobody_is_waited_for(
     assert awaited(cluster)[1] == identity
     cluster.annotations[names.ANNOTATION_APPROVE] = f"{first['revision']}/1 at x by alice"
     cluster.run(5)
-    assert awaited(cluster) == (None, "nobody")
+    assert awaited(cluster) == (None, "none awaited")
 
 
 def test_a_rollout_that_asks_nobody_tells_nothing_of_it() -> None:
@@ -65,7 +65,7 @@ def test_nobody_approves_in_time_and_the_canary_is_rolled_back() -> None:
     cluster.run(320)
     pin = cluster.status["blockedRevision"]
     assert (pin["reason"], cluster.weight(uri(1))) == ("ApprovalOverdue", 0)
-    assert pin["message"] == "RolledBack at 10 %: nobody has approved within 10m"
+    assert pin["message"] == "RolledBack at 10 %: no approval within 10m"
 
 
 def test_or_it_holds_on_stalls_and_warns_once_and_an_approval_still_lets_it_on() -> None:

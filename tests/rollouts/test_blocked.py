@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.model.blocked_models import MOST, with_pin
+from learnloop_operator.rollout.model.rollout_state import MOST, with_pin
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, digest, uri
 

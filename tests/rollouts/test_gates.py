@@ -102,7 +102,7 @@ def test_a_candidate_that_nobody_approves_in_time_is_rolled_back() -> None:
     cluster.wish(1, BETTER)
     cluster.run(150)
     assert cluster.status["phase"] == "RolledBack"
-    assert "nobody of safety has approved within 2m" in cluster.status["verdict"]
+    assert "none of safety approved within 2m" in cluster.status["verdict"]
 
 
 def test_a_person_takes_a_candidate_back_at_its_gates() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
 from learnloop_operator.rollout.children.routing_table import read as table_of
-from learnloop_operator.rollout.model.decision_log import NEWEST
-from learnloop_operator.rollout.model.order_annotations import read
+from learnloop_operator.rollout.model.orders import NEWEST, read
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 
@@ -301,4 +300,4 @@ def test_every_value_is_read_or_says_what_is_wrong_with_it(verb: str) -> None:
     assert (word.revision, word.by) == ("1a2b3c4d", "system:serviceaccount:a:b by c")
     assert word.step == (None if verb == "retry" else 2)
     assert verb == "retry" or "names no revision" in read(verb, "yes").problem  # type: ignore[arg-type]
-    assert verb == "retry" or "is no step" in read(verb, "1a2b3c4d/zero").problem  # type: ignore[arg-type]
+    assert verb == "retry" or "is not a step" in read(verb, "1a2b3c4d/zero").problem  # type: ignore[arg-type]

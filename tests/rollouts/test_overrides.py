@@ -92,7 +92,7 @@ def test_it_is_obeyed_while_suspended_and_the_rollout_goes_on_beneath_it() -> No
     cluster.run(10)
     cluster.wish(1, BETTER)
     until(cluster, 10)
-    order(cluster, "fallback", minutes=600)
+    order(cluster, "fallback", minutes=600, agent="cart")
     cluster.spec["suspend"] = True
     cluster.reconcile()
     assert [one.instead for one in in_force(cluster)] == ["fallback"]
@@ -133,20 +133,20 @@ def order_for(cluster: Cluster, seconds: int) -> None:
     [
         ({"instead": "fixed"}, "fixed takes one of choice, numbers and answer"),
         ({"instead": "stop", "choice": "1"}, "nothing else takes any"),
-        ({"instead": "fixed", "choice": "left"}, "choice: 'left' is no whole number"),
+        ({"instead": "fixed", "choice": "left"}, "choice: 'left' is not a whole number"),
         ({"instead": "fixed", "numbers": "1,x"}, "give numbers with commas"),
         ({"instead": "fixed", "numbers": "nan"}, "numbers"),
         ({"instead": "fixed", "answer": "no"}, "any other policy's is `choice` or `numbers`"),
         ({"instead": "dance"}, "instead"),
         ({"instead": "stop", "reason": " "}, "reason: missing"),
-        ({"instead": "stop", "until": "soon"}, "is no time"),
+        ({"instead": "stop", "until": "soon"}, "is not a time"),
         ({"instead": "stop", "until": "2020-01-01T00:00:00Z"}, "not within the next seven days"),
         ({"instead": "stop", "for": "60"}, "for says it too"),
         ({"instead": "stop", "until": "", "for": "0"}, "is not a number of seconds"),
         ({"instead": "stop", "until": "", "for": "9999999"}, "is not a number of seconds"),
         ({"instead": "stop", "until": "", "for": "-5"}, "is not a number of seconds"),
         ({"instead": "stop", "agent": "No Name"}, "agent"),
-        ({"instead": "stop", "who": "me"}, "'who' is no field"),
+        ({"instead": "stop", "who": "me"}, "'who' is not a field"),
         ({"instead": "stop", "reason": "x" * 1100}, "shorter reason"),
     ],
 )

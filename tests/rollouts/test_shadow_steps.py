@@ -17,10 +17,8 @@ from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout.checks.shadow_checks import checks, summary
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import Verdict
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.rollout.model.revision import resolve, revision_of
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
+from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot, resolve, revision_of
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
 from testing.simulation.shadow_cluster import BARS, ShadowCluster
 

@@ -22,7 +22,6 @@ from learnloop_api.kinds.decision_limits import DecisionLimits
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.language_serving import LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
-from learnloop_api.kinds.rollouts.anchor import AnchorFigure
 from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
@@ -134,12 +133,6 @@ class DeploymentTemplate(Resource):
             "!self.analysis.metrics.exists(m, m.test == 'sequential')"
             " || self.rollout.steps.exists(s, s.weight > 0 && s.weight < 100)",
             "test: sequential compares arms while both get episodes: add a step with a weight from 1 to 99",
-            ".rollout",
-        ),
-        Rule(
-            "!self.analysis.metrics.exists(m, m.type == 'drift')"
-            " || self.rollout.steps.exists(s, s.weight > 0 && s.weight < 100)",
-            "type drift compares a step with those before it: add a step with a weight from 1 to 99",
             ".rollout",
         ),
         Rule(
@@ -295,12 +288,6 @@ class ModelDeploymentStatus(Status):
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="The sequential tests and dry runs of the rollout under way.",
-    )
-    anchor: list[AnchorFigure] | None = Field(
-        default=None,
-        max_length=8,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="The figures that spec.analysis.anchor compares with, where it names none itself.",
     )
     experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
     gates: GatesStatus | None = Field(default=None, description="What the gates have found of the last candidate.")

@@ -17,7 +17,7 @@ from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.agents.status import StatusFacts, status
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.anomalies.condition import news
+from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.poll_interval import ever_later
 from learnloop_operator.core.times import parse

@@ -9,8 +9,8 @@ from learnloop_operator.agents import memory_budget
 from learnloop_operator.agents.problems import Problem
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
-from learnloop_operator.core.anomalies import condition as anomaly_condition
-from learnloop_operator.core.anomalies.scale_free_rules import ReturnAnomalies, watch
+from learnloop_operator.core import anomalies as anomaly_condition
+from learnloop_operator.core.anomalies import ReturnAnomalies, watch
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
 
 

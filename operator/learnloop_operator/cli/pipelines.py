@@ -262,6 +262,6 @@ def _end(status: Object, revision: str, promoted: bool, sentence: str) -> Rollou
         ]
     for item in status.get("evidence") or ():
         # An undecided metric does not fail: the person promoted without the rest of the evidence.
-        passed = item["verdict"] != "worse" or bool(item.get("dryRun"))
+        passed = item["verdict"] != "worse"
         cases.append(Case(f"metric {item['name']}", passed, f"{item['verdict']}: {item['claim']}"))
     return RolloutEnd(promoted, sentence, cases)

@@ -18,8 +18,8 @@ from learnloop_operator.cli.replay import timelines
 from learnloop_operator.cli.rollout_order import wanted
 from learnloop_operator.cli.text import rows
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.source import POD_LABEL
-from learnloop_operator.rollout.model import blocked_models as blocked
+from learnloop_operator.rollout.evidence import POD_LABEL
+from learnloop_operator.rollout.model import rollout_state as blocked
 from learnloop_operator.rollout.model.profiles import expanded
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
 
@@ -147,7 +147,7 @@ def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
     if model is None:
         return None
     stable = Model(status.stable.revision, status.stable.uri, status.stable.sha256) if status.stable else None
-    pinned = blocked.in_the_way(blocked.load(status), model, stable)
+    pinned = blocked.in_the_way(blocked.load_pins(status), model, stable)
     if pinned:
         return (
             f"blocked since {pinned.at}: {blocked.sentence(pinned, model)}; `kubectl learnloop retry` lets it try again"

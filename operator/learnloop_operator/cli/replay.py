@@ -13,8 +13,7 @@ from learnloop_operator.cli.recorded_rollouts import RecordedRollout, with_guest
 from learnloop_operator.core.times import parse
 from learnloop_operator.prometheus.client import PrometheusError
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest
+from learnloop_operator.rollout.evidence import POD_LABEL, Evidence, EvidenceRequest
 from learnloop_operator.rollout.model.snapshot import Model
 from learnloop_operator.rollout.replay import Look, Replay, guests_of
 

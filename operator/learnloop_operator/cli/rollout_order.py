@@ -11,8 +11,7 @@ from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, Object, condition
 from learnloop_operator.cli.objects import status as status_of
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.rollout.model.revision import agent_status, resolve
-from learnloop_operator.rollout.model.snapshot import Desired
+from learnloop_operator.rollout.model.snapshot import Desired, agent_status, resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,17 @@ from learnloop_operator.prometheus.gather_evidence import gather
 from learnloop_operator.prometheus.gather_shadow_evidence import gather_shadow
 from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Missing
-from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, EvidenceSource, ExtraSeries, Window
-from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.evidence import (
+    POD_LABEL,
+    ArmEvidence,
+    Evidence,
+    EvidenceRequest,
+    EvidenceSource,
+    ExtraSeries,
+    Missing,
+    Window,
+)
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.statistics.betting import Counts
 
 

@@ -13,19 +13,25 @@ from learnloop_operator.prometheus.client import (
     PrometheusRefused,
     Sample,
 )
-from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms
 from learnloop_operator.prometheus.queries import (
     Arms,
     all_returns_query,
     counters_query,
     latency_query,
     own_pods,
-    returns_query,
 )
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
-from learnloop_operator.rollout.evidence.source import POD_LABEL, EvidenceRequest, ExtraSeries, Window
-from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.evidence import (
+    POD_LABEL,
+    ArmEvidence,
+    Evidence,
+    EvidenceRequest,
+    ExtraSeries,
+    Missing,
+    Window,
+)
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.statistics.betting import Counts
 
 ROUNDING = 1.0 + 1e-6
@@ -57,8 +63,6 @@ async def gather(
             arms = await _with_latency(prometheus, _by_seconds(request, pod_label), arms, latencies)
         if needing[ExtraSeries.RETURNS]:
             arms = await _with_returns(prometheus, _by_seconds(request, pod_label), arms)
-        if needing[ExtraSeries.RETURN_DRIFT]:
-            arms = await _with_drift(prometheus, request, arms, pod_label)
         arms = await _with_custom(queries, request, arms)
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
@@ -111,19 +115,6 @@ async def _with_returns(
     result = await asyncio.gather(*map(prometheus.query, queries))
     previous = {revision: one for samples in result for revision, one in histograms(samples, "returns").items()}
     return {revision: replace(arm, returns=previous.get(revision, {})) for revision, arm in arms.items()}
-
-
-async def _with_drift(
-    prometheus: Prometheus, request: EvidenceRequest, arms: Mapping[str, ArmEvidence], pod_label: str
-) -> dict[str, ArmEvidence]:
-    spans: dict[tuple[int, int], list[str]] = {}
-    for window in request.windows:
-        if window.recent:
-            spans.setdefault((window.whole, window.recent), []).append(window.revision)
-    queries = (returns_query(_arms(request, revisions, pod_label), *span) for span, revisions in spans.items())
-    result = await asyncio.gather(*map(prometheus.query, queries))
-    previous: dict[str, Drift] = {revision: one for samples in result for revision, one in drifts(samples).items()}
-    return {revision: replace(arm, drift=previous.get(revision)) for revision, arm in arms.items()}
 
 
 async def _with_custom(

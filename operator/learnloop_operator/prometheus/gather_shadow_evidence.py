@@ -8,8 +8,7 @@ from learnloop_operator.prometheus.client import Prometheus, PrometheusError, Sa
 from learnloop_operator.prometheus.gather_evidence import reason_of
 from learnloop_operator.prometheus.parse_answers import clock_of, moment
 from learnloop_operator.prometheus.queries import SIGNAL, Arms, gap, grown, labelled
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
 
 _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,

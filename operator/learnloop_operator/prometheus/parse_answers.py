@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.queries import SIGNAL
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Drift, Missing, Openings
+from learnloop_operator.rollout.evidence import ArmEvidence, Missing, Openings
 from learnloop_operator.statistics.latency import Histogram
 
 _FINISHED = ("success", "failure", "error")
@@ -57,15 +57,6 @@ def histograms(samples: Iterable[Sample], signal: str) -> dict[str, Histogram]:
         if sample.labels.get(SIGNAL) == signal and bound is not None and math.isfinite(sample.value):
             result.setdefault(sample.labels.get("revision", ""), {})[bound] = max(0.0, sample.value)
     return {revision: _rising(counts) for revision, counts in result.items()}
-
-
-def drifts(samples: Sequence[Sample]) -> dict[str, Drift]:
-    """Returns by revision: recent ones, and those before them, from the answer to `returns_query`."""
-    whole, recent = histograms(samples, "whole"), histograms(samples, "recent")
-    return {
-        revision: Drift(_without(whole[revision], recent.get(revision, {})), recent.get(revision, {}))
-        for revision in whole
-    }
 
 
 def _add(sums: _Sums, sample: Sample) -> None:
@@ -135,7 +126,3 @@ def _rising(counts: Mapping[float, float]) -> Histogram:
         most = max(most, counts[bound])
         result[bound] = most
     return result
-
-
-def _without(whole: Histogram, recent: Histogram) -> Histogram:
-    return _rising({bound: max(0.0, count - recent.get(bound, 0.0)) for bound, count in whole.items()})

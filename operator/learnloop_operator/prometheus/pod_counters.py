@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample
 from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.bounded_body import TooLarge, read_bounded
-from learnloop_operator.rollout.evidence.pod_counters import (
+from learnloop_operator.rollout.metrics.hard_bound import (
     AGREED,
     COMPARED,
     COPIES_FAILED,

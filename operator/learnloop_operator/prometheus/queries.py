@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 from learnloop_api.wire.routing import arm_name
-from learnloop_operator.rollout.evidence.source import POD_LABEL
+from learnloop_operator.rollout.evidence import POD_LABEL
 
 LONGEST_BASE = 58
 """Characters before the five random ones: Kubernetes cuts longer ones off (apiserver, storage/names/generate.go)."""
@@ -142,13 +142,6 @@ def all_returns_query(arms: Arms, seconds: int) -> str:
     """Returns of ended episodes by revision and bucket."""
     buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
     return " or ".join(grown("returns", "revision, le", buckets, arm, seconds) for arm in arms.selectors())
-
-
-def returns_query(arms: Arms, whole: int, recent: int) -> str:
-    """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
-    buckets, spans = f"{names.METRIC_EPISODE_RETURN}_bucket", (("whole", whole), ("recent", recent))
-    wanted = [(signal, arm, seconds) for signal, seconds in spans for arm in arms.selectors()]
-    return " or ".join(grown(signal, "revision, le", buckets, arm, seconds) for signal, arm, seconds in wanted)
 
 
 def grown(

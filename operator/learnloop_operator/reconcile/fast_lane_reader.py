@@ -15,16 +15,19 @@ from typing import Any, TypeVar
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.pod_counters import Answers, CounterReader, PodUnreachable, Target
-from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
-from learnloop_operator.rollout.fast_lane.pod_evidence import (
+from learnloop_operator.rollout.fast_lane import (
     UNREACHABLE,
     UNUSABLE,
     PodEvidence,
+    Questions,
+    ReadBackoff,
+    ReadInterval,
     at_weight,
+    breach,
     looked,
+    rounded,
     trouble,
 )
-from learnloop_operator.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval, rounded
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
 
 log = logging.getLogger(__name__)

@@ -35,23 +35,20 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.services import Services, read_spec, read_status
 from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.children.http_route import read_route
-from learnloop_operator.rollout.children.manifests import COMPONENT
-from learnloop_operator.rollout.children.observed_arms import arms, pods_of_arms
-from learnloop_operator.rollout.children.observed_suites import suite_runs
+from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms
 from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.source import EvidenceRequest
-from learnloop_operator.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
+from learnloop_operator.rollout.fast_lane import PodEvidence
 from learnloop_operator.rollout.judging.analysis import is_steady
+from learnloop_operator.rollout.judging.arms import shadow_window, windows
 from learnloop_operator.rollout.judging.experiment_arms import checks
 from learnloop_operator.rollout.judging.fast_lane_breaches import breached, subjects
-from learnloop_operator.rollout.judging.query_windows import shadow_window, windows
 from learnloop_operator.rollout.model.profiles import expanded
-from learnloop_operator.rollout.model.revision import agent_status, resolve
 from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
 KEY_BYTES = 32
 

@@ -15,7 +15,7 @@ from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
-from learnloop_operator.rollout.evidence.source import EvidenceSource
+from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
 
 M = TypeVar("M", bound=BaseModel)

@@ -8,10 +8,9 @@ from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout.checks.dry_run_metrics import notices
 from learnloop_operator.rollout.children import outer_routers
 from learnloop_operator.rollout.children.gate_jobs import gate_objects, stray_jobs
-from learnloop_operator.rollout.children.http_route import http_route
+from learnloop_operator.rollout.children.http_route import http_route, network_policy
 from learnloop_operator.rollout.children.manifests import (
     access,
     arm_deployment,
@@ -21,24 +20,19 @@ from learnloop_operator.rollout.children.manifests import (
     pod_options,
     routing,
 )
-from learnloop_operator.rollout.children.network_policy import network_policy
 from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
-from learnloop_operator.rollout.experiment.finish import outcome
-from learnloop_operator.rollout.experiment.recover_withdrawals import adopt_guests, guests_out
-from learnloop_operator.rollout.flow.transitions import move
-from learnloop_operator.rollout.judging.arm_capacity import DRAIN_SECONDS, replicas
-from learnloop_operator.rollout.model import decision_log
-from learnloop_operator.rollout.model.arm_language_model import spoken_by, stray_image
-from learnloop_operator.rollout.model.blocked_models import of_revision
+from learnloop_operator.rollout.experiment import outcome
+from learnloop_operator.rollout.experiment_arms import adopt_guests, guests_out
+from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, replicas
+from learnloop_operator.rollout.model import orders
 from learnloop_operator.rollout.model.experiment_state import asked_for
-from learnloop_operator.rollout.model.next_state import NextState
 from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
-from learnloop_operator.rollout.model.rollout_state import ArmState, State, load
-from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.status.deferrable_changes import can_wait
-from learnloop_operator.rollout.status.fields import status
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
+from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
+from learnloop_operator.rollout.status import can_wait, status
 from learnloop_operator.rollout.steps.experiment_step import within_step
+from learnloop_operator.rollout.transitions import move
 
 
 def current(snapshot: Snapshot) -> State:
@@ -66,15 +60,15 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
 
 
 def decide(snapshot: Snapshot) -> Plan:
-    """What to do now. The routing table comes first among the children, always: whatever takes an arm's pods away
+    """Decides the next plan. The routing table always comes first among the children: whatever takes an arm's pods away
     follows a table that no longer names the arm, one pass later. Only a raise is on record before the table has it."""
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
     snapshot = replace(snapshot, desired=outcome(snapshot))
-    heard = hear(snapshot, before)
-    result = within_step(snapshot, move(snapshot, heard))
-    decided = decision_log.fresh(before, result.state)
+    alarms = hear(snapshot, before)
+    result = within_step(snapshot, move(snapshot, alarms))
+    decided = orders.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
@@ -87,9 +81,9 @@ def decide(snapshot: Snapshot) -> Plan:
     arms = drawn_arms(snapshot, shown)
     outside = outer_routers.told(snapshot, arms)
     deletes = (*deletes, *outer_routers.strays(snapshot, outside, arms))
-    said = status(snapshot, result, table.generation)
+    text = status(snapshot, result, table.generation)
     return Plan(
-        status=said,
+        status=text,
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
@@ -101,16 +95,15 @@ def decide(snapshot: Snapshot) -> Plan:
         announcements=announcements(snapshot, result),
         events=(
             *result.events,
-            *notices(before.reports, result.state.reports),
-            *decision_log.notices(decided),
+            *orders.notices(decided),
             *outer_routers.refused(snapshot),
         ),
-        audit=tuple(decision_log.audit(snapshot, item) for item in decided),
+        audit=tuple(orders.audit(snapshot, item) for item in decided),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
         status_first=result.state.weight > before.weight,
         status_can_wait=not result.events
         and not decided
-        and can_wait(snapshot.status, said, snapshot.unwritten_since, snapshot.now),
+        and can_wait(snapshot.status, text, snapshot.unwritten_since, snapshot.now),
     )
 
 
@@ -145,7 +138,7 @@ def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State)
     config_map = routing(snapshot, state, table)
     if route is None:
         return (config_map,)
-    # Servers that the table does not list refuse, and its `expires_at` ends a raise that nobody looks after: so it
+    # Servers that the table does not list refuse, and its `expires_at` ends a raise without an operator: so it
     # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
     return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
 
@@ -187,13 +180,13 @@ def _may_lack_key(snapshot: Snapshot, wanted: tuple[ArmState, ...]) -> bool:
 def _orphans(
     snapshot: Snapshot, result: NextState, wanted: tuple[ArmState, ...]
 ) -> tuple[tuple[ObjectRef, ...], float | None]:
-    """Arms nobody wants and nothing leads to; and when to look again for those that are still draining."""
-    kept = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
+    """Arms that are not wanted and get no requests; and when to look again for those that are still draining."""
+    remaining = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
     again = result.again_after
     doomed: list[ObjectRef] = []
     for revision in sorted(_standing(snapshot) - {arm.revision for arm in wanted}):
         rest = _draining(snapshot, result.state, revision)
-        if revision in kept or rest > 0:
+        if revision in remaining or rest > 0:
             again = max(rest, 0.5) if again is None else min(again, max(rest, 0.5))
             continue
         name = arm_name(snapshot.name, revision)

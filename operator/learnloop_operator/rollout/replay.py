@@ -2,8 +2,8 @@
 
 The replay judges only episodes that were really played. Where the record gave an arm fewer than the specification would
 have, the replay waits longer than the rollout would have. The other arms of an experiment are replayed where they
-played beside the canary then; one that did not has no past, and the experiment is replayed without it. Shadow steps are
-replayed where the canary got copies then, and left out where it got none.
+played next to the canary then; one that did not has no past, and the experiment is replayed without it. Shadow steps
+are replayed where the canary got copies then, and left out where it got none.
 """
 
 from collections.abc import Collection
@@ -18,13 +18,19 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.source import Window
+from learnloop_operator.rollout.evidence import Evidence, Window
+from learnloop_operator.rollout.judging.arms import shadow_window, windows
 from learnloop_operator.rollout.judging.experiment_arms import checks
-from learnloop_operator.rollout.judging.query_windows import shadow_window, windows
-from learnloop_operator.rollout.model import blocked_models as blocked
-from learnloop_operator.rollout.model.revision import model_here
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
+from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model.snapshot import (
+    ArmWorld,
+    Defaults,
+    Desired,
+    Model,
+    RoutingWorld,
+    Snapshot,
+    model_here,
+)
 
 RACED = (reasons.EXPERIMENT_WON, reasons.EXPERIMENT_OVER, reasons.ARM_WITHDRAWN, reasons.SUPERSEDED)
 PASSES = 50
@@ -33,7 +39,7 @@ PASSES = 50
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the operator would have said at one moment. `weight`: percent of new episodes for the canary."""
+    """The operator's status at one moment. `weight`: percent of new episodes for the canary."""
 
     at: datetime
     phase: str
@@ -88,17 +94,17 @@ class Replay:
 
     @property
     def metrics(self) -> list[MetricThreshold]:
-        """What the evidence of the next look has to answer."""
+        """Metrics that the next look needs."""
         state = current(self._snapshot(self._began, Evidence()))
         return [*self._spec.analysis.metrics, *checks(self._spec, state.experiment)]
 
     def asked(self, now: datetime) -> tuple[Window, ...]:
-        """What the evidence of the next look has to cover."""
+        """Windows that the next look needs."""
         snapshot = self._snapshot(now, Evidence())
         return windows(snapshot, current(snapshot))
 
     def shadowed(self, now: datetime) -> Window | None:
-        """Whose copies the evidence of the next look has to count instead, in a shadow step."""
+        """Window of copies that the next look needs instead, in a shadow step."""
         snapshot = self._snapshot(now, Evidence())
         return shadow_window(snapshot, current(snapshot))
 
@@ -113,22 +119,22 @@ class Replay:
             raced += [notice.message for notice in plan.events if notice.reason in RACED]
             if plan.requeue_after != 0.0:
                 break
-        seen = replace(self._seen(now), raced=tuple(raced))
-        if seen.reason != reasons.WAITING_FOR_APPROVAL:
-            return seen
+        counted = replace(self._seen(now), raced=tuple(raced))
+        if counted.reason != reasons.WAITING_FOR_APPROVAL:
+            return counted
         winner = self._waits_for()
         if winner is None:
             self._chosen_by_people = True
-            return replace(seen, sentence=f"{seen.sentence} (whom a person would choose is not on record)")
+            return replace(counted, sentence=f"{counted.sentence} (a person's choice is not on record)")
         self._annotations[ANNOTATION_APPROVE] = f"{winner}/{(self._status.step or 0) + 1}"
-        return replace(seen, sentence=f"{seen.sentence} (the replay approves)")
+        return replace(counted, sentence=f"{counted.sentence} (the replay approves)")
 
     def _waits_for(self) -> str | None:
         """The revision that a person is asked about; None where a person has to choose among several."""
-        found = self._status.experiment
-        if found is None or found.step != self._status.step or found.phase == "Finished":
+        result = self._status.experiment
+        if result is None or result.step != self._status.step or result.phase == "Finished":
             return self._canary.revision if self._status.canary is None else self._status.canary.revision
-        return next((arm.revision for arm in found.arms if arm.name == found.winner), None)
+        return next((arm.revision for arm in result.arms if arm.name == result.winner), None)
 
     @property
     def over(self) -> bool:
@@ -167,7 +173,7 @@ class Replay:
             desired=Desired(self._canary),
             arms=self._arms,
             routing=RoutingWorld(
-                self._table, next(reversed(blocked.load(self._status)), None) if self._table else None
+                self._table, next(reversed(blocked.load_pins(self._status)), None) if self._table else None
             ),
             evidence=evidence,
             defaults=Defaults("", ""),
@@ -176,19 +182,19 @@ class Replay:
 
 def guests_of(spec: ModelDeploymentSpec) -> dict[str, Model]:
     """The arms that experiments among the steps would bring along, by name."""
-    asked = (arm for step in spec.rollout.steps if step.experiment for arm in step.experiment.arms)
-    return {arm.name: model_here(spec, arm.uri, arm.sha256) for arm in asked}
+    wanted = (arm for step in spec.rollout.steps if step.experiment for arm in step.experiment.arms)
+    return {arm.name: model_here(spec, arm.uri, arm.sha256) for arm in wanted}
 
 
 def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str], copied: bool) -> ModelDeploymentSpec:
     """The specification without what would stop the replay: a suspension, and arms and copies that have no past."""
-    known = {name for name, model in guests_of(spec).items() if model.revision in recorded}
+    record = {name for name, model in guests_of(spec).items() if model.revision in recorded}
     steps = []
     for step in spec.rollout.steps:
         if step.shadow is not None and not copied:
             continue
         if step.experiment is not None:
-            arms = [arm for arm in step.experiment.arms if arm.name in known]
+            arms = [arm for arm in step.experiment.arms if arm.name in record]
             step = step.model_copy(update={"experiment": step.experiment.model_copy(update={"arms": arms})})
         steps.append(step)
     rollout = spec.rollout.model_copy(update={"steps": steps})

@@ -53,8 +53,8 @@ def heard(alarm: Alarm, batch: Counts, bar: float, moment: int) -> Alarm:
         _log_sum((before, stake)) + gain(batch, q + (1.0 - q) * bet, q)
         for before, bet in zip(alarm.worth, BETS, strict=True)
     )
-    known = alarm.recent if alarm.evidence > 0.0 else NONE
-    return replace(alarm, worth=worth, moment=max(moment, alarm.moment), recent=known.plus(batch))
+    recorded = alarm.recent if alarm.evidence > 0.0 else NONE
+    return replace(alarm, worth=worth, moment=max(moment, alarm.moment), recent=recorded.plus(batch))
 
 
 def above(seen: Counts, bar: float) -> float:

@@ -41,7 +41,7 @@ class Pair:
     stable: Counts = NONE
 
     def minus(self, other: "Pair") -> "Pair":
-        """What came after `other`."""
+        """Counts after `other`."""
         return Pair(self.canary.minus(other.canary), self.stable.minus(other.stable))
 
     def plus(self, other: "Pair") -> "Pair":
@@ -57,7 +57,7 @@ class TestMemory:
     """All that has to survive a restart: ten numbers."""
 
     seen: Pair | None = None
-    """What the source had counted at the last look that took anything over; None: the next look begins anew."""
+    """What the source had counted at the last look that took anything over; None: the next look starts over."""
     judged: Pair = NOTHING
     """The outcomes the evidence is made of."""
     worse: float = 0.0
@@ -90,7 +90,7 @@ def look(memory: TestMemory, seen: Pair, max_drop: float, bar: Bars, *, concurre
     The first look takes the counters for the beginning: what stable did alone is not concurrent. Anything impossible
     leaves everything unchanged: NaN, negative counts, more successes than outcomes, and a fall. Counters fall when the
     other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once. A look
-    while not both arms get episodes (`concurrent`) begins anew: the last outcomes of a retired arm are its longest
+    while not both arms get episodes (`concurrent`) starts over: the last outcomes of a retired arm are its longest
     episodes, not a sample.
     """
     if not concurrent:
@@ -121,7 +121,7 @@ def bet(memory: TestMemory, batch: Pair, max_drop: float, bar: Bars) -> TestMemo
 
 
 class Claim(Enum):
-    """What the evidence has proven so far."""
+    """A claim that the evidence has proven, if any."""
 
     FINE = "fine"
     WORSE = "worse"
@@ -174,8 +174,8 @@ def needed(memory: TestMemory, max_drop: float, bar: Bars, share: float) -> floa
         _more(bar.fine - memory.fine, canary, stable, ratio, -max_drop),
         _more(bar.worse - memory.worse, stable, canary, 1.0 / ratio, 0.0, ratio),
     ]
-    found = min(ways)
-    return math.ceil(found) if found <= MOST else None
+    result = min(ways)
+    return math.ceil(result) if result <= MOST else None
 
 
 def chance(log_evidence: float) -> float:

@@ -1,4 +1,4 @@
-"""Latency as a rate: the share of requests that are no slower than stable's own quantile.
+"""Latency as a rate: the share of requests at least as fast as stable's own quantile.
 
 Where a quantile of the canary is above the same quantile of stable, more than the usual share of the canary's requests
 is slower than stable's quantile. Counting those needs no assumption about the shape of either distribution. A histogram

@@ -8,9 +8,9 @@ against either. Nothing is assumed of the means but that each batch is within th
 two batches as it likes, for both arms.
 
 The bet: stable's mean as it has been lately, and the canary's as far from it, in log odds, as it was in all batches so
-far. So a world that changes does not have to be learned anew, and what was seen of the two arms is not forgotten. The
+far. So a world that changes does not have to be learned again, and what was seen of the two arms is not forgotten. The
 first bets are on an arm half way between the bar and the worst. An arm that looks to be within its bar gets only a
-small part of each stake. That part stays on it, so that one which turns bad at once is not missed.
+small part of each stake. That part stays on it, so that one which turns bad immediately is not missed.
 """
 
 import math
@@ -64,7 +64,7 @@ class Bar:
     end: float = 1.0
 
     def at(self, mean: float) -> float:
-        """The bar in 0..1, or beyond it, beside a reference whose mean is `mean`."""
+        """The bar in 0..1, or beyond it, for a reference whose mean is `mean`."""
         width = self.end - self.start
         base = self.start + mean * width
         return (base + (self.ratio - 1.0) * abs(base) - self.start) / width
@@ -106,10 +106,10 @@ def _log_e(row: Row, a: Counts, b: Counts, bar: Bar, low: bool) -> float:
     level, stable = _within(row.level, edge), _within(row.beside / row.n if row.n > 0.0 else row.level, edge)
     subject = _within((row.total + FIRST * _sought(bar, stable, low)) / (row.n + FIRST), EDGE)
     moved = _odds(level) + _odds(subject) - _odds(stable)
-    seen = _gain(a, b, _within(1.0 / (1.0 + math.exp(-moved)), EDGE), level, bar, low)
+    counted = _gain(a, b, _within(1.0 / (1.0 + math.exp(-moved)), EDGE), level, bar, low)
     gross = _gain(a, b, _sought(bar, level, low), level, bar, low)
-    top = max(seen, gross)
-    return top + math.log((1.0 - SPARED) * math.exp(seen - top) + SPARED * math.exp(gross - top))
+    top = max(counted, gross)
+    return top + math.log((1.0 - SPARED) * math.exp(counted - top) + SPARED * math.exp(gross - top))
 
 
 def _sought(bar: Bar, mean: float, low: bool) -> float:

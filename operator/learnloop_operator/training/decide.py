@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from learnloop_operator.core import allowed_pods, durations
-from learnloop_operator.core.anomalies.condition import news
+from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.poll_interval import next_look
 from learnloop_operator.training import gang

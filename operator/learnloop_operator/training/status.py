@@ -7,9 +7,9 @@ from learnloop_api import names
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_common import foreign_text
+from learnloop_operator.core import anomalies as anomaly_condition
 from learnloop_operator.core import conditions, durations, times
-from learnloop_operator.core.anomalies import condition as anomaly_condition
-from learnloop_operator.core.anomalies.scale_free_rules import watch
+from learnloop_operator.core.anomalies import watch
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.training import gates as evaluation_suite
 from learnloop_operator.training.snapshot import TrainingSnapshot

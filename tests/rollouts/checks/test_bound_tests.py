@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.error_budget import alpha_of_bound, claims
-from learnloop_operator.rollout.checks.sequential_test import bars_of
+from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound, bars_of, claims
 from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.rollout_cluster import histogram
 from testing.simulation.simultaneous_evidence import at_the_same_time
@@ -131,7 +130,6 @@ def test_the_error_budget_is_split_over_tests_and_bounds_that_may_act() -> None:
             metric(name="a", type="success", test="sequential", maxDrop=0.1, min=0.5),
             metric(name="b", type="errors", max=0.05),
             metric(name="c", type="promql", query="queue", max=1),
-            metric(name="d", type="errors", max=0.01, dryRun=True),
         ]
     )
     assert claims(both) == 3

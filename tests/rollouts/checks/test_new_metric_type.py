@@ -9,10 +9,9 @@ import pytest
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence
-from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.rollout.evidence import ArmEvidence, EvidenceRequest, Window
+from learnloop_operator.rollout.metrics.all_types import METRIC_TYPES
 from learnloop_operator.rollout.metrics.metric_type import Measure, MetricType
-from learnloop_operator.rollout.metrics.registry import METRIC_TYPES
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.two_arm_world import World

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, looked
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.model.evidence_codec import load_ratios
 from testing.simulation.two_arm_world import World
 

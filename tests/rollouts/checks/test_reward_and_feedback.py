@@ -7,10 +7,9 @@ import pytest
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing
-from learnloop_operator.rollout.metrics.feedback import Feedback
+from learnloop_operator.rollout.evidence import ArmEvidence, Missing
+from learnloop_operator.rollout.metrics.episode_metrics import Feedback, Reward
 from learnloop_operator.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.rollout.metrics.reward import Reward
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.two_arm_world import World
 

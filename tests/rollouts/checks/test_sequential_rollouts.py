@@ -6,11 +6,10 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.rollout.checks.sequential_test import SequentialTest, looked
-from learnloop_operator.rollout.checks.sequential_verdict import weigh
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.checks.sequential_test import SequentialTest, looked, weigh
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.rollout.metrics.registry import type_of
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, load, save
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.comparison import Pair, TestMemory
@@ -54,7 +53,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     assert world.evidence == before
     assert before["judged"][0] > 100
     pace = EpisodeRate(world.now, 0.1, 0.0)
-    again = save(load(save_of(world)), (), (), spec(world), pace) or []
+    again = save(load(save_of(world)), (), spec(world), pace) or []
     assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.rollout.checks import best_arm_elimination
+from learnloop_operator.rollout.checks import experiment_evidence
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model import withdrawn_guests
+from learnloop_operator.rollout.model import snapshot
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import MODES, digest, uri
@@ -229,7 +229,7 @@ def test_a_guest_taken_out_by_an_operator_that_died_gets_no_share_back_while_nob
     "note", ["[", "{}", "3", '{"experiment":"x","since":"y","guests":[{"revision":"..","standing":"out"}]}']
 )
 def test_a_damaged_note_on_the_route_takes_nobody_out(note: str) -> None:
-    assert withdrawn_guests.read({"annotations": {withdrawn_guests.ANNOTATION: note}}) is None
+    assert snapshot.read_guests({"annotations": {snapshot.ANNOTATION: note}}) is None
 
 
 def test_a_quiet_experiment_costs_no_write() -> None:
@@ -247,16 +247,16 @@ def test_a_quiet_experiment_costs_no_write() -> None:
 def play(source: np.random.Generator, chances: list[float], alpha: float, looks: int) -> set[int]:
     """The arms still in the race after `looks` at 40 new episodes each."""
     size = len(chances)
-    tallies, racing = best_arm_elimination.fresh(size), frozenset(range(size))
+    tallies, racing = experiment_evidence.fresh(size), frozenset(range(size))
     n, total = np.zeros(size), np.zeros(size)
     for _ in range(looks):
-        tallies = best_arm_elimination.look(
+        tallies = experiment_evidence.look(
             tallies,
             tuple(
                 Counts(a, b) if i in racing or not i else None for i, (a, b) in enumerate(zip(n, total, strict=True))
             ),
         )
-        racing -= set(best_arm_elimination.beaten_by(tallies, racing, best_arm_elimination.bar(size, alpha), 40))
+        racing -= set(experiment_evidence.beaten_by(tallies, racing, experiment_evidence.bar(size, alpha), 40))
         if len(racing) <= 1:
             break
         new = source.multinomial(40, np.full(size, 1 / size))
@@ -279,11 +279,11 @@ def test_the_best_arm_wins_a_clear_race() -> None:
 
 
 def test_impossible_counters_and_those_that_fall_change_no_evidence() -> None:
-    tallies = best_arm_elimination.look(best_arm_elimination.fresh(2), (Counts(0, 0), Counts(0, 0)))
-    tallies = best_arm_elimination.look(tallies, (Counts(50, 25), Counts(50, 45)))
+    tallies = experiment_evidence.look(experiment_evidence.fresh(2), (Counts(0, 0), Counts(0, 0)))
+    tallies = experiment_evidence.look(tallies, (Counts(50, 25), Counts(50, 45)))
     fell = Counts(3, 1), Counts(70, 60)
     for seen in ((Counts(60, math.nan), Counts(60, 50)), (Counts(60, 70), Counts(60, 50)), fell):
-        assert best_arm_elimination.look(tallies, seen) == tallies
+        assert experiment_evidence.look(tallies, seen) == tallies
 
 
 def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_back_to_its_own() -> None:

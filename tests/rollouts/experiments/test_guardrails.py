@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.rollout.checks import best_arm_elimination, guardrails
-from learnloop_operator.rollout.checks.guardrails import GuardrailEvidence
+from learnloop_operator.rollout.checks import experiment_evidence
+from learnloop_operator.rollout.checks.experiment_evidence import GuardrailEvidence
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
@@ -35,7 +35,7 @@ def test_an_arm_whose_guardrail_is_unproven_beats_nobody_and_the_verdict_says_so
     cluster = guarded((0.5, 0.95), (40,), maxEpisodes=4_000)
     cluster.success = {uri(0): 0.9, uri(1): 0.8}
     cluster.start().run(60)
-    assert cluster.arm("a")["logBetter"][0] > best_arm_elimination.bar(2, 0.025), "it is better"
+    assert cluster.arm("a")["logBetter"][0] > experiment_evidence.bar(2, 0.025), "it is better"
     assert cluster.status["experiment"]["message"].endswith("; guardrails unproven: calm of a")
     assert cluster.finish()["stable"]["uri"] == uri(0)
     assert cluster.status["experiment"]["message"].startswith("experiment over after 4000 episodes without a winner")
@@ -74,17 +74,22 @@ def test_stable_races_again_when_the_arm_that_beat_it_is_withdrawn() -> None:
 
 def test_an_experiment_without_guardrails_keeps_its_identity_and_its_whole_alpha() -> None:
     bare = ASKED.model_copy(update={"guardrails": []})
-    assert (guardrails.share_of_alpha(bare), guardrails.share_of_alpha(ASKED)) == (0.2, 0.1)
+    assert (experiment_evidence.share_of_alpha(bare), experiment_evidence.share_of_alpha(ASKED)) == (0.2, 0.1)
 
 
 def play(source: np.random.Generator, base: float, arm: float, looks: int) -> set[str]:
     """What was ever said of an arm's guardrail, 20 episodes of each arm a look."""
-    bar, guards, n, total = guardrails.bars(ASKED), (GuardrailEvidence(), GuardrailEvidence()), np.zeros(2), np.zeros(2)
+    bar, guards, n, total = (
+        experiment_evidence.bars(ASKED),
+        (GuardrailEvidence(), GuardrailEvidence()),
+        np.zeros(2),
+        np.zeros(2),
+    )
     found = set()
     for _ in range(looks):
         seen = tuple(Counts(a, b) for a, b in zip(n, total, strict=True))
-        guards = guardrails.look(guards, seen, 0.1, bar)
-        found.add(guardrails.standing(guards[1], bar))
+        guards = experiment_evidence.look_at_guards(guards, seen, 0.1, bar)
+        found.add(experiment_evidence.standing(guards[1], bar))
         n, total = n + 20, total + source.binomial(20, [base, arm])
     return found
 
@@ -105,11 +110,13 @@ def test_a_clear_case_is_decided() -> None:
 
 
 def test_impossible_and_reset_counters_change_no_guard() -> None:
-    bar = guardrails.bars(ASKED)
-    guards = guardrails.look((GuardrailEvidence(), GuardrailEvidence()), (Counts(0, 0), Counts(0, 0)), 0.1, bar)
+    bar = experiment_evidence.bars(ASKED)
+    guards = experiment_evidence.look_at_guards(
+        (GuardrailEvidence(), GuardrailEvidence()), (Counts(0, 0), Counts(0, 0)), 0.1, bar
+    )
     for n in (50, 100):
-        guards = guardrails.look(guards, (Counts(n, 0.9 * n), Counts(n, 0.4 * n)), 0.1, bar)
+        guards = experiment_evidence.look_at_guards(guards, (Counts(n, 0.9 * n), Counts(n, 0.4 * n)), 0.1, bar)
     assert guards[1].worse > 0
-    assert guardrails.look(guards, (Counts(160, float("nan")), Counts(160, 50)), 0.1, bar) == guards
-    reset = guardrails.look(guards, (Counts(3, 1), Counts(170, 60)), 0.1, bar)
+    assert experiment_evidence.look_at_guards(guards, (Counts(160, float("nan")), Counts(160, 50)), 0.1, bar) == guards
+    reset = experiment_evidence.look_at_guards(guards, (Counts(3, 1), Counts(170, 60)), 0.1, bar)
     assert [(guard.fine, guard.worse) for guard in reset] == [(guard.fine, guard.worse) for guard in guards]

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.rollout.evidence.pod_counters import Reading, between
-from learnloop_operator.rollout.fast_lane.breach_alarms import breach
-from learnloop_operator.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.rollout.fast_lane.pod_evidence import (
+from learnloop_operator.rollout.fast_lane import (
     UNREACHABLE,
     UNUSABLE,
     FastLaneHealth,
     at_weight,
+    breach,
     looked,
+    of_episodes,
 )
+from learnloop_operator.rollout.metrics.hard_bound import Reading, between
 from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 
 

@@ -12,9 +12,9 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.parse_answers import arm_evidence
-from learnloop_operator.prometheus.queries import GRACE, Arms, counters_query, latency_query, returns_query
+from learnloop_operator.prometheus.queries import GRACE, Arms, counters_query, latency_query
 from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
@@ -80,7 +80,6 @@ def test_only_a_process_that_says_so_was_born_in_the_window() -> None:
     for query in (
         counters_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
         latency_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
-        returns_query(Arms("ns", "md", ["aaaaaaaa"]), 600, 600),
         shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 600),
     ):
         born = query.count(f"and on (instance, pod) ({began}")

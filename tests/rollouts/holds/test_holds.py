@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence, Missing
+from learnloop_operator.rollout.evidence import Evidence, Missing
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, estimate
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts

@@ -11,10 +11,9 @@ import pytest
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import best_arm_elimination
+from learnloop_operator.rollout.checks import experiment_evidence
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
@@ -185,9 +184,9 @@ def test_time_that_is_up_while_nobody_can_tell_ends_no_experiment(kind: type[Exp
 
 
 def test_an_arm_that_was_silent_is_not_compared_by_what_it_played_meanwhile() -> None:
-    tallies = best_arm_elimination.look(best_arm_elimination.fresh(3), (Counts(0, 0),) * 3)
-    tallies = best_arm_elimination.look(tallies, (Counts(50, 25), Counts(50, 25), Counts(50, 25)))
-    tallies = best_arm_elimination.look(tallies, (Counts(100, 50), Counts(100, 50), None))
-    again = best_arm_elimination.look(tallies, (Counts(150, 75), Counts(150, 75), Counts(150, 125)))
+    tallies = experiment_evidence.look(experiment_evidence.fresh(3), (Counts(0, 0),) * 3)
+    tallies = experiment_evidence.look(tallies, (Counts(50, 25), Counts(50, 25), Counts(50, 25)))
+    tallies = experiment_evidence.look(tallies, (Counts(100, 50), Counts(100, 50), None))
+    again = experiment_evidence.look(tallies, (Counts(150, 75), Counts(150, 75), Counts(150, 125)))
     assert [tally.better for tally in again] == [tally.better for tally in tallies]
     assert again[2].judged == Counts(50, 25)

@@ -8,7 +8,7 @@ import pytest
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
 from learnloop_operator.cli.recorded_rollouts import PodSamples, RecordedRollout, recorded, with_guests
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.model.snapshot import Model
 from learnloop_operator.rollout.replay import Replay
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST

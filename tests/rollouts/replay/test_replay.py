@@ -5,9 +5,8 @@ from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.revision import revision_of
-from learnloop_operator.rollout.model.snapshot import Model
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.rollout.model.snapshot import Model, revision_of
 from learnloop_operator.rollout.replay import Look, Replay
 from testing.simulation.opened_episodes import ended_at_once
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
@@ -124,7 +123,7 @@ def test_a_guest_without_a_past_is_left_out_of_the_race() -> None:
 
 def test_the_replay_ends_where_a_person_would_have_to_choose() -> None:
     told = raced(300.0, 300.0, pause=True)
-    assert told[-1].sentence.endswith("(whom a person would choose is not on record)")
+    assert told[-1].sentence.endswith("(a person's choice is not on record)")
     assert told[-1].weight == 30
 
 

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
 from learnloop_api.kinds.cel_rules import Rule
-from learnloop_api.kinds.rollouts.anchor import Anchor
 
 EPISODE_SECONDS_BUCKETS = (
     1.0,
@@ -70,17 +69,6 @@ class MetricThreshold(Resource):
             ".quantile",
         ),
         Rule(
-            "self.type != 'drift' || self.test == 'threshold'",
-            "type drift is always valid as it is: remove test: sequential and maxDrop, and set max",
-            ".test",
-        ),
-        Rule(
-            "self.type != 'drift' || has(self.max) && self.max > 0.0 && self.max < 1.0"
-            " && !has(self.min) && !has(self.minRatio) && !has(self.maxRatio)",
-            "type drift takes max alone, a share of the episodes between 0 and 1, e.g. 0.2",
-            ".max",
-        ),
-        Rule(
             "(self.test == 'sequential') == has(self.maxDrop)",
             "set maxDrop with test: sequential, and only then",
             ".maxDrop",
@@ -127,14 +115,13 @@ class MetricThreshold(Resource):
     )
 
     name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
-    type: Literal["success", "return", "errors", "reward", "feedback", "latency", "drift", "promql"] = Field(
+    type: Literal["success", "return", "errors", "reward", "feedback", "latency", "promql"] = Field(
         description=(
             "What is measured. success: share of successful episodes. return: mean episode return. "
             "errors: share of episodes that ended in error. reward: mean raw reward that the "
             "RewardPolicy gave, as the data plane counts it. feedback: mean opinion of people, -1 to 1, "
             "over the rated episodes. latency: a quantile of the seconds that a policy request takes. "
-            "drift: how many more of the arm's episodes return little than in its own earlier steps, "
-            "beyond what stable lost at the same time. promql: the number that `query` returns. "
+            "promql: the number that `query` returns. "
             "There, $revision, $namespace, $pods (a regular expression of the names of the arm's own pods) and $window "
             "(since the rollout began, such as 90s) are replaced."
         )
@@ -157,10 +144,6 @@ class MetricThreshold(Resource):
     )
     quantile: float | None = Field(
         default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
-    )
-    dry_run: bool = Field(
-        default=False,
-        description="Only report: the verdict is in status.evidence and in an event, and neither holds nor rolls back.",
     )
     min: float | None = Field(default=None, description="Lowest acceptable value.")
     max: float | None = Field(default=None, description="Highest acceptable value.")
@@ -245,28 +228,13 @@ def _default_metrics() -> list[MetricThreshold]:
 class Analysis(Resource):
     """What must hold at every step and while guarding."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.metrics.exists(m, !m.dryRun)",
-            "a rollout that nothing can stop is no canary: set dryRun: false on at least one metric",
-            ".metrics",
-        ),
-        Rule(
-            "!has(self.anchor) || self.anchor.metrics.all(a, self.metrics.exists(m, m.name == a.name && !m.dryRun"
-            " && m.type in ['success', 'return', 'errors', 'reward', 'feedback']))",
-            "anchor names a metric that cannot have one: name metrics of type success, return, errors, reward or "
-            "feedback that are no dry runs",
-            ".anchor",
-        ),
-    )
-
     interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
     metrics: list[MetricThreshold] = Field(
         default_factory=_default_metrics,
         min_length=1,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="All of them must hold, dry runs aside; the first that does not rolls the canary back.",
+        description="All of them must hold; the first that does not rolls the canary back.",
     )
     alpha: float = Field(
         default=0.01,
@@ -281,13 +249,6 @@ class Analysis(Resource):
         ),
     )
     fast_lane: FastLane = Field(default_factory=FastLane)
-    anchor: Anchor | None = Field(
-        default=None,
-        description=(
-            "A comparison with a figure that does not move, beside those with stable. Without it a chain of models, "
-            "each a little worse than the one before, is promoted to its end."
-        ),
-    )
     episode_deadline_seconds: int = Field(
         default=600,
         ge=10,
@@ -311,7 +272,7 @@ class Analysis(Resource):
 
 
 class MetricEvidence(Resource):
-    """What a sequential test or a dry run has found in this rollout, and all a test needs to go on after a restart."""
+    """What a sequential test or a ratio has found in this rollout, and all a test needs to go on after a restart."""
 
     name: ObjectName = Field(description="The metric.")
     claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")
@@ -320,9 +281,6 @@ class MetricEvidence(Resource):
             "fine: not worse by maxDrop, or within the bounds; worse: worse than stable, or beyond a bound; undecided: "
             "more episodes are needed."
         )
-    )
-    dry_run: bool | None = Field(
-        default=None, description="True: this verdict is reported and nothing follows from it."
     )
     chance_worse: float | None = Field(
         default=None, description="1 minus the always-valid p-value of 'as good as stable'."

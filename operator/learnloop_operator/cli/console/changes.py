@@ -10,8 +10,7 @@ from typing import Any
 
 from learnloop_operator.cli.objects import Object
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.interval import mean_interval
+from learnloop_operator.statistics.betting import Counts, mean_interval
 
 ALPHA = 0.05
 REMEMBERED = 4000

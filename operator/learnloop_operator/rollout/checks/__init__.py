@@ -1,1 +1,1 @@
-"""What the evidence proves: one module for each kind of check."""
+"""Checks: one module for each kind of evidence."""

@@ -1,18 +1,18 @@
 """A ratio's memory: both arms' outcomes of the same times, and the evidence that they gave.
 
 A batch is what both arms finished between two looks at one weight, while their endings are steady
-(steady_endings.py). An episode counts when it ends, in the arm that it was opened on. The comparison waits until
+(unfinished_episodes.py). An episode counts when it ends, in the arm that it was opened on. The comparison waits until
 minEpisodes of the canary have ended at the present weight. No batch reaches over a change of the weight, and there is
 none while only one arm gets episodes.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.dry_run_metrics import bounds_text
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, number
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.ratio import Row, added, after
 
@@ -30,9 +30,9 @@ class PairedOutcomes:
     name: str
     claim: str
     rows: tuple[Row, ...] = ()
-    """None before the comparison began. Of returns without a range the first is their sum, which nobody bets on."""
+    """None before the comparison began. Of returns without a range the first is their sum, which gets no bet."""
     seen: Seen | None = None
-    """As counted at the last look that took anything over; None: the next look begins anew."""
+    """As counted at the last look that took anything over; None: the next look starts over."""
     weight: int = 0
     """The canary's when `start` was counted."""
     start: float = 0.0
@@ -40,12 +40,31 @@ class PairedOutcomes:
     bounds: tuple[float, ...] = ()
     """Fixed when the comparison begins: of latency one, in seconds; of returns those around stable's median."""
     block: float = 1.0
-    """So many events count as one outcome (sequential/latency.py)."""
+    """So many events count as one outcome (sequential/all_types.py)."""
 
     @property
     def compared(self) -> float:
         """Outcomes of the canary that were compared with stable's of the same time."""
         return self.rows[0].n if self.rows else 0.0
+
+
+def bounds_text(metric: MetricThreshold) -> str:
+    """The bounds of a threshold in words."""
+    return _in_words(metric.type, metric.min, metric.max, metric.min_ratio, metric.max_ratio)
+
+
+@lru_cache(maxsize=1024)
+def _in_words(
+    kind: str, least: float | None, most: float | None, least_ratio: float | None, most_ratio: float | None
+) -> str:
+    bounds = (
+        ("at least", least, ""),
+        ("at most", most, ""),
+        ("at least", least_ratio, "× stable"),
+        ("at most", most_ratio, "× stable"),
+    )
+    parts = [f"{word} {number(bound)}{unit}" for word, bound, unit in bounds if bound is not None]
+    return f"{kind} {' and '.join(parts)}"
 
 
 def has_ratio(metric: MetricThreshold) -> bool:
@@ -55,9 +74,9 @@ def has_ratio(metric: MetricThreshold) -> bool:
 
 def known(analysis: Analysis, trials: Iterable[PairedOutcomes]) -> Mapping[str, PairedOutcomes]:
     """By name, those of what is asked now."""
-    found = {(trial.name, trial.claim): trial for trial in trials}
-    asked = (metric for metric in analysis.metrics if has_ratio(metric))
-    return {item.name: found[item.name, text] for item in asked if (item.name, text := bounds_text(item)) in found}
+    result = {(trial.name, trial.claim): trial for trial in trials}
+    wanted = (metric for metric in analysis.metrics if has_ratio(metric))
+    return {item.name: result[item.name, text] for item in wanted if (item.name, text := bounds_text(item)) in result}
 
 
 def looked(
@@ -71,7 +90,7 @@ def looked(
     steady: bool = True,
 ) -> tuple[PairedOutcomes, ...]:
     """Every ratio's memory after one look, the canary at `weight`. Missing evidence leaves all of them as they are."""
-    old, found = known(analysis, before), []
+    old, result = known(analysis, before), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
     torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in analysis.metrics:
@@ -83,12 +102,12 @@ def looked(
         elif canary is not None and stable is not None:
             trial = _at_weight(trial, canary, weight)
             trial = _look(metric, trial, canary, stable) if steady else replace(trial, seen=None)
-        found.append(trial)
-    return tuple(found)
+        result.append(trial)
+    return tuple(result)
 
 
 def _at_weight(trial: PairedOutcomes, canary: ArmEvidence, weight: int) -> PairedOutcomes:
-    """A ratio that has compared nothing yet counts from the first episode on: there is no earlier weight."""
+    """A ratio that has compared nothing yet counts from the first episode on: no weight came before."""
     if trial.weight == weight and trial.start <= canary.episodes:
         return trial
     fresh = not trial.rows and trial.weight == 0
@@ -125,7 +144,7 @@ def _begun(metric: MetricThreshold, trial: PairedOutcomes, stable: ArmEvidence) 
 
 
 def quantities(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEvidence, stable: ArmEvidence) -> Seen | None:
-    """What both arms have counted of everything that is compared; None where a number is missing or none."""
+    """Counts of both arms for every quantity compared; None where a number is missing or invalid."""
     kind = type_of(metric)
     one, other = (kind.ratio_counts(metric, arm, trial.bounds, trial.block) for arm in (canary, stable))
     return tuple(zip(one, other, strict=True)) if one and other else None

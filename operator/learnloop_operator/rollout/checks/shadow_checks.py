@@ -1,4 +1,4 @@
-"""What copies of live requests have shown of an arm in shadow, and what each bar of the step makes of it.
+"""Judges an arm in shadow by copies of live requests, against each bar of the step.
 
 Confidence sequences judge rates. A bar is breached when the rate is certainly beyond it, however often one looks, and
 met when the rate itself is within it. In between the step holds.
@@ -7,10 +7,8 @@ met when the rate itself is within it. In between the step holds.
 import math
 
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
-from learnloop_operator.rollout.evidence.arm_evidence import Check, Verdict, number
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.interval import mean_interval
+from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, number
+from learnloop_operator.statistics.betting import Counts, mean_interval
 
 SLOW_SHARE = 0.01
 """maxLatencySeconds is about 99 of 100 requests."""
@@ -21,16 +19,16 @@ BARS = 3
 def checks(bars: ShadowCheck, seen: ShadowEvidence, alpha: float) -> list[Check]:
     """Every bar that is set, errors first."""
     share = alpha / BARS
-    found = [_at_most("error rate", Counts(seen.compared + seen.errors, seen.errors), bars.max_error_rate, share)]
+    result = [_at_most("error rate", Counts(seen.compared + seen.errors, seen.errors), bars.max_error_rate, share)]
     slow = _slow(bars, seen)
     if slow is not None:
         text = f"share slower than {number(bars.max_latency_seconds or 0.0)} s"
-        found.append(_at_most(text, slow, SLOW_SHARE, share))
+        result.append(_at_most(text, slow, SLOW_SHARE, share))
     if bars.min_agreement is not None:
-        found.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share))
+        result.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share))
     if bars.min_return_ratio is not None:
-        found.append(_estimate(bars, bars.min_return_ratio, seen))
-    return found
+        result.append(_estimate(bars, bars.min_return_ratio, seen))
+    return result
 
 
 def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
@@ -39,7 +37,7 @@ def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
     slow = _slow(bars, seen)
     speaks = seen.episodes > 0.0 and seen.effective >= bars.min_effective_episodes
     around = seen.interval() if speaks else None
-    found = ShadowStatus(
+    result = ShadowStatus(
         requests=int(seen.compared + 1e-6),
         agreement=_share(seen.agreed, seen.compared),
         error_rate=_share(seen.errors, answered),
@@ -51,7 +49,7 @@ def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
         effective_episodes=round(seen.effective, 1),
         message="",
     )
-    return found.model_copy(update={"message": _sentence(bars, seen, found)})
+    return result.model_copy(update={"message": _sentence(bars, seen, result)})
 
 
 def _sentence(bars: ShadowCheck, seen: ShadowEvidence, found: ShadowStatus) -> str:

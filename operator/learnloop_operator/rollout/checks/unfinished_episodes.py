@@ -11,25 +11,21 @@ too short, meet both arms. Both of stable's shares are taken at their largest, s
 canary's favour.
 """
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence.arm_evidence import (
-    ArmEvidence,
-    Check,
-    Openings,
-    Verdict,
-    hold,
-    lost,
-    number,
-)
-from learnloop_operator.rollout.metrics.confidence import of_evidence
+from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
+from learnloop_operator.rollout.metrics.hard_bound import of_evidence
 from learnloop_operator.statistics.alarm import above
 from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.latency import quantile_of, total
 
 BUDGET = 0.1
-"""Share of analysis.alpha that this may err with, beside the checks' alpha, as the fast lane may."""
+"""Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
 TIMES = 3
-"""It is asked of the canary, of the promoted arm, and of either again when its counters began anew."""
+"""It is asked of the canary, of the promoted arm, and of either again when its counters started over."""
 ENDED_BESIDE_STABLE = 0.5
 """A step passes when the canary has ended this part of the share that stable has ended."""
 FEWEST = 5.0
@@ -44,19 +40,19 @@ def unfinished(
     reference_is: str,
     passing: bool,
 ) -> Check | None:
-    """What opened episodes say of an arm; None where they say nothing against it. `passing`: a step may pass now."""
-    mine = subject.openings if subject else None
-    if subject is None or mine is None or mine.opened <= 0.0 or lost(subject.gap, subject_is):
+    """Judges opened episodes; None where nothing speaks against the arm. `passing`: a step may pass now."""
+    own = subject.openings if subject else None
+    if subject is None or own is None or own.opened <= 0.0 or lost(subject.gap, subject_is):
         return None
     excused = _excused(reference)
-    if excused is not None and (found := _overdue(analysis, mine, excused, subject_is, reference_is)):
-        return found
-    if not passing or not lags(mine, reference):
+    if excused is not None and (result := _overdue(analysis, own, excused, subject_is, reference_is)):
+        return result
+    if not passing or not lags(own, reference):
         return None
-    due = _expected(mine, reference)
+    due = _expected(own, reference)
     text = (
-        f"episodes: {subject_is} has ended {mine.closed:.0f} of {mine.opened:.0f} that were opened, "
-        f"{due:.0f} needed beside {reference_is}"
+        f"episodes: {subject_is} has ended {own.closed:.0f} of {own.opened:.0f} that were opened, "
+        f"{due:.0f} needed compared with {reference_is}"
     )
     return hold(text, reasons.EPISODES_UNFINISHED)
 
@@ -81,11 +77,56 @@ def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str
     overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    said = (
+    text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
         f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
     )
     sure = of_evidence(above(Counts(due, overdue), bar), BUDGET * analysis.alpha / TIMES, "above the bar")
     if sure.broken:
-        return Check(Verdict.BREACH, f"{said}; {sure.text}")
-    return hold(f"{said}, undecided: {sure.text}", reasons.EPISODES_UNFINISHED)
+        return Check(Verdict.BREACH, f"{text}; {sure.text}")
+    return hold(f"{text}, undecided: {sure.text}", reasons.EPISODES_UNFINISHED)
+
+
+# Whether the endings of arms can be compared: after each change of shares short episodes end first.
+#
+# An arm that gets more episodes ends its short ones first, and one that gets fewer ends its long ones last. Where
+# failures are short, or successes are, such endings tell arms apart that are the same. So nothing is compared until the
+# longest episodes that were opened before the change have ended, as the servers' histogram of lengths has it.
+
+
+LONGEST = 0.99
+"""Quantile of the lengths of an arm's ended episodes that is waited for."""
+STAMP = timedelta(seconds=1)
+"""A change is on record in whole seconds, rounded down."""
+
+
+def steady(
+    subjects: Iterable[ArmEvidence | None],
+    reference: ArmEvidence | None,
+    since: datetime | None,
+    now: datetime,
+    deadline: int,
+) -> bool:
+    """Whether all arms end what they open at the shares that they have had `since`.
+
+    An episode that is older than `deadline` seconds is overdue and is waited for no longer. Lengths that are unknown
+    may be as long as that.
+    """
+    arms = [*subjects, reference]
+    recorded = [arm for arm in arms if arm is not None]
+    if since is None or len(recorded) < len(arms):
+        return False
+    lengths = [_longest(arm, deadline) for arm in recorded]
+    seen_at = min(arm.seen_at or now for arm in recorded)
+    waited = (seen_at - since - STAMP).total_seconds()
+    behind = any(lags(arm.openings, reference) for arm in recorded if arm is not reference and arm.openings)
+    return not behind and all(length is not None and waited >= length for length in lengths)
+
+
+def _longest(arm: ArmEvidence, deadline: int) -> float | None:
+    """Seconds; None while no episode has ended."""
+    lasted = arm.openings.lasted if arm.openings else {}
+    if not lasted:
+        return float(deadline)
+    length = quantile_of(lasted, LONGEST) if total(lasted) >= 1.0 else None
+    return None if length is None else min(length, float(deadline))

@@ -5,19 +5,23 @@ token only where policy servers ask their callers for one. When it has ended wel
 the token by which the data plane knows whose pod it is. At the data plane that token opens nothing else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
-from learnloop_api.wire.gates import REPORT_FILE, gates_account
+from learnloop_api.wire.gates import REPORT_FILE, StoredReport, gates_account
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.core.ownership import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, container, pod_template
+from learnloop_operator.core.pod_trouble import first_trouble
+from learnloop_operator.core.times import parse
 from learnloop_operator.core.workload_network import DNS, data_plane, pods, ports
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
+from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteRun
 from learnloop_operator.rollout.judging.gate_suites import suite_stray
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -31,25 +35,25 @@ NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1G
 
 
 def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
-    """What running suites need and do not have yet. A Job never changes, so one that is there is left alone."""
-    found, gates = state.gates, snapshot.spec.gates
-    if found is None or gates is None or found.phase != "Running":
+    """Objects that running suites still need. A Job never changes, so an existing one is left alone."""
+    result, gates = state.gates, snapshot.spec.gates
+    if result is None or gates is None or result.phase != "Running":
         return ()
     there = {item["metadata"]["name"] for item in _jobs(snapshot)}
-    asked = {suite.name: suite for suite in gates.suites}
-    wanted = [item for item in found.suites if item.verdict == "pending" and item.name in asked]
-    due = [item for item in wanted if item.job not in there and not suite_stray(snapshot, asked[item.name])]
+    requested = {suite.name: suite for suite in gates.suites}
+    wanted = [item for item in result.suites if item.verdict == "pending" and item.name in requested]
+    due = [item for item in wanted if item.job not in there and not suite_stray(snapshot, requested[item.name])]
     if not due:
         return ()
-    jobs = [_job(snapshot, state, asked[item.name], item) for item in due]
-    policies = [_egress(snapshot, asked[item.name]) for item in due if asked[item.name].egress]
+    jobs = [_job(snapshot, state, requested[item.name], item) for item in due]
+    policies = [_egress(snapshot, requested[item.name]) for item in due if requested[item.name].egress]
     return (_service_account(snapshot), _network_policy(snapshot), *policies, *jobs)
 
 
 def stray_jobs(snapshot: Snapshot, state: State) -> tuple[ObjectRef, ...]:
-    """Jobs that still run although nobody waits for them any more."""
-    found = state.gates
-    waited = {item.job for item in found.suites if item.verdict == "pending"} if found else set()
+    """Running Jobs that no gate waits for any more."""
+    result = state.gates
+    waited = {item.job for item in result.suites if item.verdict == "pending"} if result else set()
     return tuple(
         ObjectRef("batch/v1", "Job", snapshot.namespace, item["metadata"]["name"])
         for item in _jobs(snapshot)
@@ -80,7 +84,7 @@ def _service_account(snapshot: Snapshot) -> Manifest:
 
 
 def _network_policy(snapshot: Snapshot) -> Manifest:
-    """Nobody calls a suite, and it calls the policy servers of its own ModelDeployment, the data plane and the DNS."""
+    """A suite accepts no calls. It calls the policy servers of its ModelDeployment, the data plane and the DNS."""
     servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
     return _policy(
         snapshot,
@@ -95,7 +99,7 @@ def _network_policy(snapshot: Snapshot) -> Manifest:
 
 
 def _egress(snapshot: Snapshot, suite: GateSuite) -> Manifest:
-    """What this suite alone may call besides, as its author says."""
+    """The extra destinations that this suite may call, as its author says."""
     return _policy(snapshot, f"{gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ()))
 
 
@@ -193,10 +197,10 @@ def _suite(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, Any]
 
 
 def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, str | dict[str, Any]]:
-    """What every suite is told, whoever wrote it."""
-    found = state.gates
-    assert found is not None, "suites run for a candidate"
-    candidate = _url(snapshot, found.revision)
+    """The environment of every suite."""
+    result = state.gates
+    assert result is not None, "suites run for a candidate"
+    candidate = _url(snapshot, result.revision)
     env: dict[str, str | dict[str, Any]] = {
         "LEARNLOOP_GATE_SUITE": suite.name,
         "LEARNLOOP_GATE_BUILTIN": suite.builtin or "",
@@ -205,7 +209,7 @@ def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, 
         "LEARNLOOP_GATE_DATA": DATA_DIRECTORY if suite.data else "",
         "LEARNLOOP_GATE_SECONDS": str(int(seconds_of(suite.timeout))),
         "LEARNLOOP_GATE_CANDIDATE_URL": candidate,
-        "LEARNLOOP_GATE_CANDIDATE": found.revision,
+        "LEARNLOOP_GATE_CANDIDATE": result.revision,
         "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
         names.ENV_NAMESPACE: snapshot.namespace,
         "OPENAI_BASE_URL": f"{candidate}/v1",
@@ -225,7 +229,7 @@ def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, 
 
 
 def _url(snapshot: Snapshot, revision: str) -> str:
-    """The arm's own address: nobody else's requests come there, and whoever names the arm is answered by it."""
+    """The arm's own address: only requests that name the arm come there."""
     return f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
 
 
@@ -241,3 +245,36 @@ def _volumes(snapshot: Snapshot, suite: GateSuite) -> list[dict[str, Any]]:
 
 def _folder() -> str:
     return REPORT_FILE.rsplit("/", 1)[0]
+
+
+# The gates' Jobs as the cluster has them, with the reports that their pods have handed in.
+
+
+Body = Mapping[str, Any]
+
+
+def suite_runs(jobs: Iterable[Body], pods: Iterable[Body], reports: Iterable[StoredReport]) -> dict[str, SuiteRun]:
+    """State of each Job by name; of a deleted one, the report it delivered."""
+    handed_in = {item.job: item for item in reports}
+    pods_of: dict[str, list[Body]] = {}
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner.get("kind") == "Job":
+                pods_of.setdefault(str(owner["name"]), []).append(pod)
+    result = {name: SuiteRun(report=report) for name, report in handed_in.items()}
+    for job in jobs:
+        name = str(job["metadata"]["name"])
+        phase, ended, why = _end(job)
+        text = first_trouble(pods_of.get(name, ()))
+        result[name] = SuiteRun(phase, (text or why)[:512], ended, handed_in.get(name))
+    return result
+
+
+def _end(job: Body) -> tuple[JobPhase, datetime | None, str]:
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("status") != "True" or condition.get("type") not in ("Complete", "Failed"):
+            continue
+        why = ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
+        phase: JobPhase = "succeeded" if condition["type"] == "Complete" else "failed"
+        return phase, parse(condition.get("lastTransitionTime")), why
+    return "active", None, ""

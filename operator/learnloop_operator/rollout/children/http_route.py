@@ -7,15 +7,16 @@ The last rule draws the arm of a new episode by weight; the rules before it brin
 from collections.abc import Mapping
 from typing import Any
 
+from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import Arm, RoutingTable, arm_name
 from learnloop_operator.core.ownership import child
-from learnloop_operator.rollout.children.manifests import labels
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.workload_network import namespace
+from learnloop_operator.rollout.children.manifests import COMPONENT, labels, policy_account
 from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked
-from learnloop_operator.rollout.model import withdrawn_guests
-from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
-from learnloop_operator.rollout.model.withdrawn_guests import WithdrawnGuests
+from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot, WithdrawnGuests, read_guests, write_guests
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
@@ -73,13 +74,13 @@ def http_route(
         kind="HTTPRoute",
         name=snapshot.name,
         labels=labels(snapshot),
-        annotations={**write_blocked(pin), **withdrawn_guests.written(out)},
+        annotations={**write_blocked(pin), **write_guests(out)},
         spec=spec,
     )
 
 
 def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
-    """What the live route of the ModelDeployment `name` says, as far as it was written by us."""
+    """Reads the live route of the ModelDeployment `name`, as far as we wrote it."""
     if route is None:
         return None
     weights: dict[str, int] = {}
@@ -90,7 +91,7 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
     metadata = route.get("metadata")
-    return RouteWorld(arms, read_blocked(metadata), withdrawn_guests.read(metadata))
+    return RouteWorld(arms, read_blocked(metadata), read_guests(metadata))
 
 
 def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:
@@ -121,3 +122,39 @@ def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
         "port": PORT_SERVING,
         "weight": weight,
     }
+
+
+# Who reaches the policy servers of a ModelDeployment: the network's half of knowing their callers.
+
+
+def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
+    """One NetworkPolicy for all arms; none where the installation wants none.
+
+    The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
+    chart, among them the operator and Prometheus. The port of probes and metrics is for these peers alone: Kubernetes
+    lets a node's kubelet in whatever a policy says, and arms of one namespace have no reason to ask.
+    """
+    callers = snapshot.defaults.callers
+    if callers.peers is None:
+        return ()
+    gateway = snapshot.spec.routing.gateway
+    others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
+    peers: list[Any] = [{"podSelector": {}}]
+    peers += [namespace(name) for name in sorted(others - {snapshot.namespace})]
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
+    ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
+    if callers.peers:  # a rule without peers would let everybody in
+        ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
+    policy = child(
+        snapshot.object,
+        api_version="networking.k8s.io/v1",
+        kind="NetworkPolicy",
+        name=policy_account(snapshot.name),
+        labels=labels(snapshot),
+        spec={
+            "podSelector": {"matchLabels": selector},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    )
+    return (policy,)

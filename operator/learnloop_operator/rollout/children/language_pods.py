@@ -1,4 +1,4 @@
-"""The pods of an arm that speaks: the gateway, the model server beside it, and what fetches the arm's weights first.
+"""The pods of an arm that speaks: the gateway, the model server next to it, and what fetches the arm's weights first.
 
 The server listens for its own pod alone. Whether the arm is an adapter or whole weights is known once they are fetched,
 so that the fetching container writes the last of the server's arguments.
@@ -16,9 +16,8 @@ from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_api.kinds.language_serving import KeyRef, LanguageServer
 from learnloop_api.wire.gates import gates_account
 from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
-from learnloop_operator.rollout.model.arm_language_model import Spoken
 from learnloop_operator.rollout.model.rollout_state import ArmState
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken
 
 Manifest = dict[str, Any]
 BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"
@@ -39,7 +38,7 @@ LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a pod has besides, and its main container as it becomes."""
+    """Extra parts of a pod, and its changed main container."""
 
     main: Main = field(default_factory=lambda: Main(name="", image="", pull_policy=""))
     volumes: Sequence[Manifest] = ()
@@ -73,10 +72,10 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
     }
     gateway_mounts = [*mounts, {"name": TURNS_VOLUME, "mountPath": TURNS_FOLDER}]
     if fallback is not None:
-        said: dict[str, Any] = {"kind": "openai", "url": fallback.url, "model": fallback.model}
+        text: dict[str, Any] = {"kind": "openai", "url": fallback.url, "model": fallback.model}
         if fallback.key_ref:
-            said["key_file"] = f"{KEYS_FOLDER}/fallback/key"
-        env["LEARNLOOP_FALLBACK"] = json.dumps(said, sort_keys=True)
+            text["key_file"] = f"{KEYS_FOLDER}/fallback/key"
+        env["LEARNLOOP_FALLBACK"] = json.dumps(text, sort_keys=True)
     for name, ref in (("server", server.key_ref), ("fallback", fallback.key_ref if fallback else None)):
         if ref is not None:
             volumes.append(_key_volume(name, ref))
@@ -115,12 +114,12 @@ def _base(uri: str) -> tuple[list[Manifest], str, list[Manifest]]:
 def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights: str) -> Manifest:
     if server.url is None:
         return {"kind": server.kind, "url": f"http://127.0.0.1:{PORT}", "model": SERVED}
-    said: Manifest = {"kind": server.kind, "url": server.url, "model": server.model}
+    text: Manifest = {"kind": server.kind, "url": server.url, "model": server.model}
     if server.key_ref is not None:
-        said["key_file"] = f"{KEYS_FOLDER}/server/key"
+        text["key_file"] = f"{KEYS_FOLDER}/server/key"
     if server.adapter_folder and not arm.model.uri.startswith(BASE_SCHEME):
-        said |= {"adapter": f"{snapshot.name}-{arm.revision}", "adapter_folder": weights}
-    return said
+        text |= {"adapter": f"{snapshot.name}-{arm.revision}", "adapter_folder": weights}
+    return text
 
 
 def _key_volume(name: str, ref: KeyRef) -> Manifest:
@@ -135,7 +134,7 @@ def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], mo
         for name, value in {**gateway.env, **more}.items()
     ]
     token = {"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True}
-    found: Manifest = {
+    result: Manifest = {
         "name": "weights",
         "image": options.image or gateway.image,
         "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
@@ -144,7 +143,7 @@ def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], mo
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, token, *mounts, *(options.volume_mounts or ())],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
     }
-    return restricted(found)
+    return restricted(result)
 
 
 def _slots(arguments: Sequence[str], context: int | None) -> list[str]:
@@ -153,34 +152,34 @@ def _slots(arguments: Sequence[str], context: int | None) -> list[str]:
         return []
     given = PARALLEL.findall(" ".join(arguments))
     slots = int(given[-1]) if given else SLOTS
-    asked = [] if given else [f"--parallel={slots}"]
-    return [f"--ctx-size={context * slots}", *asked, "--no-kv-unified"]
+    wanted = [] if given else [f"--parallel={slots}"]
+    return [f"--ctx-size={context * slots}", *wanted, "--no-kv-unified"]
 
 
 def _words(argument: str) -> list[str]:
     """`--name=value` as llama.cpp takes it, which reads a value from the next word alone."""
-    name, found, value = argument.partition("=")
-    return [name, value] if found and name.startswith("--") else [argument]
+    name, result, value = argument.partition("=")
+    return [name, value] if result and name.startswith("--") else [argument]
 
 
 def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[Manifest]) -> Manifest:
     server, context = spoken.serving.server, spoken.model.context_length
-    said = ["--host=127.0.0.1", f"--port={PORT}"]
+    text = ["--host=127.0.0.1", f"--port={PORT}"]
     if server.kind == "vllm":
-        said += ["--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
-        said += [f"--max-model-len={context}"] if context else []
-        said += [f"--quantization={server.quantization}"] if server.quantization else []
-        said += [f"--tensor-parallel-size={server.tensor_parallel}"] if server.tensor_parallel else []
+        text += ["--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
+        text += [f"--max-model-len={context}"] if context else []
+        text += [f"--quantization={server.quantization}"] if server.quantization else []
+        text += [f"--tensor-parallel-size={server.tensor_parallel}"] if server.tensor_parallel else []
     else:
-        said += _slots(server.arguments, context)
-    arguments = [*said, *server.arguments]
+        text += _slots(server.arguments, context)
+    arguments = [*text, *server.arguments]
     if server.kind == "llama.cpp":
         arguments = [word for argument in arguments for word in _words(argument)]
     # No probe of its own: it listens for its pod alone, and the gateway says when it answers.
     caches = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     shared = {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}
     readable = [mount | {"readOnly": True} for mount in mounts]
-    found: Manifest = {
+    result: Manifest = {
         "name": "model-server",
         "image": server.image or snapshot.defaults.model_servers.get(server.kind, ""),
         "imagePullPolicy": options.image_pull_policy or snapshot.defaults.image_pull_policy,
@@ -190,5 +189,5 @@ def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Seq
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, shared, *readable, *(options.volume_mounts or ())],
     }
     if server.resources is not None:
-        found["resources"] = server.resources.to_kube()
-    return restricted(found)
+        result["resources"] = server.resources.to_kube()
+    return restricted(result)

@@ -1,7 +1,7 @@
 """llm-d: an InferenceModelRewrite (llm-d.ai/v1alpha2) that gives the arms' adapters the weights of the table.
 
 Who asks the pool for the ModelDeployment's name, and not learnloop's gateway, gets an adapter by these weights. What is
-answered so is no evidence and no experience. The adapters are loaded by learnloop, under the names that stand here.
+answered so counts neither as evidence nor as experience. learnloop loads the adapters under these names.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ def llm_d(snapshot: Snapshot, wanted: LlmDRegistration, arms: Sequence[Arm]) -> 
 
 
 def _served(snapshot: Snapshot, arm: Arm) -> str:
-    """What the pool's servers call the arm: its adapter, or the base model where it adds nothing."""
+    """Name of the arm at the pool's servers: its adapter, or the base model where it adds nothing."""
     live, language = snapshot.arms.get(arm.revision), snapshot.spec.serving.language
     base = live is not None and live.model is not None and live.model.uri.startswith(BASE_SCHEME)
-    known = language.server.model if base and language else None
-    return known or arm_name(snapshot.name, arm.revision)
+    recorded = language.server.model if base and language else None
+    return recorded or arm_name(snapshot.name, arm.revision)

@@ -1,27 +1,29 @@
-"""Manifests of everything a ModelDeployment consists of."""
+"""Manifests of everything a ModelDeployment consists of, and its arms as read from live objects."""
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
+from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
-from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.ownership import child, controller_uid, standard_labels
+from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
+from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
+from learnloop_operator.core.poll_interval import unready_since
 from learnloop_operator.rollout.children.language_pods import NO_PARTS, language_parts
 from learnloop_operator.rollout.children.routing_table import write_blocked
 from learnloop_operator.rollout.judging.shadow_step import only_stable_answers
-from learnloop_operator.rollout.model.arm_language_model import Spoken, spoken_by
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Model, Snapshot, Spoken, read_spoken, spoken_by
 
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"
 """On an arm's Deployment: its model and the pod options it was made with, which it keeps when the user's change."""
 EPISODES_VOLUME = "learnloop-episodes"
 """In an arm's pods: the key by which the servers of all arms know one another's episodes."""
-
-Manifest = dict[str, Any]
 
 
 def policy_account(model_deployment: str) -> str:
@@ -80,7 +82,7 @@ def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
 
 
 def episode_key(snapshot: Snapshot) -> Manifest:
-    """The Secret that every arm's pods mount, made once: whatever was opened under another key is no evidence."""
+    """The Secret that every arm's pods mount, made once: episodes opened under another key do not count."""
     return child(
         snapshot.object,
         api_version="v1",
@@ -107,7 +109,7 @@ def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
 
 def entry_service(snapshot: Snapshot, state: State) -> Manifest:
     """The address users know. service mode: every arm's pods answer there and draw the arm by the table. gateway
-    mode: the Gateway draws, so whoever comes past it gets the stable arm. So does everybody while the canary is in
+    mode: the Gateway draws, so callers that bypass it get the stable arm. So does everybody while the canary is in
     shadow: clients that know no episodes are answered by whichever pod they reach."""
     alone = snapshot.spec.routing.mode == "gateway" or only_stable_answers(snapshot, state)
     return _service(snapshot, snapshot.name, None, state.stable.revision if alone and state.stable else None)
@@ -140,7 +142,7 @@ def pod_options(snapshot: Snapshot, revision: str) -> PodOptions:
 
 
 def spoken_options(snapshot: Snapshot, revision: str) -> Spoken | None:
-    """What an existing arm speaks by; as the spec says for a new arm."""
+    """Language model of an existing arm; for a new arm, that of the spec."""
     arm = snapshot.arms.get(revision)
     return arm.spoken if arm and arm.pod is not None else spoken_by(snapshot.spec)
 
@@ -240,3 +242,74 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
         mounts=[{"name": EPISODES_VOLUME, "mountPath": names.EPISODE_KEY_DIRECTORY, "readOnly": True}],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
+
+
+# Reads arms out of live Deployments and pods. Whatever is missing or odd in them reads as 'not ready'.
+
+
+def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:
+    """Arms by revision, as their Deployments and pods have them."""
+    by_revision: dict[str, list[Manifest]] = {}
+    for pod in pods:
+        by_revision.setdefault(_revision(pod), []).append(pod)
+    return {
+        _revision(deployment): _arm(deployment, by_revision.get(_revision(deployment), []))
+        for deployment in deployments
+        if _revision(deployment)
+    }
+
+
+def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
+    status = deployment.get("status") or {}
+    model, options, spoken = _observed_identity(deployment)
+    return ArmWorld(
+        ready=int(status.get("readyReplicas") or 0),
+        replicas=int(status.get("replicas") or 0),
+        restarts=max((int(item.get("restartCount") or 0) for pod in pods for item in _containers(pod)), default=0),
+        message=_message(deployment, pods)[:900],
+        pod=options,
+        model=model,
+        spoken=spoken,
+        unready_since=unready_since(deployment),
+    )
+
+
+def _message(deployment: Manifest, pods: list[Manifest]) -> str:
+    """The pod's own last sentence first, then why it could not start, then why there is none."""
+    newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    for read in (last_words, held_up):
+        for pod in newest_first:
+            if text := read(pod.get("status") or {}):
+                return text
+    return creation_trouble(deployment)
+
+
+def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
+    return containers(pod.get("status") or {})
+
+
+def _revision(item: Manifest) -> str:
+    return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
+
+
+def _observed_identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None, Spoken | None]:
+    text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_ARM)
+    try:
+        body = json.loads(text or "null")
+        model, pod = body["model"], PodOptions.model_validate(body["pod"])
+        result = Model(_revision(deployment), str(model["uri"]), model.get("sha256"))
+        return result, pod, read_spoken(body.get("language"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None, None, None
+
+
+def pods_of_arms(
+    pods: Iterable[Manifest], replica_sets: Iterable[Manifest], children: Iterable[Manifest]
+) -> list[Manifest]:
+    """Those that the arms' own Deployments made. A stranger's pod may carry all labels of an arm.
+
+    Without any ReplicaSet of theirs, no controller of Deployments has looked at the arms yet, and labels decide.
+    """
+    arms = {str(child["metadata"]["uid"]) for child in children if child["kind"] == "Deployment"}
+    makers = {str(item["metadata"]["uid"]) for item in replica_sets if controller_uid(item) in arms}
+    return [pod for pod in pods if not makers or controller_uid(pod) in makers]

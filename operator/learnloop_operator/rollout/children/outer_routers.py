@@ -1,4 +1,4 @@
-"""Routers of others that are told of the arms: TensorZero and llm-d. None of them is asked for the split.
+"""Outer routers that learn of the arms: TensorZero and llm-d. None of them decides the split.
 
 learnloop's own table stays the one router. What stands here follows it, one write later, and where it cannot be written
 nothing else waits: see Plan.outside.
@@ -23,11 +23,11 @@ class OuterRouter(Protocol):
     """The port: arms with their weights in, whole manifests of the ModelDeployment's namespace out."""
 
     def __call__(self, snapshot: Snapshot, wanted: Any, arms: Sequence[Arm], /) -> tuple[Manifest, ...]:
-        """What this router is told. `arms` is not empty, stable first; `wanted` is its part of the spec."""
+        """Manifests for this router. `arms` is not empty, stable first; `wanted` is its part of the spec."""
 
 
 def told(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
-    """What all routers that the spec names are told; nothing before the first arm serves."""
+    """Manifests for all routers that the spec names; none before the first arm serves."""
     language = snapshot.spec.serving.language
     wanted = language.registration if language and snapshot.spec.language_model else None
     if wanted is None or not arms:
@@ -47,24 +47,24 @@ def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
     named = language.registration.tensor_zero if language and language.registration else None
     if named is None or snapshot.scheme != "https" or snapshot.before.observed_generation == snapshot.generation:
         return ()
-    told = (
+    text = (
         "spec.serving.language.registration.tensorZero: TensorZero trusts no authority of this installation, so it "
         "would only reach the fallback: use routing.mode gateway, or turn off tls"
     )
-    return (Notice("Warning", REGISTRATION_FAILED, told),)
+    return (Notice("Warning", REGISTRATION_FAILED, text),)
 
 
 def strays(snapshot: Snapshot, wanted: Sequence[Manifest], arms: Sequence[Arm]) -> tuple[ObjectRef, ...]:
-    """What an earlier spec had told, and this one tells no more. While nothing serves, all of it stays."""
+    """Objects of an earlier spec that this one no longer wants. While nothing serves, all of them stay."""
     language = snapshot.spec.serving.language
     if not arms and language and language.registration:
         return ()
-    kept = {(item["kind"], item["metadata"]["name"]) for item in wanted}
+    remaining = {(item["kind"], item["metadata"]["name"]) for item in wanted}
     own = snapshot.object["metadata"]["uid"]
     return tuple(
         ObjectRef(item["apiVersion"], item["kind"], snapshot.namespace, item["metadata"]["name"])
         for item in snapshot.children
         if (item["metadata"].get("labels") or {}).get(LABEL_COMPONENT) in COMPONENTS
         and controller_uid(item) == own
-        and (item["kind"], item["metadata"]["name"]) not in kept
+        and (item["kind"], item["metadata"]["name"]) not in remaining
     )

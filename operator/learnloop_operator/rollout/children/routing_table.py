@@ -6,15 +6,13 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
-from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
-from learnloop_operator.rollout.children.decision_limits import limits, with_shares
+from learnloop_operator.rollout.judging.arms import replicas
 from learnloop_operator.rollout.judging.gate_suites import first_at_gates
 from learnloop_operator.rollout.judging.shadow_step import mirror_for
-from learnloop_operator.rollout.model.blocked_models import of_revision
-from learnloop_operator.rollout.model.revision import model_here
-from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
+from learnloop_operator.rollout.model.rollout_state import State, of_revision
+from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot, model_here
 
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
@@ -30,14 +28,14 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     mirror = mirror_for(snapshot, state)
     mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
     if snapshot.spec.routing.mode == "gateway":
-        # The HTTPRoute draws. A table that repeated its weights would be written at every step, and nobody reads them.
+        # The HTTPRoute draws. A table that repeated its weights would be written at every step; no server reads them.
         arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
     expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
     bounds = limits(snapshot)
-    said = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
+    text = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
     gone = retired(snapshot, state)
     listed = [arm for arm in live.arms if arm.revision != gone] if live else []
-    if live and said == (listed, live.mode, live.expires_at, live.mirror, live.limits):
+    if live and text == (listed, live.mode, live.expires_at, live.mirror, live.limits):
         return live
     generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
     return RoutingTable(
@@ -55,7 +53,7 @@ def retired(snapshot: Snapshot, state: State) -> str | None:
     """gateway mode: the arm that served before the last promotion, once the guard is over.
 
     The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
-    the next one leaves it out. An arm that was rolled back leaves the table at once, for by it its servers refuse.
+    the next one leaves it out. An arm that was rolled back leaves the table immediately, for by it its servers refuse.
     """
     old = state.last_stable
     over = state.promoted_at is not None and state.canary is None and state.previous is None
@@ -72,9 +70,9 @@ def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
 
 
 def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
-    """Who gets how much of the new episodes in `state`, stable first."""
+    """Arms with their shares of new episodes in `state`, stable first."""
     if state.stable is None:
-        # Its servers answer the suites that name it, and nobody else: there is no arm for new episodes.
+        # Its servers answer only the suites that name it: new episodes have no arm.
         first = snapshot.desired.model
         return [_arm(snapshot, first.revision, "canary", 0)] if first and first_at_gates(snapshot, state) else []
     shares = state.experiment.shares() if state.experiment else {}
@@ -101,7 +99,7 @@ def _expiry(current: datetime | None, now: datetime) -> datetime:
 
 
 def read(config_map: dict[str, object] | None) -> RoutingWorld:
-    """What the live ConfigMap says; a table that is no table counts as none."""
+    """Reads the live ConfigMap; an invalid table counts as missing."""
     if not config_map:
         return RoutingWorld()
     data, metadata = config_map.get("data"), config_map.get("metadata")
@@ -124,3 +122,30 @@ def _table(text: object) -> RoutingTable | None:
         return RoutingTable.model_validate_json(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+# What part of the decisions that a ModelDeployment may give is each server's.
+
+
+LEAST_PERCENT = 10
+"""An arm without new episodes still ends those that were opened on it."""
+
+
+def limits(snapshot: Snapshot) -> Limits | None:
+    """The limits as the table has them."""
+    wanted = snapshot.spec.decision_limits
+    return Limits.model_validate(wanted.model_dump()) if wanted else None
+
+
+def with_shares(snapshot: Snapshot, state: State, arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, each with the part that one of its servers may give; all parts of all servers make 1."""
+    if snapshot.spec.decision_limits is None:
+        return list(arms)
+    parts = {arm.revision: max(LEAST_PERCENT, arm.weight) for arm in arms}
+    whole = sum(parts.values())
+    return [
+        arm.model_copy(
+            update={"share": round(parts[arm.revision] / whole / max(1, replicas(snapshot, state, arm.revision)), 6)}
+        )
+        for arm in arms
+    ]

@@ -1,4 +1,4 @@
-"""What the data plane is told: which model serves, which one was rolled back, and what the gates have found."""
+"""Announcements to the data plane: the serving model, rollbacks, decisions and gate verdicts."""
 
 from datetime import timedelta
 from hashlib import sha256
@@ -10,25 +10,24 @@ from learnloop_api.wire.gates import JudgedGates, SuiteVerdict
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.model.next_state import NextState
-from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.rollout_state import NextState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.wait_for_time_and_approval import waits_since
+from learnloop_operator.rollout.steps.waits import waits_since
 
 NEWS_SECONDS = 3600.0
-"""A new leader tells of every rollback that is no older. The data plane knows those that it was told before."""
+"""A new leader tells of every rollback within this time. The data plane keeps each once."""
 
 
 def announcements(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
-    """What serves, the newest rollback, what people decided, and whom it waits for, while these are news."""
+    """Recent events: the serving model, the newest rollback, decisions, and the approval it waits for."""
     state, sentence = move.state, move.sentence
-    told = (*_serving(snapshot, state, sentence), *_rolled_back(snapshot, state), *_decided(snapshot, state))
-    return (*told, *_awaited(snapshot, move))
+    message = (*_serving(snapshot, state, sentence), *_rolled_back(snapshot, state), *_decided(snapshot, state))
+    return (*message, *_awaited(snapshot, move))
 
 
 def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
-    """Only of rollouts that ask anybody. That nobody is waited for is told once by each process: a leader that died
-    may have owed it."""
+    """Only of rollouts that ask for approvals. That none is awaited is announced once by each process: a dead
+    leader may have owed it."""
     gates, steps = snapshot.spec.gates, snapshot.spec.rollout.steps
     if not any(step.pause for step in steps) and (gates is None or gates.approval is None):
         return ()
@@ -36,13 +35,13 @@ def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
     at_gates = state.gates is not None and state.gates.phase == "AwaitingApproval"
     revision = state.canary.revision if state.canary else state.gates.revision if state.gates and at_gates else None
     if move.reason not in (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE) or revision is None:
-        return (Announcement(Call("DELETE", path), "nobody"),)
+        return (Announcement(Call("DELETE", path), "none awaited"),)
     since, until, otherwise = waits_since(snapshot, state), None, "hold"
     limit = gates.approval.within if at_gates and gates and gates.approval else None
     if at_gates:
         since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
-    elif state.step is not None and (asked := steps[state.step].approval) is not None:
-        limit, otherwise = asked.within, "roll_back" if asked.otherwise == "rollBack" else "hold"
+    elif state.step is not None and (wanted := steps[state.step].approval) is not None:
+        limit, otherwise = wanted.within, "roll_back" if wanted.otherwise == "rollBack" else "hold"
     until = stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
     step = None if at_gates or state.step is None else state.step + 1
     event = AwaitedApproval.model_validate(
@@ -61,8 +60,8 @@ def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
 
 
 def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
-    """Each decision under an identity that it always has: the data plane keeps it once, whoever tells it again."""
-    told = []
+    """Each decision under its own fixed identity: the data plane keeps it once, however often it is announced."""
+    message = []
     for item in state.decisions:
         if parse(item.at) is None or seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
             continue
@@ -80,12 +79,12 @@ def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
         uid = str(snapshot.object["metadata"].get("uid", ""))
         identity = sha256("\n".join((uid, item.verb, item.value, item.at)).encode()).hexdigest()[:32]
         path = f"/api/v1/models/{snapshot.name}/decisions/{identity}"
-        told.append(Announcement(Call("PUT", path, body), identity))
-    return tuple(told)
+        message.append(Announcement(Call("PUT", path, body), identity))
+    return tuple(message)
 
 
 def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
-    """Nothing while nothing serves. The moment is that of this look: each revision is told once."""
+    """Nothing while nothing serves. The moment is that of this look: each revision is announced once."""
     if state.stable is None:
         return ()
     model, old = state.stable.model, state.previous
@@ -151,21 +150,25 @@ def _schedule(snapshot: Snapshot) -> list[ScheduledStep]:
 
 def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call, ...]:
     """The call that puts the end of a candidate's gates into the audit chain; none while they are being judged."""
-    found, known = after.gates, before.gates
-    if found is None or found.phase not in ("Passed", "Failed"):
+    result, recorded = after.gates, before.gates
+    if result is None or result.phase not in ("Passed", "Failed"):
         return ()
-    if known and (known.revision, known.started_at, known.phase) == (found.revision, found.started_at, found.phase):
+    if recorded and (recorded.revision, recorded.started_at, recorded.phase) == (
+        result.revision,
+        result.started_at,
+        result.phase,
+    ):
         return ()
     body = JudgedGates(
         model_deployment=snapshot.name,
-        revision=found.revision,
-        started_at=found.started_at,
-        passed=found.phase == "Passed",
-        verdicts=_verdicts(found),
-        approved_by=found.approved_by,
-        message=found.message or "",
+        revision=result.revision,
+        started_at=result.started_at,
+        passed=result.phase == "Passed",
+        verdicts=_verdicts(result),
+        approved_by=result.approved_by,
+        message=result.message or "",
     )
-    path = f"/api/v1/models/{snapshot.name}/gates/{found.revision}/verdict"
+    path = f"/api/v1/models/{snapshot.name}/gates/{result.revision}/verdict"
     return (Call("PUT", path, body.model_dump(mode="json")),)
 
 

@@ -2,7 +2,7 @@
 
 Every variant leads to a gateway of learnloop, and to the fallback where that does not answer. In `service` mode it is
 the ModelDeployment's own address, where learnloop draws the arm; TensorZero's weights are what the table says, and what
-it draws names a variant in its own records alone. In `gateway` mode whoever stands before the arms draws, as an
+it draws names a variant in its own records alone. In `gateway` mode the router before the arms draws, as an
 HTTPRoute does, and so a variant leads to its arm's own address. The file is read once, so pods carry its checksum.
 """
 
@@ -27,7 +27,7 @@ FILE, FOLDER, VOLUME = "tensorzero.toml", "/app/config", "learnloop-tensorzero"
 PORT = 3000
 CHECKSUM = f"{names.GROUP}/config-checksum"
 CALLER_KEY = "learnloop_token"
-"""A request's credential of this name is the caller's own token: TensorZero has none, and acts for nobody."""
+"""A request's credential of this name is the caller's own token: TensorZero has none of its own."""
 FALLBACK_KEY = "LEARNLOOP_FALLBACK_KEY"
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -103,8 +103,8 @@ def _drawn(arms: Sequence[Arm]) -> Sequence[Arm]:
 
 
 def _provider(table: str, model: str, base: str, key: str) -> list[str]:
-    said = {"type": "openai", "model_name": model, "api_base": base, "api_key_location": key}
-    return [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in said.items()), ""]
+    text = {"type": "openai", "model_name": model, "api_base": base, "api_key_location": key}
+    return [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in text.items()), ""]
 
 
 def _base(snapshot: Snapshot, arm: Arm) -> str:

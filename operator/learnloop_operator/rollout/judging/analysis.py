@@ -1,6 +1,5 @@
-"""All checks of the analysis at once."""
+"""All checks of the analysis together."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -8,21 +7,14 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks import paired_outcomes
-from learnloop_operator.rollout.checks.anchor import Figures, against_anchor, taken
-from learnloop_operator.rollout.checks.dry_run_metrics import bounds_text, report
-from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, has_ratio
-from learnloop_operator.rollout.checks.return_drift import drift
-from learnloop_operator.rollout.checks.returns_out_of_range import out_of_range
-from learnloop_operator.rollout.checks.sequential_test import bars_of, claim_text, looked
-from learnloop_operator.rollout.checks.sequential_verdict import weigh
-from learnloop_operator.rollout.checks.steady_endings import steady
-from learnloop_operator.rollout.checks.thresholds import Comparison, check
-from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost
-from learnloop_operator.rollout.judging.query_windows import SHORTEST, at_first_weight
+from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound, claim_text, looked, weigh
+from learnloop_operator.rollout.checks.thresholds import Comparison, check, out_of_range
+from learnloop_operator.rollout.checks.unfinished_episodes import steady, unfinished
+from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, hold, lost
+from learnloop_operator.rollout.judging.arms import SHORTEST
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.rollout.metrics.registry import type_of
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import NONE
@@ -48,13 +40,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Whom the checks compare: revisions, and what to call them."""
+    """The two revisions being compared, and their display names."""
 
     subject: str
     reference: str
     subject_is: str = "the canary"
     reference_is: str = "stable"
-    first_step: bool = False
     trials: Mapping[str, PairedOutcomes] = field(default_factory=dict)
     """What ratios have compared at the same time, by metric."""
     now: bool = True
@@ -63,8 +54,6 @@ class Pairing:
     """Why they are not, and never were, compared at the same time."""
     guarded: bool = False
     """Whether the subject was promoted."""
-    anchor: Figures = ()
-    """What no promotion moves."""
 
 
 def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
@@ -85,18 +74,7 @@ def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     ratios = paired_outcomes.looked(
         snapshot.spec.analysis, state.ratios, snapshot.evidence, *pair, state.weight, steady=even
     )
-    after = after if ratios == state.ratios else replace(after, ratios=ratios)
-    seen = snapshot.evidence.arms.get(state.stable.revision)
-    figures = taken(snapshot.spec.analysis, state.anchor, seen, state.stable.revision, snapshot.now)
-    after = after if figures == state.anchor else replace(after, anchor=figures)
-    if not _reporting(snapshot, after):
-        return after
-    return _with_reports(
-        snapshot,
-        after,
-        _canary_pairing(snapshot, after, canary, state.stable),
-        _against_stable(snapshot, after, canary, state.stable),
-    )
+    return after if ratios == state.ratios else replace(after, ratios=ratios)
 
 
 def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
@@ -105,13 +83,6 @@ def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
     reference = arms.get(state.stable.revision) if state.stable else None
     deadline = snapshot.spec.analysis.episode_deadline_seconds
     return steady(map(arms.get, revisions), reference, state.shares_since(), snapshot.now, deadline)
-
-
-def observed_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> State:
-    """The state after the dry runs have looked at a promoted arm."""
-    if snapshot.evidence.unavailable or not _reporting(snapshot, state):
-        return state
-    return _with_reports(snapshot, state, _promoted_pairing(state, new, old), _against_old(snapshot, new, old))
 
 
 def young(snapshot: Snapshot, state: State) -> bool:
@@ -128,7 +99,7 @@ def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: Arm
 
 def judge_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Judgement:
     """Weigh a promoted arm against what the old one has left behind."""
-    return _judge(snapshot, _promoted_pairing(state, new, old), _against_old(snapshot, new, old))
+    return _judge(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old))
 
 
 def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Pairing:
@@ -137,15 +108,13 @@ def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: 
     return Pairing(
         canary.revision,
         stable.revision,
-        first_step=at_first_weight(snapshot, state),
         trials=paired_outcomes.known(snapshot.spec.analysis, state.ratios),
         now=state.weight < 100,
-        apart="no step lets stable play beside the canary" if alone else "",
-        anchor=state.anchor,
+        apart="no step lets both arms play at the same time" if alone else "",
     )
 
 
-def _promoted_pairing(state: State, new: ArmState, old: ArmState) -> Pairing:
+def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
     return Pairing(
         new.revision,
         old.revision,
@@ -154,7 +123,6 @@ def _promoted_pairing(state: State, new: ArmState, old: ArmState) -> Pairing:
         now=False,
         apart="the old arm plays no more",
         guarded=True,
-        anchor=state.anchor,
     )
 
 
@@ -162,34 +130,34 @@ def _against_stable(snapshot: Snapshot, state: State, canary: ArmState, stable: 
     analysis, trials = snapshot.spec.analysis, {(trial.name, trial.claim): trial for trial in state.trials}
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
-        found = trials.get((metric.name, claim_text(metric)))
+        result = trials.get((metric.name, claim_text(metric)))
         if plain.verdict is not Verdict.PASS:
             return plain
-        mine, seen = snapshot.evidence.arms.get(canary.revision), snapshot.evidence.arms.get(stable.revision)
-        stray = _outside(metric, mine, seen, found.memory.seen if found else None)
+        own, counted = snapshot.evidence.arms.get(canary.revision), snapshot.evidence.arms.get(stable.revision)
+        stray = _outside(metric, own, counted, result.memory.seen if result else None)
         if stray:
             return stray
-        if torn := lost(seen.gap if seen else 0, "stable"):
+        if torn := lost(counted.gap if counted else 0, "stable"):
             return hold(f"{metric.name}: {torn.text}", torn.reason)
-        if found is None or not found.begun:
+        if result is None or not result.begun:
             return hold(f"{metric.name}: no look at both arms yet")
-        if seen is None or type_of(metric).outcomes(metric, seen, found.measure) is None:
+        if counted is None or type_of(metric).outcomes(metric, counted, result.measure) is None:
             text = f"{metric.name}: no number for stable at this look, what is known waits"
             return hold(text, reasons.EMPTY_RESULT)
-        return weigh(metric, found, analysis, state.weight / 100.0, episode_rate(snapshot, state, canary.revision))
+        return weigh(metric, result, analysis, state.weight / 100.0, episode_rate(snapshot, state, canary.revision))
 
     return tested
 
 
 def _against_old(snapshot: Snapshot, new: ArmState, old: ArmState) -> Tested:
-    """The old arm plays no more: what the world does to the promoted one alone is no evidence against it, and what was
-    proven of it beside the old one stands."""
+    """The old arm plays no more: what the world does to the promoted one alone proves nothing against it, and what
+    was proven of it next to the old one stands."""
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
         if plain.verdict is not Verdict.PASS:
             return plain
-        mine, seen = snapshot.evidence.arms.get(new.revision), snapshot.evidence.arms.get(old.revision)
-        stray = _outside(metric, mine, seen, None, "the promoted arm", "the old arm")
+        own, counted = snapshot.evidence.arms.get(new.revision), snapshot.evidence.arms.get(old.revision)
+        stray = _outside(metric, own, counted, None, "the promoted arm", "the old arm")
         if stray:
             return stray
         return replace(plain, sentence=f"{plain.sentence}, not comparable: the old arm plays no more")
@@ -205,25 +173,23 @@ def _outside(
     subject_is: str = "the canary",
     reference_is: str = "stable",
 ) -> Check | None:
-    """What is to be said of returns that leave their range; nothing else has one."""
+    """Judges returns outside their range; other metrics have none."""
     if metric.return_range is None:
         return None
-    found = (type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference))
-    both = Pair(*(outcomes or NONE for outcomes in found))
+    result = (type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference))
+    both = Pair(*(outcomes or NONE for outcomes in result))
     return out_of_range(metric, both, taken, subject_is, reference_is)
 
 
 def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
-    """What the checks that may act say together."""
+    """Combines all checks."""
     evidence = snapshot.evidence
     if evidence.unavailable:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
-    acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
     alpha = alpha_of_bound(snapshot.spec.analysis)
-    checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in acting]
-    checks += _anchored(snapshot, pairing, alpha)
-    if found := _unfinished(snapshot, pairing):
-        checks.append(found)
+    checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in snapshot.spec.analysis.metrics]
+    if result := _unfinished(snapshot, pairing):
+        checks.append(result)
     broken = [item for item in checks if item.verdict is Verdict.BREACH]
     held = [item for item in checks if item.verdict is Verdict.HOLD]
     passed = [item for item in checks if item.verdict is Verdict.PASS]
@@ -239,55 +205,24 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     )
 
 
-def _anchored(snapshot: Snapshot, pairing: Pairing, alpha: float) -> list[Check]:
-    """What the figures say that no promotion moves; most analyses have none."""
-    analysis, arms = snapshot.spec.analysis, snapshot.evidence.arms
-    if analysis.anchor is None:
-        return []
-    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
-    called = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    waits = not pairing.guarded
-    return list(against_anchor(analysis, pairing.anchor, subject, reference, alpha, **called, waits=waits))
-
-
 def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:
-    """What opened episodes say; a guard ends by its time, whatever is open then."""
+    """Judges opened episodes; a guard ends by its time, even with open episodes."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = pairing.subject_is, pairing.reference_is
     return unfinished(snapshot.spec.analysis, subject, reference, *called, passing=not pairing.guarded)
 
 
-def _reporting(snapshot: Snapshot, state: State) -> bool:
-    """Whether there are dry runs, or were any; most analyses have none."""
-    return bool(state.reports) or any([item.dry_run for item in snapshot.spec.analysis.metrics])
-
-
-def _with_reports(snapshot: Snapshot, state: State, pairing: Pairing, tested: Tested) -> State:
-    """The state with what the dry runs say."""
-    dry = [item for item in snapshot.spec.analysis.metrics if item.dry_run]
-    alpha = alpha_of_bound(snapshot.spec.analysis)
-    told = tuple(report(item, _check(snapshot, item, pairing, tested, alpha), _claim(item)) for item in dry)
-    return replace(state, reports=told)
-
-
-def _claim(metric: MetricThreshold) -> str:
-    return claim_text(metric) if metric.test == "sequential" else bounds_text(metric)
-
-
 def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested: Tested, alpha: float) -> Check:
     """Bounds first, those of sequential metrics among them; what passes these is `tested`. `alpha`: each bound's."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
-    if type_of(metric).against_own_past:
-        return _drift(snapshot, metric, pairing, subject, reference)
-    compared = _comparison(metric, pairing)
     plain = check(
         metric,
         subject,
         reference,
         alpha,
-        compared,
+        _comparison(metric, pairing),
         subject_is=pairing.subject_is,
         reference_is=pairing.reference_is,
     )
@@ -297,7 +232,7 @@ def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested
 
 
 def _comparison(metric: MetricThreshold, pairing: Pairing) -> Comparison:
-    """What a ratio is judged by. What it compares over the whole rollout it compares while both arms get episodes."""
+    """Evidence of a ratio. A comparison over the whole rollout runs while both arms get episodes."""
     trial, apart, kind = pairing.trials.get(metric.name), pairing.apart, type_of(metric)
     was = kind.of_whole_rollout and trial is not None and trial.compared >= metric.min_episodes
     if not pairing.now and not apart and (was or not kind.is_counted(metric)):
@@ -308,31 +243,13 @@ def _comparison(metric: MetricThreshold, pairing: Pairing) -> Comparison:
 def _stray(
     metric: MetricThreshold, pairing: Pairing, subject: ArmEvidence | None, reference: ArmEvidence | None
 ) -> Check | None:
-    """A ratio of returns that leave their range: such a batch is no evidence, and what was compared before it must not
+    """A ratio of returns that leave their range: such a batch proves nothing, and what was compared before it must not
     speak for the arm."""
     if pairing.apart or not has_ratio(metric):
         return None
     trial = pairing.trials.get(metric.name)
     taken = Pair(*trial.seen[0]) if trial and trial.seen else None
     return _outside(metric, subject, reference, taken, pairing.subject_is, pairing.reference_is)
-
-
-def _drift(
-    snapshot: Snapshot,
-    metric: MetricThreshold,
-    pairing: Pairing,
-    subject: ArmEvidence | None,
-    reference: ArmEvidence | None,
-) -> Check:
-    """Each step and the guard is a comparison of its own and gets its part of the metric's budget."""
-    if pairing.first_step:
-        return Check(Verdict.PASS, f"{metric.name}: the first step has no earlier one to compare with")
-    for arm, whose in ((subject, pairing.subject_is), (reference, pairing.reference_is)):
-        if torn := lost(arm.gap if arm else 0, whose):
-            return hold(f"{metric.name}: {torn.text}", torn.reason)
-    parts = len(snapshot.spec.rollout.steps)
-    alpha = math.exp(-bars_of(snapshot.spec.analysis).worse) / parts
-    return drift(metric, subject, reference, alpha, pairing.subject_is)
 
 
 def episode_rate(snapshot: Snapshot, state: State, revision: str) -> float:

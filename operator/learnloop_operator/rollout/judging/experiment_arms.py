@@ -1,4 +1,4 @@
-"""What the evidence says of one arm of an experiment: its outcomes, and whether it breaks a hard bar."""
+"""Judges one arm of an experiment: its outcomes, and whether it breaks a hard bound."""
 
 import math
 from collections.abc import Iterator
@@ -7,15 +7,12 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentGuardrail
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.anchor import against_anchor
-from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
+from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
-from learnloop_operator.rollout.evidence.arm_evidence import Missing, Verdict, lost, number
-from learnloop_operator.rollout.evidence.sample_age import untimely
-from learnloop_operator.rollout.metrics.metric_type import PLAIN, Measure
-from learnloop_operator.rollout.metrics.registry import type_of
-from learnloop_operator.rollout.metrics.return_range import Side, fitted, side
+from learnloop_operator.rollout.evidence import Missing, Verdict, lost, number, untimely
+from learnloop_operator.rollout.metrics.all_types import type_of
+from learnloop_operator.rollout.metrics.metric_type import PLAIN, Measure, Side, fitted, side
 from learnloop_operator.rollout.model.experiment_state import STABLE, ExperimentState, Player, asked_for
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import NONE, Counts
@@ -32,9 +29,9 @@ def check_of(metric: AnyMetric) -> MetricThreshold:
 
 
 def checks(spec: ModelDeploymentSpec, trial: ExperimentState | None) -> list[MetricThreshold]:
-    """What the evidence of an experiment that runs has to answer beside the checks of spec.analysis."""
-    asked = asked_for(spec, trial) if trial and trial.running else None
-    return [check_of(guardrail) for guardrail in asked.guardrails] if asked else []
+    """Checks that a running experiment adds to those of spec.analysis."""
+    wanted = asked_for(spec, trial) if trial and trial.running else None
+    return [check_of(guardrail) for guardrail in wanted.guardrails] if wanted else []
 
 
 def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measure = PLAIN) -> Counts | None:
@@ -51,29 +48,29 @@ def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measu
         return None
     if arm.episodes <= 0:
         return NONE
-    asked = check_of(metric)
-    found = type_of(asked).outcomes(asked, arm, measure)
-    if found is None or not math.isfinite(found.n) or not math.isfinite(found.total):
+    wanted = check_of(metric)
+    result = type_of(wanted).outcomes(wanted, arm, measure)
+    if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
         return None
-    found, strays = fitted(found), side(found)
+    result, strays = fitted(result), side(result)
     if strays and (strays is Side.ABOVE or player.name == STABLE):
         return None
-    return Counts(found.n, min(found.n, max(0.0, found.total)))
+    return Counts(result.n, min(result.n, max(0.0, result.total)))
 
 
 def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: ExperimentState, place: int) -> Measure | None:
     """How it is measured: as was fixed, or as stable suggests now; None while stable has shown nothing."""
     stable = trial.players[0]
     fixed, arm = stable.guards[place].measure, snapshot.evidence.arms.get(stable.model.revision)
-    asked = check_of(guardrail)
-    return fixed or (type_of(asked).measure(asked, arm) if arm else None)
+    wanted = check_of(guardrail)
+    return fixed or (type_of(wanted).measure(wanted, arm) if arm else None)
 
 
 def silences(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> dict[int, Missing]:
     """By index, why arms have no number of now of the metric or of a guardrail: what was proven of them waits, and so
-    do they. When stable's is missing, nobody can be compared.
+    do they. When stable's is missing, no arm can be compared.
     """
-    evidence, everybody, found = snapshot.evidence, range(len(trial.players)), dict[int, Missing]()
+    evidence, everybody, result = snapshot.evidence, range(len(trial.players)), dict[int, Missing]()
     if evidence.unavailable:
         return dict.fromkeys(everybody, Missing(evidence.reason, f"no evidence: {evidence.unavailable}"))
     measures: list[tuple[AnyMetric, Measure | None]] = [(asked.metric, PLAIN)]
@@ -84,8 +81,8 @@ def silences(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -
         for missing in (_of_another_time(snapshot, player), *_mute(snapshot, measures, player)):
             for mute in everybody if player.name == STABLE and missing else (index,):
                 if missing is not None:
-                    found.setdefault(mute, missing)
-    return found
+                    result.setdefault(mute, missing)
+    return result
 
 
 def lacking(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> Missing | None:
@@ -94,8 +91,8 @@ def lacking(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) ->
     if mute:
         return Missing(mute[0].reason, "; ".join(item.text for item in mute))
     short = [item for item in trial.players if item.standing == "playing" and item.tally.judged.n < asked.min_episodes]
-    said = ", ".join(f"{item.name} {int(item.tally.judged.n)}" for item in short)
-    text = f"episodes compared so far: {said}; each arm needs {asked.min_episodes}"
+    words = ", ".join(f"{item.name} {int(item.tally.judged.n)}" for item in short)
+    text = f"episodes compared so far: {words}; each arm needs {asked.min_episodes}"
     return Missing(reasons.NOT_ENOUGH_DATA, text) if short else None
 
 
@@ -117,15 +114,15 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
         return Missing(reasons.EMPTY_RESULT, "Prometheus has no series of it")
     if torn := lost(arm.gap, player.name):
         return torn
-    asked = check_of(metric)
-    problem = arm.problems.get(asked.name) or arm.problems.get("")
+    wanted = check_of(metric)
+    problem = arm.problems.get(wanted.name) or arm.problems.get("")
     if problem is not None:
         return problem
-    found = type_of(asked).outcomes(asked, arm, PLAIN)
-    if found is not None and not math.isfinite(found.total):
+    result = type_of(wanted).outcomes(wanted, arm, PLAIN)
+    if result is not None and not math.isfinite(result.total):
         return Missing(reasons.NOT_A_NUMBER, "it is none")
     where = metric.return_range
-    if found is not None and where is not None and side(found):
+    if result is not None and where is not None and side(result):
         mean = number(arm.mean_return or 0.0)
         text = f"its mean {mean} lies outside returnRange {where.lowest:g}..{where.highest:g}: correct that range"
         return Missing(reasons.OUT_OF_RANGE, text)
@@ -133,26 +130,23 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
 
 
 def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
-    """Which hard bounds of spec.analysis the arm, one of `arms` that are asked, certainly breaks, and whether it leaves
+    """Names hard bounds of spec.analysis that the arm, one of `arms` judged, certainly breaks, and whether it leaves
     too many episodes open; "" for none.
 
     Ratios are left to the comparison of the arms, which does not fall for the noise of the first episodes.
     """
     arm = snapshot.evidence.arms.get(player.model.revision)
     alpha = alpha_of_bound(snapshot.spec.analysis, arms)
-    said = []
+    text = []
     for metric in snapshot.spec.analysis.metrics:
-        if metric.dry_run or type_of(metric).against_own_past or (metric.min is None and metric.max is None):
+        if metric.min is None and metric.max is None:
             continue
         hard = metric.model_copy(update={"min_ratio": None, "max_ratio": None})
-        found = check(hard, arm, None, alpha, subject_is=player.name)
-        if found.verdict is Verdict.BREACH:
-            said.append(found.sentence)
+        result = check(hard, arm, None, alpha, subject_is=player.name)
+        if result.verdict is Verdict.BREACH:
+            text.append(result.sentence)
     stable = snapshot.before.stable
     reference = snapshot.evidence.arms.get(stable.revision) if stable else None
     hung = unfinished(snapshot.spec.analysis, arm, reference, player.name, "stable", passing=False)
-    said += [hung.sentence] if hung and hung.verdict is Verdict.BREACH else []
-    figures, called = snapshot.before.anchor or (), {"subject_is": player.name, "reference_is": "stable"}
-    anchored = against_anchor(snapshot.spec.analysis, figures, arm, None, alpha, **called, waits=False)
-    said += [found.sentence for found in anchored if found.verdict is Verdict.BREACH]
-    return "; ".join(said)
+    text += [hung.sentence] if hung and hung.verdict is Verdict.BREACH else []
+    return "; ".join(text)

@@ -1,4 +1,4 @@
-"""What the fast lane adds to a decision: whom it watches, the breaches it has found, the condition that tells of it."""
+"""The fast lane in a decision: arms that it watches, breaches, and its condition."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,8 @@ from typing import Any
 from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
-from learnloop_operator.rollout.fast_lane.hard_bounds import of_copies, of_episodes
-from learnloop_operator.rollout.fast_lane.pod_evidence import FRESH, UNREACHABLE, UNUSABLE
-from learnloop_operator.rollout.judging.arm_capacity import ready
+from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_copies, of_episodes
+from learnloop_operator.rollout.judging.arms import ready
 from learnloop_operator.rollout.judging.shadow_step import shadow_of
 from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
@@ -48,8 +46,8 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
     if state.rollout_started_at is None:
         return ()
     if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
-        began, asked = state.rollout_started_at, _of_canary(snapshot, state)
-        canary = Subject(state.canary.revision, began, state.weight, asked)
+        began, wanted = state.rollout_started_at, _of_canary(snapshot, state)
+        canary = Subject(state.canary.revision, began, state.weight, wanted)
         return (canary, *(_guests(snapshot, trial, _arms(snapshot)) if trial and trial.running else ()))
     if state.previous and not state.canary:
         return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
@@ -57,14 +55,14 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
 
 
 def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
-    """Which hard bounds the arm's own counters break beyond doubt, in one sentence; "" for none, and for old news."""
+    """Hard bounds that the arm's own counters break beyond doubt, in one sentence; "" for none or stale readings."""
     direct = snapshot.direct.get(revision)
     if direct is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
         return ""
-    asked = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
-    if asked is None or direct.revision != revision or direct.rollout != asked.rollout:
+    wanted = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
+    if wanted is None or direct.revision != revision or direct.rollout != wanted.rollout:
         return ""
-    return breach(asked.asked, direct.alarms, subject_is)
+    return breach(wanted.asked, direct.alarms, subject_is)
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:
@@ -98,20 +96,20 @@ def condition_of(snapshot: Snapshot) -> dict[str, Any]:
     with nothing on trial."""
     name, generation, direct = reasons.FAST_LANE, snapshot.generation, snapshot.direct
     if not snapshot.spec.analysis.fast_lane.enabled:
-        said = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
-        return condition(name, FALSE, DISABLED, said, generation)
+        text = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
+        return condition(name, FALSE, DISABLED, text, generation)
     if not direct:
         return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
-    worst = max((known.health for known in direct.values()), key=lambda health: health.level)
+    worst = max((recorded.health for recorded in direct.values()), key=lambda health: health.level)
     if worst.problem and not worst.of:
         return condition(name, FALSE, worst.problem, _SENTENCES[worst.problem], generation)
-    period = _period(max(known.every for known in direct.values()))
+    period = _period(max(recorded.every for recorded in direct.values()))
     if worst.problem:
-        said = (
+        text = (
             f"{worst.silent} of {worst.of} pods of an arm on trial {_SILENT[worst.problem]}: only Prometheus tells of "
         )
         return condition(
-            name, TRUE, READING_SOME, f"{said}{'it' if worst.silent == 1 else 'them'}; {period}", generation
+            name, TRUE, READING_SOME, f"{text}{'it' if worst.silent == 1 else 'them'}; {period}", generation
         )
     return condition(name, TRUE, READING, period, generation)
 

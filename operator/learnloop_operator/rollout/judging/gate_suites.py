@@ -6,7 +6,7 @@ from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.content_digests import revision as digest_of
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout.gates.verdict import SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -32,23 +32,23 @@ def canary_waits(snapshot: Snapshot, state: State) -> bool:
 
 def first_at_gates(snapshot: Snapshot, state: State) -> bool:
     """Whether the first model of all is judged by its gates, and nothing serves."""
-    found, model = state.gates, snapshot.desired.model
-    if state.stable is not None or model is None or found is None or found.revision != model.revision:
+    result, model = state.gates, snapshot.desired.model
+    if state.stable is not None or model is None or result is None or result.revision != model.revision:
         return False
-    return found.phase in ("Running", "AwaitingApproval") and closed(snapshot, state, model.revision)
+    return result.phase in ("Running", "AwaitingApproval") and closed(snapshot, state, model.revision)
 
 
 def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: ReleaseGates) -> GatesStatus:
-    """What the suites have shown so far. A verdict stands; a suite that is changed in the spec runs anew."""
+    """Judges all suites. A verdict is final; a suite that changes in the spec runs again."""
     before = state.gates if state.gates and state.gates.revision == candidate.revision else None
     started = before.started_at if before else stamp(snapshot.now)
-    known = {item.id: item for item in before.suites} if before else {}
+    recorded = {item.id: item for item in before.suites} if before else {}
     baseline = state.stable is not None
-    suites = [_judged(snapshot, candidate, suite, known, started, baseline) for suite in gates.suites]
+    suites = [_judged(snapshot, candidate, suite, recorded, started, baseline) for suite in gates.suites]
     pending = [item for item in suites if item.verdict == "pending"]
     failed = [item for item in suites if item.verdict == "failed"]
     ended = None if pending else (before.judged_at if before and before.judged_at else stamp(snapshot.now))
-    found = GatesStatus(
+    result = GatesStatus(
         revision=candidate.revision,
         phase="Running",
         started_at=started,
@@ -58,28 +58,28 @@ def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Re
         message=told(suites)[:1024],
     )
     if pending:
-        return found
+        return result
     if failed:
-        return found.model_copy(update={"phase": "Failed"})
-    if gates.approval is None or found.approved_by:
-        return found.model_copy(update={"phase": "Passed"})
+        return result.model_copy(update={"phase": "Failed"})
+    if gates.approval is None or result.approved_by:
+        return result.model_copy(update={"phase": "Passed"})
     approval, waited = gates.approval, seconds_since(ended, snapshot.now)
     if waited > seconds_of(approval.within):
-        why = f"nobody of {', '.join(approval.by)} has approved within {approval.within}"
-        return found.model_copy(update={"phase": "Failed", "message": f"{why}; {found.message}"[:1024]})
+        why = f"none of {', '.join(approval.by)} approved within {approval.within}"
+        return result.model_copy(update={"phase": "Failed", "message": f"{why}; {result.message}"[:1024]})
     left = duration(seconds_of(approval.within) - waited)
-    said = f"{found.message}; waiting {left} more for the approval of {' or '.join(approval.by)}"
-    return found.model_copy(update={"phase": "AwaitingApproval", "message": said[:1024]})
+    text = f"{result.message}; waiting {left} more for the approval of {' or '.join(approval.by)}"
+    return result.model_copy(update={"phase": "AwaitingApproval", "message": text[:1024]})
 
 
 def told(suites: list[GateSuiteStatus]) -> str:
     """All suites in one sentence: what fails first, then what runs."""
     order = {"failed": 0, "pending": 1, "passed": 2}
     words = {"failed": "", "pending": "runs: ", "passed": "passed: "}
-    told = [
+    parts = [
         f"{item.name} {words[item.verdict]}{item.message}" for item in sorted(suites, key=lambda x: order[x.verdict])
     ]
-    return "; ".join(told) or "no suites"
+    return "; ".join(parts) or "no suites"
 
 
 def _judged(
@@ -98,7 +98,7 @@ def _judged(
     job = old.job if old else job_name(snapshot.name, candidate.revision, suite.name, identity, started)
     stray = suite_stray(snapshot, suite)
     run = SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, SuiteRun())
-    found = judge_suite(
+    result = judge_suite(
         suite,
         run,
         candidate.revision,
@@ -108,24 +108,24 @@ def _judged(
         now=snapshot.now,
     )
     if snapshot.reports_problem:
-        found = SuiteFinding("pending", snapshot.reports_problem)
+        result = SuiteFinding("pending", snapshot.reports_problem)
     return GateSuiteStatus(
         name=suite.name,
         id=identity,
-        verdict=found.verdict,
+        verdict=result.verdict,
         job=job,
-        samples=found.samples,
-        failures=found.failures,
-        bound=found.bound,
-        limit=found.limit,
-        report=found.report,
-        at=since if found.verdict == "pending" else stamp(snapshot.now),
-        message=found.message[:1024],
+        samples=result.samples,
+        failures=result.failures,
+        bound=result.bound,
+        limit=result.limit,
+        report=result.report,
+        at=since if result.verdict == "pending" else stamp(snapshot.now),
+        message=result.message[:1024],
     )
 
 
 def suite_stray(snapshot: Snapshot, suite: GateSuite) -> str:
-    """What of the suite's container the platform does not allow; "" when it allows all. Its Job is not made."""
+    """The part of the suite's container that the platform forbids; "" when it allows all. Its Job is not made."""
     options = PodOptions(image=suite.image, env=suite.env)
     return forbidden(options, f"spec.gates.suites[{suite.name}]", snapshot.defaults.pods)
 

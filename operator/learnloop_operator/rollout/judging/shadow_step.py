@@ -1,16 +1,14 @@
-"""A shadow step: the canary sees copies of live requests, and nobody sees its answers."""
+"""A shadow step: the canary sees copies of live requests, and its answers go to no user."""
 
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
 from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.shadow_checks import checks, summary
-from learnloop_operator.rollout.evidence.arm_evidence import Verdict, lost
-from learnloop_operator.rollout.evidence.sample_age import untimely
-from learnloop_operator.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict, lost, untimely
 from learnloop_operator.rollout.judging.analysis import Judgement
+from learnloop_operator.rollout.judging.arms import SHORTEST
 from learnloop_operator.rollout.judging.gate_suites import canary_waits
-from learnloop_operator.rollout.judging.query_windows import SHORTEST
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -26,7 +24,7 @@ def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
 
 
 def mirror_for(snapshot: Snapshot, state: State) -> Mirror | None:
-    """What the routing table says about copies."""
+    """The mirror entry of the routing table."""
     bars = shadow_of(snapshot, state)
     if bars is None or state.canary is None:
         return None
@@ -65,35 +63,35 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgeme
         return Judgement(hold=f"no evidence: {snapshot.evidence.unavailable}", hold_reason=snapshot.evidence.reason)
     if seconds_since(state.step_started_at, snapshot.now) < SHORTEST:
         return Judgement(hold=f"evidence counts from {SHORTEST:.0f} s after the step's start on")
-    seen = snapshot.evidence.shadow or ShadowEvidence()
-    if seen.broken:
-        return Judgement(hold=seen.broken, hold_reason=reasons.NOT_A_NUMBER)
-    found = checks(bars, seen, snapshot.spec.analysis.alpha)
-    breach = "; ".join(item.sentence for item in found if item.verdict is Verdict.BREACH)
-    if late := untimely(snapshot.evidence.clock, seen.seen_at, snapshot.now, "the canary"):
+    counted = snapshot.evidence.shadow or ShadowEvidence()
+    if counted.broken:
+        return Judgement(hold=counted.broken, hold_reason=reasons.NOT_A_NUMBER)
+    result = checks(bars, counted, snapshot.spec.analysis.alpha)
+    breach = "; ".join(item.sentence for item in result if item.verdict is Verdict.BREACH)
+    if late := untimely(snapshot.evidence.clock, counted.seen_at, snapshot.now, "the canary"):
         return Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
-    if torn := lost(seen.gap, "the canary"):
+    if torn := lost(counted.gap, "the canary"):
         return Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
-    missing = [item.sentence for item in found if item.verdict is Verdict.HOLD]
-    if seen.compared < bars.min_requests:
+    missing = [item.sentence for item in result if item.verdict is Verdict.HOLD]
+    if counted.compared < bars.min_requests:
         missing.insert(0, f"{bars.min_requests} compared requests")
-    told = figures(snapshot, state)
-    said = told.message if told else ""
-    hold = f"{said}; waiting for {', '.join(missing)}" if missing else ""
+    message = figures(snapshot, state)
+    text = message.message if message else ""
+    hold = f"{text}; waiting for {', '.join(missing)}" if missing else ""
     reason = reasons.NOT_ENOUGH_DATA if snapshot.evidence.shadow else reasons.EMPTY_RESULT
-    return Judgement(breach=breach, hold=hold, passed=said, hold_reason=reason)
+    return Judgement(breach=breach, hold=hold, passed=text, hold_reason=reason)
 
 
 def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
     """The figures to show: those on record until half as much again is known; none once another rollout has begun."""
-    before, seen = snapshot.before, snapshot.evidence.shadow
+    before, counted = snapshot.before, snapshot.evidence.shadow
     old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
     bars = _looked_at(snapshot)
-    if bars is None or seen is None or seen.broken or snapshot.evidence.unavailable:
+    if bars is None or counted is None or counted.broken or snapshot.evidence.unavailable:
         return old
     if seconds_since(before.step_started_at, snapshot.now) < SHORTEST:
         return old
-    new = summary(bars, seen)
+    new = summary(bars, counted)
     if old is None or not old.requests <= new.requests < GROWTH * old.requests:
         return new
     return new if old.requests < bars.min_requests <= new.requests else old

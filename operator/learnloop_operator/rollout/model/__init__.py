@@ -1,1 +1,1 @@
-"""What a decision reads and what the status remembers."""
+"""Input of a decision, and the memory that the status keeps."""

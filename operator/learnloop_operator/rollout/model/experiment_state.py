@@ -15,14 +15,19 @@ from learnloop_api.kinds.rollouts.experiment_status import (
     ExperimentStatus,
 )
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.checks.best_arm_elimination import ArmRecord, fresh
-from learnloop_operator.rollout.checks.guardrails import GuardrailEvidence, bars, share_of_alpha, standing
+from learnloop_operator.rollout.checks.experiment_evidence import (
+    ArmRecord,
+    GuardrailEvidence,
+    bars,
+    fresh,
+    share_of_alpha,
+    standing,
+)
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.rollout.metrics.metric_type import Measure
-from learnloop_operator.rollout.metrics.registry import type_of
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.betting import Counts, mean_interval
 from learnloop_operator.statistics.comparison import chance
-from learnloop_operator.statistics.interval import mean_interval
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
@@ -81,7 +86,7 @@ class ExperimentState:
         return 1 if self.step is None else 2
 
     def challengers(self) -> tuple[Player, ...]:
-        """The arms beside stable that are still in it."""
+        """The challengers that are still in it."""
         return tuple(player for player in self.players[1:] if player.standing == "playing") if self.running else ()
 
     def guests(self) -> tuple[Player, ...]:
@@ -114,17 +119,17 @@ class ExperimentState:
 def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> AnyExperiment | None:
     """The experiment of the spec that this one carries out; None where it is not asked for any more."""
     if trial.step is None:
-        asked: AnyExperiment | None = spec.experiment
+        wanted: AnyExperiment | None = spec.experiment
     else:
         steps = spec.rollout.steps
-        asked = steps[trial.step].experiment if trial.step < len(steps) else None
-    return asked if asked and id_of(asked) == trial.id else None
+        wanted = steps[trial.step].experiment if trial.step < len(steps) else None
+    return wanted if wanted and id_of(wanted) == trial.id else None
 
 
 def id_of(experiment: AnyExperiment) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of the experiment."""
-    said = {name: value for name, value in experiment.to_kube().items() if value != []}
-    body = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    text = {name: value for name, value in experiment.to_kube().items() if value != []}
+    body = json.dumps(text, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 
@@ -206,17 +211,17 @@ def _guards(player: Player, experiment: AnyExperiment | None) -> list[Experiment
     bar = bars(experiment)
     return [
         ExperimentGuardrailStatus(
-            name=asked.name,
+            name=wanted.name,
             standing=standing(guard, bar) if player.name != STABLE else "holds",
-            mean=round(in_unit(asked, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
+            mean=round(in_unit(wanted, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
             bound_seconds=guard.measure.bound if guard.measure else None,
-            block=guard.measure.block if guard.measure and type_of(asked).counts_events else None,
+            block=guard.measure.block if guard.measure and type_of(wanted).counts_events else None,
             log_fine=guard.fine,
             log_worse=guard.worse,
             judged=[guard.judged.n, guard.judged.total],
             seen=[guard.seen.n, guard.seen.total] if guard.seen else None,
         )
-        for asked, guard in zip(experiment.guardrails, player.guards, strict=False)
+        for wanted, guard in zip(experiment.guardrails, player.guards, strict=False)
     ]
 
 
@@ -224,17 +229,17 @@ def _guard(status: ExperimentGuardrailStatus) -> GuardrailEvidence:
     judged = _counts(status.judged)
     if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
         return GuardrailEvidence()
-    # A plain measure is fixed anew: it says nothing.
+    # A plain measure is fixed again: it says nothing.
     measure = Measure(status.bound_seconds, status.block) if status.block else None
     return GuardrailEvidence(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
 
 
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
     model = Model(arm.revision, arm.uri, arm.sha256)
-    judged, seen = _counts(arm.judged), _counts(arm.seen)
+    judged, counted = _counts(arm.judged), _counts(arm.seen)
     tally = fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
-        tally = ArmRecord(judged, seen, tuple(arm.log_better))
+        tally = ArmRecord(judged, counted, tuple(arm.log_better))
     guards = tuple(_guard(item) for item in arm.guardrails or ())
     since, message = arm.since or "", arm.message or ""
     return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally, guards)

@@ -3,7 +3,7 @@
 The annotation's WHAT is a query string, e.g. `instead=stop&agent=cart&until=2026-01-31T13:00:00Z&reason=it+hurts`:
 
     instead   fixed, fallback, stop, or none, which ends what was ordered for the same agent
-    agent     whom it is about; left out: all
+    agent     its agent; left out: all
     for       the seconds until it ends by itself, from when it is obeyed, a week at most; or
     until     when it ends, RFC 3339, within a week
     reason    why
@@ -26,11 +26,9 @@ from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.rollout.model.arm_language_model import spoken_by
-from learnloop_operator.rollout.model.decision_log import noted
-from learnloop_operator.rollout.model.order_annotations import OrderAnnotation
+from learnloop_operator.rollout.model.orders import OrderAnnotation, noted
 from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by
 
 VERB: Final = "override"
 MOST_IN_FORCE = 16
@@ -48,8 +46,8 @@ class UnusableOverride(ValueError):
 
 def hear(snapshot: Snapshot, state: State) -> State:
     """The state with its overrides as they are now, and with the answer to a new order."""
-    kept = _aged(state.overrides, snapshot.cluster_now)
-    state = state if kept == state.overrides else replace(state, overrides=kept)
+    remaining = _aged(state.overrides, snapshot.cluster_now)
+    state = state if remaining == state.overrides else replace(state, overrides=remaining)
     value = snapshot.annotations.get(ANNOTATION_OVERRIDE)
     answered = next((item.value for item in reversed(state.decisions) if item.verb == VERB), None)
     if value is None or value == answered:
@@ -58,10 +56,10 @@ def hear(snapshot: Snapshot, state: State) -> State:
     word = OrderAnnotation(VERB, value, by=by[:256] or None)
     try:
         fields = _fields(head.partition(" at ")[0].strip(), value)
-        overrides, told = _ordered(snapshot, state, word, fields)
+        overrides, message = _ordered(snapshot, state, word, fields)
     except UnusableOverride as problem:
         return noted(snapshot, state, word, "ignored", str(problem))
-    return noted(snapshot, replace(state, overrides=overrides), word, "obeyed", told)
+    return noted(snapshot, replace(state, overrides=overrides), word, "obeyed", message)
 
 
 def with_overrides(table: RoutingTable, live: RoutingTable | None, state: State) -> RoutingTable:
@@ -74,7 +72,7 @@ def with_overrides(table: RoutingTable, live: RoutingTable | None, state: State)
 
 
 def in_force(state: State) -> list[OverrideStatus]:
-    """What holds now."""
+    """Overrides in force now."""
     return [item for item in state.overrides if not item.over]
 
 
@@ -97,9 +95,9 @@ def _fields(text: str, value: str) -> dict[str, str]:
     try:
         read = parse_qs(text, strict_parsing=True, max_num_fields=len(FIELDS))
     except ValueError:
-        raise UnusableOverride(f"{text[:64]!r} is no order: use kubectl learnloop override") from None
+        raise UnusableOverride(f"{text[:64]!r} is not an order: use kubectl learnloop override") from None
     if unknown := sorted(set(read) - FIELDS):
-        raise UnusableOverride(f"{unknown[0][:64]!r} is no field of an order: it has {', '.join(sorted(FIELDS))}")
+        raise UnusableOverride(f"{unknown[0][:64]!r} is not a field of an order: use {', '.join(sorted(FIELDS))}")
     if twice := [name for name, values in read.items() if len(values) > 1]:
         raise UnusableOverride(f"{twice[0]} is given twice")
     return {name: values[0] for name, values in read.items()}
@@ -112,11 +110,11 @@ def _ordered(
     agent, now = fields.get("agent"), stamp(snapshot.cluster_now)
     same = [item for item in state.overrides if item.agent == agent and not item.over]
     ended = tuple([_over(item, now) if item in same else item for item in state.overrides])
-    whom = agent or "all agents"
+    subject = agent or "all agents"
     if fields.get("instead") == NONE:
         if not same:
-            raise UnusableOverride(f"nothing is ordered for {whom}")
-        return ended, f"the policy decides again for {whom}"
+            raise UnusableOverride(f"nothing is ordered for {subject}")
+        return ended, f"the policy decides again for {subject}"
     item = _read(snapshot, word, fields, now)
     if len(in_force(state)) - len(same) >= MOST_IN_FORCE:
         raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
@@ -128,33 +126,33 @@ def _ordered(
 def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
     until = _end(fields, snapshot.cluster_now)
     if not fields.get("reason", "").strip():
-        raise UnusableOverride("reason: missing, and whoever reads the record wants to know")
+        raise UnusableOverride("reason: missing; say why, for the record")
     instead = fields.get("instead")
-    told = {name: fields[name] for name in ("choice", "answer") if name in fields}
+    message = {name: fields[name] for name in ("choice", "answer") if name in fields}
     try:
         numbers = [float(item) for item in fields["numbers"].split(",")] if "numbers" in fields else None
     except ValueError:
         raise UnusableOverride(f"numbers: {fields['numbers'][:40]!r}: give numbers with commas between") from None
-    given = len(told) + (numbers is not None)
+    given = len(message) + (numbers is not None)
     if given != (instead == "fixed"):
         raise UnusableOverride("instead: fixed takes one of choice, numbers and answer, and nothing else takes any")
-    if instead == "fixed" and ("answer" in told) != (spoken_by(snapshot.spec) is not None):
+    if instead == "fixed" and ("answer" in message) != (spoken_by(snapshot.spec) is not None):
         raise UnusableOverride(
             "a language model's fixed answer is `answer`, any other policy's is `choice` or `numbers`"
         )
     verified = True if word.by and snapshot.defaults.names_are_verified else None
-    said = {"agent": fields.get("agent"), "instead": instead, "numbers": numbers, "reason": fields["reason"].strip()}
+    text = {"agent": fields.get("agent"), "instead": instead, "numbers": numbers, "reason": fields["reason"].strip()}
     try:
-        choice = {"choice": int(told.pop("choice"))} if "choice" in told else {}
+        choice = {"choice": int(message.pop("choice"))} if "choice" in message else {}
         item = OverrideStatus.model_validate(
-            said | told | choice | {"since": now, "until": stamp(until), "by": word.by, "verified": verified}
+            text | message | choice | {"since": now, "until": stamp(until), "by": word.by, "verified": verified}
         )
         _wire(item)
     except ValidationError as error:
         first = error.errors()[0]
         raise UnusableOverride(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]) from None
     except ValueError:
-        raise UnusableOverride(f"choice: {fields['choice'][:40]!r} is no whole number") from None
+        raise UnusableOverride(f"choice: {fields['choice'][:40]!r} is not a whole number") from None
     return item
 
 
@@ -170,7 +168,7 @@ def _end(fields: dict[str, str], now: datetime) -> datetime:
     until = parse(fields.get("until"))
     if until is None:
         raise UnusableOverride(
-            f"until: {fields.get('until', '')[:40]!r} is no time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
+            f"until: {fields.get('until', '')[:40]!r} is not a time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
         )
     if not now < until <= now + LONGEST:
         raise UnusableOverride(f"until: {fields['until']} is not within the next seven days")
@@ -183,13 +181,14 @@ def _wire(item: OverrideStatus) -> Override:
 
 def _aged(overrides: tuple[OverrideStatus, ...], now: datetime) -> tuple[OverrideStatus, ...]:
     """Without those that ended a day ago; the ones whose time has come are over."""
-    kept = []
+    remaining = []
     for item in overrides:
         until = parse(item.until)
         if until is None or (item.over and seconds_since(item.until, now) > KEPT_SECONDS):
             continue
-        kept.append(item.model_copy(update={"over": True, "answer": None}) if until <= now and not item.over else item)
-    return tuple(kept)
+        ends = until <= now and not item.over
+        remaining.append(item.model_copy(update={"over": True, "answer": None}) if ends else item)
+    return tuple(remaining)
 
 
 def _over(item: OverrideStatus, now: str) -> OverrideStatus:

@@ -49,20 +49,20 @@ def expanded(
 
 
 def _chosen(wish: str, before: ModelDeploymentStatus, now: datetime) -> ProfileStatus:
-    known = before.profile
+    recorded = before.profile
     promotions = _promotions(before)
-    if known is not None and before.canary is not None and wish in ("auto", known.name):
-        return known.model_copy(update={"promotions": promotions, "promoted_at": before.promoted_at})
+    if recorded is not None and before.canary is not None and wish in ("auto", recorded.name):
+        return recorded.model_copy(update={"promotions": promotions, "promoted_at": before.promoted_at})
     name, why = _earned(before, promotions, now) if wish == "auto" else (wish, f"{wish}: spec.rollout.profile says so")
     return ProfileStatus(name=name, why=why, promotions=promotions, promoted_at=before.promoted_at)
 
 
 def _promotions(before: ModelDeploymentStatus) -> int:
     """In a row, since the last rollback."""
-    known = before.profile
-    count, seen = (known.promotions, known.promoted_at) if known else (0, None)
+    recorded = before.profile
+    count, counted = (recorded.promotions, recorded.promoted_at) if recorded else (0, None)
     taken = max((pin.at for pin in before.blocked_revisions or ()), default="")
-    if before.promoted_at and before.promoted_at != seen:
+    if before.promoted_at and before.promoted_at != counted:
         count += 1
     return 0 if taken and taken >= (before.promoted_at or "") else count
 

@@ -1,25 +1,96 @@
-"""The rollout's memory: exactly what the status persists, in the form decisions work with."""
+"""The memory of a rollout: exactly what the status persists, and the result of one look."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
-from learnloop_api.kinds.rollouts.anchor import AnchorFigure
 from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.override import OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.rollout.checks.dry_run_metrics import DryRunReport
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes
 from learnloop_operator.rollout.checks.sequential_test import SequentialTest
 from learnloop_operator.rollout.model import evidence_codec
-from learnloop_operator.rollout.model.blocked_models import Pins, in_the_way
-from learnloop_operator.rollout.model.blocked_models import load as load_pins
 from learnloop_operator.rollout.model.experiment_state import ExperimentState as Experiment
 from learnloop_operator.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
+
+MOST = 256
+"""Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""
+SHORT = 128
+"""Characters kept of the message of every entry but the newest."""
+
+Pins = tuple[BlockedRevision, ...]
+
+
+def load_pins(status: ModelDeploymentStatus) -> Pins:
+    """Oldest first."""
+    return tuple(status.blocked_revisions or ())
+
+
+def with_pin(pins: Pins, pin: BlockedRevision) -> Pins:
+    """The list with one more at its end; an earlier entry of the same revision goes."""
+    before = tuple(_shortened(old) for old in pins if old.revision != pin.revision)
+    return (*before[-(MOST - 1) :], pin)
+
+
+def without(pins: Pins, gone: BlockedRevision) -> Pins:
+    """The list without exactly this entry."""
+    return tuple(pin for pin in pins if pin.revision != gone.revision)
+
+
+def of_revision(pins: Pins, revision: str | None) -> BlockedRevision | None:
+    """The entry of exactly this revision."""
+    return next((pin for pin in pins if pin.revision == revision), None)
+
+
+def in_the_way(pins: Pins, model: Model | None, stable: Model | None) -> BlockedRevision | None:
+    """The entry that blocks the model: its own, else the newest of its artifact.
+
+    Where stable serves the same artifact, not the artifact was at fault but the pods it ran with: other pods are tried.
+    """
+    if model is None:
+        return None
+    if own := of_revision(pins, model.revision):
+        return own
+    if stable is not None and _same(stable, model):
+        return None
+    return next((pin for pin in reversed(pins) if _same(Model(pin.revision, pin.uri, pin.sha256), model)), None)
+
+
+def shown(pins: Pins, model: Model | None, stable: Model | None) -> BlockedRevision | None:
+    """The entry that people see first: what is in the way of the wished model, else the newest."""
+    return in_the_way(pins, model, stable) or next(reversed(pins), None)
+
+
+def sentence(pin: BlockedRevision, model: Model) -> str:
+    """Why the model is not tried."""
+    if pin.revision == model.revision:
+        return pin.message
+    return f"{model.revision} is the model of {pin.revision}, with other pods or at another address: {pin.message}"
+
+
+def named(pins: Iterable[BlockedRevision]) -> str:
+    """Their revisions, for a sentence."""
+    return ", ".join(pin.revision for pin in pins)
+
+
+def _same(one: Model, other: Model) -> bool:
+    if one.sha256 is None or other.sha256 is None:
+        return one.sha256 == other.sha256 and one.uri == other.uri
+    return one.sha256 == other.sha256
+
+
+def _shortened(pin: BlockedRevision) -> BlockedRevision:
+    if len(pin.message) <= SHORT:
+        return pin
+    return pin.model_copy(update={"message": pin.message[: SHORT - 1] + "…"})
+
+
+# The rollout's memory: exactly what the status persists, in the form decisions work with.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +117,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None see judging/episodes_of_step.py."""
+    """Episodes of the canary that do not count for the step; None see judging/arms.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     pins: Pins = ()
@@ -60,20 +131,16 @@ class State:
     """The sequential tests of the rollout under way."""
     ratios: tuple[PairedOutcomes, ...] = ()
     """What ratios have compared in the rollout under way."""
-    reports: tuple[DryRunReport, ...] = ()
-    """What the dry runs say."""
     experiment: Experiment | None = None
     """The experiment under way, or the last one."""
     gates: GatesStatus | None = None
     """What the gates have found of the last candidate."""
-    anchor: tuple[AnchorFigure, ...] = ()
-    """What no model may be much worse than, whatever is promoted meanwhile."""
     overrides: tuple[OverrideStatus, ...] = ()
     """Where people decide in the policy's place, or did within a day."""
 
     @property
     def blocked(self) -> BlockedRevision | None:
-        """What was rolled back last."""
+        """The newest rollback."""
         return self.pins[-1] if self.pins else None
 
     def in_the_way(self, model: Model | None) -> BlockedRevision | None:
@@ -83,9 +150,11 @@ class State:
     def arms(self) -> tuple[ArmState, ...]:
         """The arms whose pods must exist."""
         players = self.experiment.guests() if self.experiment else ()
-        known = tuple([arm for arm in (self.stable, self.canary, self.previous) if arm])
+        recorded = tuple([arm for arm in (self.stable, self.canary, self.previous) if arm])
         return (
-            (*known, *(ArmState(player.model, player.since, player.ready) for player in players)) if players else known
+            (*recorded, *(ArmState(player.model, player.since, player.ready) for player in players))
+            if players
+            else recorded
         )
 
     def as_seen(self, arms: Mapping[str, ArmWorld], now: datetime) -> "State":
@@ -120,7 +189,6 @@ class State:
             step_base=0,
             trials=(),
             ratios=(),
-            reports=(),
             hand=None,
             gates=self.gates if self.gates and self.gates.judged_at else None,
         )
@@ -147,10 +215,8 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         decisions=tuple(status.decisions or ()),
         trials=evidence_codec.load(status.evidence or ()) if step is not None else (),
         ratios=evidence_codec.load_ratios(status.evidence or ()) if step is not None else (),
-        reports=evidence_codec.load_reports(status.evidence or ()),
         experiment=load_experiment(status.experiment),
         gates=status.gates,
-        anchor=tuple(status.anchor or ()),
         overrides=tuple(status.overrides or ()),
     )
 
@@ -167,16 +233,16 @@ def observe(arm: ArmState, world: ArmWorld | None, now: datetime) -> ArmState:
 
 
 def _step(step: int, reached: int | None, weight: int, steps: list[RolloutStep]) -> int:
-    """Where a canary at `weight` stands whose step asked for `reached` percent when it was reached.
+    """The step of a canary at `weight` whose step asked for `reached` percent when it was reached.
 
     Steps that were edited since may ask for another weight at the same index: what was proven at this weight earns
     none above it, so the canary goes on at the last step that asks for no more. Of several that ask for as much it is
     the first, for the others may wait for a person; where all ask for more it begins with the first step, as a new one.
     """
-    found = max(0, min(step, len(steps) - 1))
-    asked = steps[found].weight
-    if asked == reached or (reached is None and (found == step or asked <= weight)):
-        return found
+    result = max(0, min(step, len(steps) - 1))
+    wanted = steps[result].weight
+    if wanted == reached or (reached is None and (result == step or wanted <= weight)):
+        return result
     earned = max((item.weight for item in steps if item.weight <= weight), default=None)
     return next((index for index, item in enumerate(steps) if item.weight == earned), 0)
 
@@ -186,3 +252,32 @@ def _arm(status: ArmStatus | None) -> ArmState | None:
         return None
     model = Model(status.revision, status.uri, status.sha256)
     return ArmState(model, status.since or "", bool(status.ready_replicas))
+
+
+# The result of one look at a rollout: the next state and the sentence why.
+
+
+@dataclass(frozen=True, slots=True)
+class NextState:
+    """The next state of a rollout, and how to report it."""
+
+    state: State
+    phase: str
+    reason: str
+    sentence: str
+    events: tuple[Notice, ...] = ()
+    again_after: float | None = None
+    """Seconds until the next look even when nothing happens; None: the next event is enough."""
+    keep_table: bool = False
+    """Do not touch the routing table in this pass: the new state has to be persisted first."""
+    degraded: bool = False
+    """Something serves worse than it should, or nothing serves at all, and waiting alone will not mend it."""
+    data: str | None = None
+    """Why evidence is missing; "" when it is complete; None when none is needed."""
+    data_reason: str = ""
+    """The constant for it where it is not the move's own reason."""
+
+
+def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[Notice, ...]:
+    """One event."""
+    return (Notice("Warning" if warning else "Normal", reason, sentence[:1024]),)

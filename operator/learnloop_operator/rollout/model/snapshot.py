@@ -1,25 +1,109 @@
-"""What one decision about a ModelDeployment may look at: the frozen snapshot and its parts."""
+"""All that one decision about a ModelDeployment may look at, and the model that it resolves."""
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
 
 from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.language_model import LanguageModel
+from learnloop_api.kinds.language_serving import LanguageServing
+from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import (
     BlockedRevision,
     ModelDeploymentSpec,
     ModelDeploymentStatus,
     ProfileStatus,
 )
+from learnloop_api.kinds.rollouts.experiment import MOST_ARMS
+from learnloop_api.names import GROUP
+from learnloop_api.wire.base import WireModel
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
+from learnloop_operator.core.artifact_uris import foreign
+from learnloop_operator.core.json_annotation import noted
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.fast_lane.pod_evidence import PodEvidence
-from learnloop_operator.rollout.gates.verdict import SuiteRun
-from learnloop_operator.rollout.model.arm_language_model import Spoken
-from learnloop_operator.rollout.model.withdrawn_guests import WithdrawnGuests
+from learnloop_operator.rollout.evidence import Evidence
+from learnloop_operator.rollout.fast_lane import PodEvidence
+from learnloop_operator.rollout.gate_verdict import SuiteRun
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Both as the spec had them when the arm was made."""
+
+    model: LanguageModel
+    serving: LanguageServing
+
+    def to_kube(self) -> dict[str, Any]:
+        """As the arm's annotation keeps it."""
+        return {"model": self.model.to_kube(), "serving": self.serving.to_kube()}
+
+
+def stray_image(spoken: Spoken, rules: PodRules) -> str:
+    """The image or volume that the platform forbids; "" when it allows all."""
+    pods = PodOptions(image=spoken.serving.server.image)
+    return forbidden(pods, "spec.serving.language.server", rules) or forbidden_base(
+        spoken.model, "spec.languageModel", rules
+    )
+
+
+def spoken_by(spec: ModelDeploymentSpec) -> Spoken | None:
+    """The language model of new arms; None: numeric policies."""
+    if spec.language_model is None:
+        return None
+    # A registration elsewhere does not change the arm.
+    serving = (spec.serving.language or LanguageServing()).model_copy(update={"registration": None})
+    return Spoken(spec.language_model, serving)
+
+
+def read_spoken(body: Any) -> Spoken | None:
+    """Reads an arm's annotation. Raises ValueError, TypeError or KeyError when it is invalid."""
+    if body is None:
+        return None
+    return Spoken(LanguageModel.model_validate(body["model"]), LanguageServing.model_validate(body["serving"]))
+
+
+# gateway mode: who left an experiment, as the HTTPRoute carries it in the very write that drops their share.
+#
+# That a guest is not in the route may also mean that it was never raised. So the route says it, for a successor of an
+# operator that died before the status did (rollout/experiment_arms.py).
+
+
+ANNOTATION = f"{GROUP}/guests-out"
+
+
+class WithdrawnGuest(WireModel):
+    """One arm that gets no more episodes of the experiment."""
+
+    revision: str = Field(pattern=r"^[0-9a-f]{8}$")
+    standing: Literal["beaten", "withdrawn"]
+    message: str = Field(max_length=1024)
+
+
+class WithdrawnGuests(WireModel):
+    """All of them. `since`: when the experiment began to run; the same one may be tried again later."""
+
+    experiment: str = Field(max_length=64)
+    since: str = Field(max_length=64)
+    guests: tuple[WithdrawnGuest, ...] = Field(max_length=MOST_ARMS)
+
+
+def write_guests(out: WithdrawnGuests | None) -> dict[str, str]:
+    """Annotations of the route."""
+    return {ANNOTATION: out.model_dump_json()} if out else {}
+
+
+def read_guests(metadata: object) -> WithdrawnGuests | None:
+    """Reads the note in the live route's metadata; an invalid one counts as missing."""
+    return noted(metadata, ANNOTATION, WithdrawnGuests)
+
+
+# What one decision about a ModelDeployment may look at: the frozen snapshot and its parts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +145,7 @@ class ArmWorld:
     spoken: Spoken | None = None
     """What it speaks by, as it was made; None: a policy of numbers."""
     unready_since: str | None = None
-    """Since when it has had too few ready pods; None: it has enough, or nobody knows."""
+    """Since when it has had too few ready pods; None: it has enough, or it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +174,36 @@ class RoutingWorld:
 
         The HTTPRoute and the ConfigMap are two writes, and whichever was the last one before an operator died has it.
         """
-        found, listed = [], self.table.arms if self.table else []
+        result, listed = [], self.table.arms if self.table else []
         if self.blocked and self.blocked.revision not in [arm.revision for arm in listed]:
-            found.append(self.blocked)
+            result.append(self.blocked)
         if self.route and self.route.blocked and self.route.blocked.revision not in self.route.weights:
-            found.append(self.route.blocked)
-        return tuple(found)
+            result.append(self.route.blocked)
+        return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Whom policy servers serve, as the installation decides."""
+    """The callers that policy servers accept, as the installation decides."""
 
     known_by: str = "anybody"
-    """token: by a service-account token of audience learnloop; anybody: nobody is asked."""
+    """token: by a service-account token of audience learnloop; anybody: callers are not checked."""
     namespaces: tuple[str, ...] = ()
-    """Whose accounts are served beside those of the ModelDeployment's own namespace."""
+    """Namespaces whose accounts are served in addition to those of the ModelDeployment's own namespace."""
     peers: tuple[Mapping[str, Any], ...] | None = None
-    """networking/v1 NetworkPolicyPeers that may reach policy servers beside the pods of their own namespace and of its
-    gateway; None: no NetworkPolicy is made."""
+    """networking/v1 NetworkPolicyPeers that may reach policy servers, besides pods of their own namespace and gateway.
+    None: no NetworkPolicy is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the installation decides for every policy server."""
+    """Settings of the installation for every policy server."""
 
     image: str
     data_url: str
     image_pull_policy: str = "IfNotPresent"
     names_are_verified: bool = False
-    """An admission policy lets nobody write another's name into a verb's annotation."""
+    """An admission policy lets no one write another's name into a verb's annotation."""
     tls: bool = False
     """Servers have certificates of the data plane's making."""
     callers: Callers = Callers()
@@ -149,7 +233,7 @@ class Snapshot(BaseSnapshot):
     routing: RoutingWorld = RoutingWorld()
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, PodEvidence] = field(default_factory=dict)
-    """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
+    """What the pods of each arm on trial said themselves, by revision; empty where they were not asked."""
     suite_runs: Mapping[str, SuiteRun] = field(default_factory=dict)
     """The gates' suites, by the name of their Job."""
     reports_problem: str = ""
@@ -176,5 +260,78 @@ class Snapshot(BaseSnapshot):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """What people said to the operator, as much of it as a status can hold."""
+        """Annotations for the operator, cut to what a status can hold."""
         return obeyed(self.object)
+
+
+# A revision is what a policy server would run: change any of it, and it is a new arm.
+
+
+_NO_S3 = "a gateway serves folders that are mounted: put the same folder on pvc://CLAIM/FOLDER or into oci://IMAGE"
+
+
+def revision_of(uri: str, sha256: str | None, pod: PodOptions, spoken: Spoken | None = None) -> str:
+    """First 8 hex digits of the SHA-256 over the canonical JSON of {uri, sha256, pod}, and of what it speaks by."""
+    body: dict[str, Any] = {"uri": uri, "sha256": sha256, "pod": pod.to_kube()}
+    if spoken is not None:
+        body["language"] = spoken.to_kube()
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+
+
+def model_here(spec: ModelDeploymentSpec, uri: str, sha256: str | None) -> Model:
+    """A model as this spec would serve it now."""
+    return Model(revision_of(uri, sha256, spec.serving.pod, spoken_by(spec)), uri, sha256)
+
+
+def agent_status(body: Mapping[str, Any] | None) -> LearningAgentStatus | None:
+    """Status of a LearningAgent for `resolve`; an invalid status counts as empty."""
+    if body is None:
+        return None
+    try:
+        return LearningAgentStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        return LearningAgentStatus()
+
+
+def resolve(
+    spec: ModelDeploymentSpec,
+    agent: LearningAgentStatus | None,
+    namespace: str | None = None,
+    rules: PodRules | None = None,
+) -> Desired:
+    """The model to serve: spec.model itself, or what the agent it names says (`agent` is None when there is none).
+
+    The API server's rules know no namespace, so that an artifact is of the object's own is checked here;
+    None leaves it out. So is what the platform allows on pods, by `rules`.
+    """
+    stray = forbidden(spec.serving.pod, "spec.serving.pod", rules) if rules else ""
+    spoken = spoken_by(spec)
+    if rules and spoken is not None:
+        stray = stray or stray_image(spoken, rules)
+    if stray:
+        return Desired(problem=stray, final=True)
+    source = spec.model
+    if source.learning_agent_ref is not None:
+        name = source.learning_agent_ref.name
+        if agent is None:
+            return Desired(
+                problem=f"spec.model.learningAgentRef: no LearningAgent {name!r} in this namespace; create it"
+            )
+        if agent.model is None:
+            return Desired(problem=f"LearningAgent {name!r} has no model yet")
+        result = _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model", namespace)
+        return replace(result, suspended_agent=name if agent.phase == "Suspended" else "")
+    if source.uri is None:
+        return Desired(problem="spec.model: set uri and sha256, or learningAgentRef", final=True)
+    return _desired(spec, source.uri, source.sha256, "spec.model", namespace)
+
+
+def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
+    if namespace is not None and (stray := foreign(uri, namespace)):
+        return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
+    if sha256 is None and not uri.startswith(("uniform://", "base://")):
+        missing = f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file"
+        return Desired(problem=missing, final=field == "spec.model")
+    if spec.language_model is not None and spec.language_model.base.uri.startswith("s3://"):
+        return Desired(problem=f"languageModel.base.uri: {spec.language_model.base.uri}: {_NO_S3}", final=True)
+    return Desired(model_here(spec, uri, sha256))

@@ -1,1 +1,1 @@
-"""What a canary does next: wait, rise, roll back, or stay as stable."""
+"""Steps of a canary: wait, rise, roll back, or become stable."""

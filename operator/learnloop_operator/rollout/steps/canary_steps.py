@@ -1,46 +1,109 @@
-"""The way up: from a canary without pods to the last step.
+"""A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
 
-A raise is persisted before it is carried out: the status is written first, then the routing table (Plan.status_first).
-So the table never runs ahead of the status, whenever the operator dies, and the next pass finishes what was begun.
+Both come after the checks: a hold or a promotion by hand does not keep a breach from rolling the canary back.
 """
 
 from dataclasses import replace
 
+from learnloop_api.kinds.rollouts.decision import Hand
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed, young
-from learnloop_operator.rollout.judging.arm_capacity import canary_replicas, hopeless, look_at_pods, world
-from learnloop_operator.rollout.judging.episodes_of_step import SOON, begun
+from learnloop_operator.rollout.judging.arms import SOON, begun, canary_replicas, hopeless, look_at_pods, world
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.judging.gate_suites import canary_waits, closed
 from learnloop_operator.rollout.judging.shadow_step import judge_shadow
-from learnloop_operator.rollout.model.decision_log import noted, who
-from learnloop_operator.rollout.model.next_state import NextState, happened
-from learnloop_operator.rollout.model.rollout_state import ArmState, State, past
+from learnloop_operator.rollout.model.orders import noted, who
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.experiment_step import comes_from, in_experiment, lost_experiment, watch_arms
-from learnloop_operator.rollout.steps.manual_hold_and_promotion import under_order
-from learnloop_operator.rollout.steps.pass_gates import pass_gates
-from learnloop_operator.rollout.steps.rollback import roll_back
-from learnloop_operator.rollout.steps.wait_for_evidence import (
+from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
+from learnloop_operator.rollout.steps.waits import (
+    approval,
     compared_again,
     evidence_for,
     overdue,
+    pass_gates,
     seen_from_afar,
     stalled,
+    wait,
+    wait_for_time_and_people,
 )
-from learnloop_operator.rollout.steps.wait_for_time_and_approval import approval, wait, wait_for_time_and_people
+
+
+def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
+    """One look at such a canary."""
+    if hand.verb == "pause":
+        return _on_hold(snapshot, state, hand)
+    last = len(snapshot.spec.rollout.steps) - 1
+    needed, ready = canary_replicas(snapshot.spec, last), world(snapshot, canary.revision).ready
+    if state.step != last or ready < needed:
+        sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
+        after = replace(state, step=last)
+        soon = 0.0 if state.step != last else look_at_pods(snapshot, canary.revision)
+        return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, data="")
+    return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
+
+
+def _on_hold(snapshot: Snapshot, state: State, hand: Hand) -> NextState:
+    sentence = (
+        f"on hold at {state.weight} % since {hand.at} by {hand.by}; the checks go on; "
+        f"`kubectl learnloop resume {snapshot.name}` lets it go on"
+    )
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, data="")
+
+
+def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
+    counted = snapshot.evidence.arms.get(canary.revision)
+    sentence = (
+        f"promoted {canary.revision} by hand by {hand.by} after {counted.episodes if counted else 0} episodes, "
+        f"without its full evidence; the old arm stays warm for {snapshot.spec.rollout.keep_for_seconds} s"
+    )
+    after = replace(
+        state.without_canary(),
+        stable=canary,
+        previous=state.stable,
+        last_stable=past(state.stable),
+        promoted_at=stamp(snapshot.now),
+    )
+    events = happened(reasons.PROMOTED_BY_HAND, sentence, warning=True)
+    return NextState(
+        after, "Guarding", reasons.PROMOTED_BY_HAND, sentence, events, again_after=0.0, keep_table=True, data=""
+    )
+
+
+def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
+    """Back on the earlier model. The one that goes is not kept to swap back to: a person has judged it."""
+    gone = state.stable.revision if state.stable else "none"
+    sentence = f"back on {canary.revision} as {hand.by} said; {gone} goes and stays blocked"
+    after = replace(state.without_canary(), stable=canary, previous=None, last_stable=None)
+    return NextState(
+        after,
+        "Progressing",
+        reasons.REVERTED,
+        sentence,
+        happened(reasons.REVERTED, sentence),
+        again_after=0.0,
+    )
+
+
+# The way up: from a canary without pods to the last step.
+#
+# A raise is persisted before it is carried out: the status is written first, then the routing table
+# (Plan.status_first). So the table never runs ahead of the status, whenever the operator dies, and the next pass
+# finishes what was begun.
 
 
 def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
-    state, told = watch_arms(snapshot, state)
+    state, message = watch_arms(snapshot, state)
     moved = seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
-    return replace(moved, events=(*told, *moved.events)) if told else moved
+    return replace(moved, events=(*message, *moved.events)) if message else moved
 
 
 def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
@@ -70,8 +133,8 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
-    said = f": {arm.message}" if arm.message else ""
-    sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{said}"
+    text = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{text}"
     soon = _next_look(snapshot, canary, waited)
     return NextState(
         state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, degraded=bool(arm.message)
@@ -84,8 +147,8 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
-    said = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
-    sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{said}"
+    text = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
+    sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{text}"
     events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
     return NextState(
         replace(state, weight=0, step_base=None),
@@ -111,8 +174,8 @@ def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float
         why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
         return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
     if seconds >= deadline:
-        said = arm.message or "the pods gave no reason"
-        why = f"the canary's pods were not ready within {deadline} s: {said}"
+        text = arm.message or "the pods gave no reason"
+        why = f"the canary's pods were not ready within {deadline} s: {text}"
         return roll_back(snapshot, state, canary, reasons.PROGRESS_DEADLINE, why)
     return None
 
@@ -133,10 +196,10 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
     if wanted.experiment is not None and not comes_from(state, step):
-        found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
-        if isinstance(found, NextState):
-            return found
-        state = found
+        result = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
+        if isinstance(result, NextState):
+            return result
+        state = result
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
     if wanted.shadow is not None:
@@ -145,7 +208,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
 
 
 def _at_gates(snapshot: Snapshot, gated: NextState, canary: ArmState) -> NextState:
-    """What has not passed goes, and is not tried again until somebody says so."""
+    """Rolls a failed candidate back; it stays blocked until a retry."""
     if gated.phase != "RolledBack":
         return gated
     back = roll_back(snapshot, gated.state, canary, reasons.GATE_FAILED, gated.sentence)
@@ -205,22 +268,22 @@ def _pass(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> Next
     if snapshot.spec.rollout.steps[step].pause:
         word = approval(snapshot, state, canary.revision, step)
         assert word is not None, "a pause ends with an approval"
-        said = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
-        state = noted(snapshot, state, word, "obeyed", said)
+        text = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
+        state = noted(snapshot, state, word, "obeyed", text)
     if step + 1 < len(snapshot.spec.rollout.steps):
         state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
         if wanted.experiment is not None:
-            found = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
-            assert isinstance(found, NextState), "an experiment begins with its pods"
-            return found
+            result = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
+            assert isinstance(result, NextState), "an experiment begins with its pods"
+            return result
         return _to_weight(snapshot, state, canary, step + 1, wanted)
     return _promote(snapshot, state, canary)
 
 
 def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
-    seen = snapshot.evidence.arms.get(canary.revision)
-    mean = f", mean return {seen.mean_return:.1f}" if seen and seen.mean_return is not None else ""
-    count = seen.episodes if seen else 0
+    counted = snapshot.evidence.arms.get(canary.revision)
+    mean = f", mean return {counted.mean_return:.1f}" if counted and counted.mean_return is not None else ""
+    count = counted.episodes if counted else 0
     sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
     after = replace(
         state.without_canary(),

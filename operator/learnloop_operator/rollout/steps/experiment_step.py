@@ -1,8 +1,8 @@
 """A step with an experiment: stable, the canary and perhaps more models play on a fixed split until one is best.
 
 The canary goes on when it is proven best, and when all that the step asks for besides holds. Another winner takes its
-place and must pass the steps that are left by evidence of its own. When stable wins, or nobody does, the canary is
-rolled back. A person has the last word where the step pauses, and the choice where nobody has won.
+place and must pass the steps that are left by evidence of its own. When stable wins, or no arm does, the canary is
+rolled back. A person has the last word where the step pauses, and the choice where no arm has won.
 """
 
 from dataclasses import replace
@@ -12,25 +12,25 @@ from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiment.finish import finish
-from learnloop_operator.rollout.experiment.sentence import standings
-from learnloop_operator.rollout.experiment.start import begin_step, unready
-from learnloop_operator.rollout.experiment.withdraw_arms import back_in_race, exhausted, fit, racing, watched
-from learnloop_operator.rollout.judging.arm_capacity import DRAIN_SECONDS, canary_replicas, world
-from learnloop_operator.rollout.judging.episodes_of_step import begun
-from learnloop_operator.rollout.judging.experiment_arms import lacking, silences
-from learnloop_operator.rollout.model.decision_log import noted, who
-from learnloop_operator.rollout.model.experiment_state import CANARY, ExperimentState, Player, asked_for
-from learnloop_operator.rollout.model.next_state import NextState, happened
-from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.rollback import roll_back
-from learnloop_operator.rollout.steps.wait_for_time_and_approval import (
-    approval,
-    wait,
-    wait_for_a_person,
-    wait_for_time_and_people,
+from learnloop_operator.rollout.experiment import finish
+from learnloop_operator.rollout.experiment_arms import (
+    back_in_race,
+    begin_step,
+    exhausted,
+    fit,
+    racing,
+    standings,
+    unready,
+    watched,
 )
+from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, begun, canary_replicas, world
+from learnloop_operator.rollout.judging.experiment_arms import lacking, silences
+from learnloop_operator.rollout.model.experiment_state import CANARY, ExperimentState, Player, asked_for
+from learnloop_operator.rollout.model.orders import noted, who
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
+from learnloop_operator.rollout.steps.waits import approval, wait, wait_for_a_person, wait_for_time_and_people
 
 
 def under_way(snapshot: Snapshot, state: State) -> tuple[ExperimentState, ExperimentStep] | None:
@@ -38,20 +38,20 @@ def under_way(snapshot: Snapshot, state: State) -> tuple[ExperimentState, Experi
     trial = state.experiment
     if trial is None or not trial.running or trial.step is None or trial.step != state.step:
         return None
-    asked = asked_for(snapshot.spec, trial)
-    return (trial, asked) if isinstance(asked, ExperimentStep) else None
+    wanted = asked_for(snapshot.spec, trial)
+    return (trial, wanted) if isinstance(wanted, ExperimentStep) else None
 
 
 def watch_arms(snapshot: Snapshot, state: State) -> tuple[State, tuple[Notice, ...]]:
     """The state after the arms were looked at, whatever else the rollout waits for, and an event for each that left."""
-    found = under_way(snapshot, state)
-    if found is None:
+    result = under_way(snapshot, state)
+    if result is None:
         return state, ()
-    trial, asked = found
-    trial, left = watched(snapshot, state, asked, trial)
-    trial = back_in_race(asked, trial) if trial.phase == "Running" else trial
-    told = (f"experiment: {said}" for said in left)
-    notices = tuple(note for said in told for note in happened(reasons.ARM_WITHDRAWN, said, warning=True))
+    trial, wanted = result
+    trial, left = watched(snapshot, state, wanted, trial)
+    trial = back_in_race(wanted, trial) if trial.phase == "Running" else trial
+    message = (f"experiment: {text}" for text in left)
+    notices = tuple(note for text in message for note in happened(reasons.ARM_WITHDRAWN, text, warning=True))
     return replace(state, experiment=trial), notices
 
 
@@ -64,8 +64,8 @@ def within_step(snapshot: Snapshot, move: NextState) -> NextState:
     if same and state.step == trial.step and snapshot.spec.rollout.steps[trial.step].experiment is not None:
         return move
     through = same and trial.winner == CANARY
-    said = trial.message if through else f"experiment over without a winner: {move.sentence}"
-    over = replace(finish(snapshot, trial, said), winner=CANARY if through else None)
+    text = trial.message if through else f"experiment over without a winner: {move.sentence}"
+    over = replace(finish(snapshot, trial, text), winner=CANARY if through else None)
     return replace(move, state=replace(state, experiment=over))
 
 
@@ -89,16 +89,16 @@ def comes_from(state: State, step: int) -> bool:
 def in_experiment(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, asked: ExperimentStep
 ) -> NextState | State:
-    """What follows at such a step. A state: as far as the experiment goes, the canary may have its weight and go on."""
-    found = under_way(snapshot, replace(state, step=step))
-    if found is None:
+    """The next move at an experiment step. A state: the experiment lets the canary have its weight and go on."""
+    result = under_way(snapshot, replace(state, step=step))
+    if result is None:
         return _beginning(snapshot, state, canary, step, wanted, asked)
-    trial, _ = found
+    trial, _ = result
     if trial.phase == "Starting":
         return _starting(snapshot, state, canary, step, wanted, trial)
     if not trial.challengers():
-        said = "; ".join(f"{player.name} {player.message}" for player in trial.players[1:])
-        return roll_back(snapshot, state, canary, reasons.EXPERIMENT_LOST, f"the experiment is over: {said}")
+        text = "; ".join(f"{player.name} {player.message}" for player in trial.players[1:])
+        return roll_back(snapshot, state, canary, reasons.EXPERIMENT_LOST, f"the experiment is over: {text}")
     if lost_experiment(state) and state.weight:
         sentence = f"experiment: {lost_experiment(state)} and gets no more episodes; the others go on"
         events = happened(reasons.WEIGHT_LOWERED, sentence)
@@ -197,13 +197,13 @@ def _judged(
 def _chosen(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, trial: ExperimentState, sentence: str
 ) -> NextState | State:
-    """Nobody has won: a person says who goes on, among the arms that are still in it, or rolls the canary back."""
+    """No arm has won: a person says who goes on, among the arms that are still in it, or rolls the canary back."""
     for player in trial.challengers():
         if approval(snapshot, state, player.model.revision, step) is None:
             continue
-        said = f"{sentence}; {player.name} ({player.model.revision}) goes on by approval"
-        state = replace(state, experiment=replace(trial, winner=player.name, message=said))
-        return state if player.name == CANARY else _take_over(snapshot, state, canary, step, player, said)
+        words = f"{sentence}; {player.name} ({player.model.revision}) goes on by approval"
+        state = replace(state, experiment=replace(trial, winner=player.name, message=words))
+        return state if player.name == CANARY else _take_over(snapshot, state, canary, step, player, words)
     choice = ", ".join(f"{player.name} ({player.model.revision})" for player in trial.challengers())
     text = (
         f"{sentence}; waiting for `kubectl learnloop approve {snapshot.name} --arm ARM`, with one of {choice}, "
@@ -220,8 +220,8 @@ def _take_over(snapshot: Snapshot, state: State, canary: ArmState, step: int, be
     if steps[step].pause:
         word = approval(snapshot, state, best.model.revision, step)
         assert word is not None, "a pause ends with an approval"
-        said = f"step {step + 1} passes with {best.name}: approved by {who(snapshot, word)}"
-        state = noted(snapshot, state, word, "obeyed", said)
+        words = f"step {step + 1} passes with {best.name}: approved by {who(snapshot, word)}"
+        state = noted(snapshot, state, word, "obeyed", words)
     text = f"{sentence}; {best.name} goes on in place of {canary.revision}"
     over = replace(finish(snapshot, trial, text), promoted_over=snapshot.desired.over or canary.revision)
     # At 100 % nothing is compared: the winner passes its own checks at the weight of this step first.

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from learnloop_operator.core.anomalies.condition import judged, news
-from learnloop_operator.core.anomalies.scale_free_rules import Finding, ReturnAnomalies
+from learnloop_operator.core.anomalies import Finding, ReturnAnomalies, judged, news
 
 QUIET = ReturnAnomalies(200)
 DROPPED = ReturnAnomalies(200, (Finding("SuddenDrop", "12 after 40"),), ("Sudden performance drop detected",))

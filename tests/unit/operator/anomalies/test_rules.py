@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.core.anomalies.literal_rules import DROP, INSTABILITY, literal_anomalies
-from learnloop_operator.core.anomalies.rank_tests import rank_sum, trend
-from learnloop_operator.core.anomalies.scale_free_rules import LEAST, TAIL, watch
+from learnloop_operator.core.anomalies import DROP, INSTABILITY, LEAST, TAIL, literal_anomalies, rank_sum, trend, watch
 from testing.simulation.agent_returns import WRONG, look, planted, quiet
 
 

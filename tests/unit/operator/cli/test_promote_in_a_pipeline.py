@@ -21,7 +21,7 @@ FOUND = {
         "suites": [{"name": "refusal", "verdict": "failed", "message": "12 of 300 were not refused"}],
     },
     "evidence": [
-        {"name": "return", "claim": "not 20 % less", "verdict": "worse", "dryRun": True},
+        {"name": "return", "claim": "not 20 % less", "verdict": "undecided"},
         {"name": "errors", "claim": "at most 5 %", "verdict": "worse"},
     ],
 }

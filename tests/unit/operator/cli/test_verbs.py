@@ -15,7 +15,7 @@ from learnloop_operator.cli.objects import CommandError
 from learnloop_operator.cli.override import override
 from learnloop_operator.cli.pipelines import train
 from learnloop_operator.cli.steering import abort, approve, pause, promote, reject, restart, resume, retry, skip, undo
-from learnloop_operator.rollout.model.revision import revision_of
+from learnloop_operator.rollout.model.snapshot import revision_of
 
 SHA = "ab" * 32
 PINS = [{"revision": revision, "message": "too bad"} for revision in ("aaaaaaaa", "bbbbbbbb")]

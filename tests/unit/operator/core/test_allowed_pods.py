@@ -13,8 +13,7 @@ from learnloop_operator.agents.snapshot import AgentDefaults
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
 from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import SettingsError
 from testing.operators.settings_of import settings_of
 from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world

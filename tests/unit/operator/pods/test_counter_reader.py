@@ -27,17 +27,9 @@ from learnloop_operator.prometheus.pod_counters import (
 from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader, period
 from learnloop_operator.reconcile.services import utc_now
-from learnloop_operator.rollout.evidence.pod_counters import (
-    AGREED,
-    COMPARED,
-    COPIES_FAILED,
-    COPIES_WITHIN,
-    within,
-)
-from learnloop_operator.rollout.fast_lane.breach_alarms import Questions
-from learnloop_operator.rollout.fast_lane.hard_bounds import of_analysis
-from learnloop_operator.rollout.fast_lane.pod_evidence import UNREACHABLE
+from learnloop_operator.rollout.fast_lane import UNREACHABLE, Questions, of_analysis
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
+from learnloop_operator.rollout.metrics.hard_bound import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, within
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"

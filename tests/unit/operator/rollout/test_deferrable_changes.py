@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.rollout.status.deferrable_changes import FIRST_WAIT, can_wait
+from learnloop_operator.rollout.status import FIRST_WAIT, can_wait
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

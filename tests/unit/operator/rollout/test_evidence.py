@@ -27,9 +27,8 @@ from learnloop_operator.prometheus.pod_counters import parse
 from learnloop_operator.prometheus.queries import Arms, counters_query
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
-from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
-from learnloop_operator.rollout.metrics.registry import type_of
+from learnloop_operator.rollout.evidence import ArmEvidence, EvidenceRequest, Missing, Verdict, Window
+from learnloop_operator.rollout.metrics.all_types import type_of
 from learnloop_operator.statistics.betting import Counts
 from learnloop_serving.metrics import Metrics as ServerMetrics
 from testing.servers.ports import held_port

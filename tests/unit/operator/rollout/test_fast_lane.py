@@ -12,11 +12,9 @@ from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.rollout.fast_lane.breach_alarms import Questions, breach
-from learnloop_operator.rollout.fast_lane.pod_evidence import UNREACHABLE, FastLaneHealth, PodEvidence
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
+from learnloop_operator.rollout.evidence import Evidence
+from learnloop_operator.rollout.fast_lane import UNREACHABLE, FastLaneHealth, PodEvidence, Questions, breach
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot, resolve
 from testing.simulation import fast_lane_pods
 from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look, watched
 

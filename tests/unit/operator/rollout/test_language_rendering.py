@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.rollout.children.observed_arms import arms
-from learnloop_operator.rollout.model.revision import resolve
-from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot
+from learnloop_operator.rollout.children.manifests import arms
+from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
 
 from .test_rendering import SHA, manifest, snapshot
 

@@ -15,7 +15,7 @@ from learnloop_operator.prometheus.gather_shadow_evidence import shadow_query
 from learnloop_operator.prometheus.parse_answers import arm_evidence
 from learnloop_operator.prometheus.queries import Arms, counters_query, labelled, own_pods
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Openings, Verdict
+from learnloop_operator.rollout.evidence import ArmEvidence, Openings, Verdict
 
 ONE, OTHER = "3f9a2c81", "00bad000"
 

@@ -11,12 +11,11 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus import gather_evidence
 from learnloop_operator.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.prometheus.gather_evidence import gather
-from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms
 from learnloop_operator.prometheus.queries import Arms, counters_query
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.evidence.arm_evidence import Drift, Missing, Openings, Verdict
-from learnloop_operator.rollout.evidence.source import EvidenceRequest, Window
+from learnloop_operator.rollout.evidence import EvidenceRequest, Missing, Openings, Verdict, Window
 from learnloop_operator.statistics.betting import Counts
 
 RATE = {"name": "own", "type": "promql", "test": "sequential", "maxDrop": 0.1, "query": "good[$window]"}
@@ -38,14 +37,6 @@ def test_buckets_never_fall_and_broken_ones_are_left_out() -> None:
         "latency",
     )
     assert found == {"aaaaaaaa": {0.01: 5.0, 0.1: 5.0, inf: 9.0}}
-
-
-def test_what_is_not_recent_came_before() -> None:
-    found = drifts(
-        [of("whole", 30.0, le="0"), of("whole", 100.0, le="+Inf"), of("recent", 10.0, le="0")]
-        + [of("recent", 40.0, le="+Inf")]
-    )
-    assert found == {"aaaaaaaa": Drift({0.0: 20.0, inf: 60.0}, {0.0: 10.0, inf: 40.0})}
 
 
 def test_a_clock_is_read_and_an_impossible_one_is_none() -> None:

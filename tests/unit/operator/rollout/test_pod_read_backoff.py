@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval
+from learnloop_operator.rollout.fast_lane import ReadBackoff, ReadInterval
 
 
 def test_who_is_silent_is_asked_ever_less_often_and_who_answers_each_second() -> None:

@@ -10,11 +10,18 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.kube.gateway_api import route_problem
-from learnloop_operator.rollout.children.observed_arms import arms
+from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.revision import resolve, revision_of
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, RouteWorld, RoutingWorld, Snapshot
+from learnloop_operator.rollout.model.snapshot import (
+    ArmWorld,
+    Defaults,
+    RouteWorld,
+    RoutingWorld,
+    Snapshot,
+    resolve,
+    revision_of,
+)
 
 SHA = "ab" * 32
 URI = "https://models.example/1.onnx"

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.returns_out_of_range import out_of_range
 from learnloop_operator.rollout.checks.sequential_test import looked
-from learnloop_operator.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.rollout.metrics.metric_type import PLAIN
-from learnloop_operator.rollout.metrics.registry import type_of
-from learnloop_operator.rollout.metrics.return_range import fitted
+from learnloop_operator.rollout.checks.thresholds import out_of_range
+from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.rollout.metrics.all_types import type_of
+from learnloop_operator.rollout.metrics.metric_type import PLAIN, fitted
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.comparison import Pair
 from testing.simulation.experiment_cluster import ExperimentCluster
@@ -59,7 +58,7 @@ def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_me
     assert world.run(60) == "Progressing"
     assert world.status["weight"] == 10
     assert (
-        "outside returnRange -100..400 and is no evidence: set returnRange of the metric return"
+        "outside returnRange -100..400 and proves nothing: set returnRange of the metric return"
         in world.status["verdict"]
     )
     assert world.condition("DataAvailable") == ("False", "OutOfRange")

@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_operator.statistics.betting import Counts, nearest
-from learnloop_operator.statistics.difference import difference_evidence
-from learnloop_operator.statistics.interval import (
-    EVERYTHING,
-    log_likelihood,
-    mean_interval,
-    mixture,
-)
+from learnloop_operator.statistics.betting import EVERYTHING, Counts, mean_interval
 from learnloop_operator.statistics.latency import bound_of, prompt
 
 INF = math.inf
@@ -45,42 +38,6 @@ def test_it_covers_the_truth_at_all_times_at_once() -> None:
 def test_numbers() -> None:
     low, high = mean_interval(Counts(1000, 900), 0.05)
     assert (low, high) == pytest.approx((0.862, 0.931), abs=0.001)
-
-
-def test_two_arms_together_prove_a_difference_sooner_than_two_intervals_apart() -> None:
-    one, other = Counts(300, 135), Counts(300, 60)
-    assert difference_evidence(one, other, 0.05) > math.log(100)
-    apart = mean_interval(one, 0.005)[0] - mean_interval(other, 0.005)[1]
-    assert apart < 0.05
-    assert difference_evidence(one, other, 0.25) == 0.0
-    assert difference_evidence(one, Counts(), 0.05) == 0.0
-    assert difference_evidence(one, other, 1.0) == 0.0
-
-
-@given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 300), st.floats(0, 1), st.floats(-0.3, 0.3))
-def test_the_evidence_of_a_difference_is_what_the_likeliest_pair_without_it_leaves(
-    n: int, p: float, m: int, q: float, margin: float
-) -> None:
-    one, other = Counts(n, n * p), Counts(m, m * q)
-    found = difference_evidence(one, other, margin)
-    if one.total / n <= other.total / m + margin:
-        assert found == 0.0
-        return
-    likeliest = nearest(n, m, one.total / n, other.total / m, margin)  # by divergences, not by the likelihood's slope
-    left = mixture(one) + mixture(other) - log_likelihood(one, likeliest[0]) - log_likelihood(other, likeliest[1])
-    assert found == pytest.approx(max(0.0, left), abs=1e-5)
-
-
-def test_equal_arms_seem_different_in_no_more_than_alpha_of_the_looks_at_all_times() -> None:
-    source, wrong = np.random.default_rng(5), 0
-    for _ in range(150):
-        before, now = Counts(200, int(source.binomial(200, 0.3))), Counts()
-        for _ in range(20):
-            now = now.plus(Counts(20, int(source.binomial(20, 0.3))))
-            if difference_evidence(now, before, 0.0) >= math.log(20):
-                wrong += 1
-                break
-    assert wrong <= 13  # 7.5 expected at the very most; 14 or more of 150 have a chance of 2 %
 
 
 @pytest.mark.parametrize("bad", [Counts(math.nan, 1), Counts(5, 6), Counts(-1, 0), Counts()])

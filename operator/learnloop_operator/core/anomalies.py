@@ -1,0 +1,243 @@
+"""Anomalies in the returns of a run or of an arm that serves, and the condition that reports them."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
+from learnloop_operator.core.plan import Manifest, Notice
+
+DROP = "Sudden performance drop detected"
+INSTABILITY = "Training instability detected"
+FIXED_LEAST, FIXED_NEWEST, BEFORE, WINDOW = 50, 10, 40, 100
+
+
+def literal_anomalies(returns: Sequence[float]) -> tuple[str, ...]:
+    """Findings of the specification's `detect_anomalies` for these returns, oldest first, in its own words."""
+    result = []
+    if len(returns) > FIXED_LEAST:
+        recent = _average(returns[-FIXED_NEWEST:])
+        if recent < 0.5 * _average(returns[-FIXED_NEWEST - BEFORE : -FIXED_NEWEST]):
+            result.append(DROP)
+    variances = _variances(returns)
+    if variances and variances[-1] > 2.0 * _average(variances):
+        result.append(INSTABILITY)
+    return tuple(result)
+
+
+def _variances(returns: Sequence[float]) -> list[float]:
+    """The population variance of each window of 100 returns, from the first that has more than that before it."""
+    result, total, squares = [], 0.0, 0.0
+    offset = returns[0] if returns else 0.0  # so that squares of large returns do not cancel
+    shifted = [value - offset for value in returns]
+    for index, value in enumerate(shifted):
+        total, squares = total + value, squares + value * value
+        if index >= WINDOW:
+            gone = shifted[index - WINDOW]
+            total, squares = total - gone, squares - gone * gone
+            mean = total / WINDOW
+            result.append(max(0.0, squares / WINDOW - mean * mean))
+    return result
+
+
+def _average(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# Tests by ranks: what they say stays the same when returns are shifted, scaled or bent by any rising function.
+
+
+def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
+    """By how many standard deviations `first` ranks above `second` (H. B. Mann, D. R. Whitney, Annals of Mathematical
+    Statistics 18, 1947), with the variance corrected for ties; 0 where all values are the same."""
+    m, n = len(first), len(second)
+    total = m + n
+    order = sorted([(value, True) for value in first] + [(value, False) for value in second])
+    ranks = ties = 0.0
+    start = 0
+    while start < total:
+        end = start + 1  # NaN equals nothing, not even itself
+        while end < total and order[end][0] == order[start][0]:
+            end += 1
+        same = end - start
+        ranks += sum(own for _, own in order[start:end]) * (start + end + 1) / 2.0
+        ties += same**3 - same
+        start = end
+    variance = m * n / 12.0 * (total + 1 - ties / (total * (total - 1)))
+    if variance <= 0.0:
+        return 0.0
+    return (ranks - m * (total + 1) / 2.0) / math.sqrt(variance)
+
+
+def trend(values: Sequence[float]) -> float:
+    """By how many standard deviations the values rise (H. B. Mann, Econometrica 13, 1945), ties left uncorrected."""
+    n = len(values)
+    score = sum(
+        (values[late] > values[early]) - (values[late] < values[early]) for late in range(n) for early in range(late)
+    )
+    return score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18.0) if n > 1 else 0.0
+
+
+# Rules for returns of any sign and scale: what they say depends on the order of the returns alone.
+#
+# The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are looked at after every ten.
+
+
+Anomaly = Literal["SuddenDrop", "Instability", "SlowDecline"]
+TAIL = 200
+"""Newest returns that are looked at."""
+LEAST = 51
+NEWEST, BLOCK, STRIDE = 10, 40, 10
+DROP_BAR, SPREAD_BAR, DECLINE_BAR = 4.45, 4.6, 5.0
+TIED_BAR, FEW_VALUES = 5.3, 0.75
+"""Where fewer than three of four returns differ (successes, a limit that most reach), ranks are far from normal."""
+LATE = 50
+"""Newest returns whose spread is compared with that of those before."""
+LEARNING_BAR = 2.0
+GROUP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One anomaly, and a sentence with its figures."""
+
+    anomaly: Anomaly
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnAnomalies:
+    """Anomalies in the returns of one run or arm; empty without any."""
+
+    returns: int
+    findings: tuple[Finding, ...] = ()
+    literal: tuple[str, ...] = ()
+    """What the specification's own rules say, in its words."""
+
+
+def watch(returns: Sequence[float]) -> ReturnAnomalies:
+    """Looks at the newest returns, oldest first."""
+    tail = list(returns[-TAIL:])
+    if len(tail) < LEAST:
+        return ReturnAnomalies(len(tail))
+    result = (sudden_drop(tail), instability(tail), slow_decline(tail))
+    return ReturnAnomalies(len(tail), tuple(item for item in result if item), literal_anomalies(tail))
+
+
+def sudden_drop(tail: Sequence[float]) -> Finding | None:
+    """The newest ten rank below forty that came one after the other, anywhere before them: so a drop is seen however
+    many episodes lie between two looks, and until the returns are back or the good ones are forgotten."""
+    newest, before = tail[-NEWEST:], tail[:-NEWEST]
+    starts = range(len(before) - BLOCK, -1, -STRIDE)
+    worst = min(((rank_sum(newest, before[at : at + BLOCK]), at) for at in starts), default=(0.0, 0))
+    good = before[worst[1] : worst[1] + BLOCK]
+    tied = len({*newest, *good}) < FEW_VALUES * (NEWEST + BLOCK)
+    if worst[0] > -(TIED_BAR if tied else DROP_BAR):
+        return None
+    ago = len(tail) - worst[1]
+    return Finding(
+        "SuddenDrop",
+        f"the newest {NEWEST} returns have the mean {_mean(newest):.4g}; the {BLOCK} that began {ago} episodes ago had "
+        f"{_mean(good):.4g} ({-worst[0]:.1f} standard deviations of their ranks)",
+    )
+
+
+def instability(tail: Sequence[float]) -> Finding | None:
+    """Neighbouring returns differ more than before. Differences leave a rising curve out; and where returns rise while
+    they spread, an agent learns, which is normal."""
+    if len(tail) < TAIL or rank_sum(tail[-LATE:], tail[:-LATE]) > LEARNING_BAR:
+        return None
+    steps = [abs(tail[index + 1] - tail[index]) for index in range(0, len(tail) - 1, 2)]
+    late, early = steps[-LATE // 2 :], steps[: -LATE // 2]
+    score = rank_sum(late, early)
+    if score < SPREAD_BAR:
+        return None
+    return Finding(
+        "Instability",
+        f"the newest {LATE} returns differ from one to the next by {_mean(late):.4g}, those before by "
+        f"{_mean(early):.4g} ({score:.1f} standard deviations of their ranks)",
+    )
+
+
+def slow_decline(tail: Sequence[float]) -> Finding | None:
+    """Means of ten returns each fall from one to the next, over all that is looked at."""
+    if len(tail) < TAIL:
+        return None
+    means = [_mean(tail[at : at + GROUP]) for at in range(0, len(tail), GROUP)]
+    score = trend(means)
+    if score > -DECLINE_BAR:
+        return None
+    return Finding(
+        "SlowDecline",
+        f"returns have fallen for {len(tail)} episodes, from {_mean(means[:4]):.4g} to {_mean(means[-4:]):.4g} "
+        f"({-score:.1f} standard deviations of their order)",
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# The condition Anomalous of a TrainingJob or LearningAgent, and the event when it turns.
+
+
+TYPE = "Anomalous"
+QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "FixedThresholdsOnly"
+
+CALM = "no sudden drop, no instability, no slow decline"
+WHY_FIXED = "They also do so for negative returns and for returns that rise"
+
+
+def judged(
+    watched: Mapping[str, ReturnAnomalies], before: Iterable[Mapping[str, Any]], generation: int
+) -> list[dict[str, Any]]:
+    """The condition, from what was found of each subject ("" for a run itself, else "revision …"); none where nothing
+    was looked at. Its message stays as it is while the reason does: moving figures are not news.
+    """
+    if not watched:
+        return []
+    status, reason, message = _verdict(watched)
+    old = next((item for item in before if item["type"] == TYPE), None)
+    if old is not None and (old["status"], old["reason"]) == (status, reason):
+        message = str(old.get("message", message))
+    return [condition(TYPE, status, reason, message[:1024], generation)]
+
+
+def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
+    """An event when an anomaly was found, and when it is over."""
+    old, new = _held(before), _held(after)
+    if new.get("status") == TRUE and old.get("reason") != new["reason"]:
+        return (Notice("Warning", new["reason"], new["message"]),)
+    if old.get("status") == TRUE and new.get("status") == FALSE:
+        return (Notice("Normal", "AnomalyOver", f"{old['reason']} is over: {new['message']}"[:1024]),)
+    return ()
+
+
+def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
+    for subject, result in watched.items():
+        if result.findings:
+            first = result.findings[0]
+            others = "".join(f"; {item.anomaly}: {item.sentence}" for item in result.findings[1:])
+            literal = f"; the specification's fixed thresholds: {', '.join(result.literal)}" if result.literal else ""
+            return TRUE, first.anomaly, f"{_of(subject)}{first.sentence}{others}{literal}"
+    enough = [result for result in watched.values() if result.returns >= LEAST]
+    if not enough:
+        most = max(result.returns for result in watched.values())
+        return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
+    words = sorted({text for result in watched.values() for text in result.literal})
+    if words:
+        return (
+            FALSE,
+            LITERAL,
+            f"{CALM}; only the specification's fixed thresholds report: {', '.join(words)}. {WHY_FIXED}",
+        )
+    return FALSE, QUIET, CALM
+
+
+def _of(subject: str) -> str:
+    return f"{subject}: " if subject else ""
+
+
+def _held(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((item for item in status.get("conditions") or () if item["type"] == TYPE), {})

@@ -1,1 +1,0 @@
-"""Hard bounds on the counters that each pod serves itself."""

@@ -1,1 +1,0 @@
-"""Which situation a rollout is in, and what people ordered."""

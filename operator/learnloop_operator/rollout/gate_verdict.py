@@ -1,0 +1,272 @@
+"""Upper confidence bounds of a fixed sample: of a rate, of a paired difference, of the widest gap between groups.
+
+A gate looks once, at a sample whose size was fixed before, so bounds of a fixed sample hold; the sequential tests of
+`statistics` are for what is looked at again and again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import permutations
+from statistics import NormalDist
+from typing import Literal
+
+from learnloop_api.kinds.rollouts.gates import GateSuite
+from learnloop_api.wire.gates import GateReport, StoredReport
+
+HALVINGS = 60
+"""Of an interval no longer than 2: the root is exact to the last bits of a float."""
+BOLDEST = 1.9
+"""The largest bet: against a mean of at least 1/2, one of 2 could lose everything."""
+
+
+def rate_upper(failures: int, n: int, confidence: float) -> float:
+    """Exact one-sided upper bound of a rate (Clopper and Pearson, Biometrika 26, 1934): the largest rate under which
+    so few failures are still as likely as 1 - confidence. 1 without a sample."""
+    if n <= 0 or failures >= n:
+        return 1.0
+    if failures == 0:
+        return -math.expm1(math.log1p(-confidence) / n)
+    return _root(lambda rate: (1.0 - confidence) - _at_most(failures, n, rate), failures / n, 1.0)
+
+
+def _at_most(failures: int, n: int, rate: float) -> float:
+    """Probability of at most `failures` of n, each with this rate: summed from the largest term down, in logarithms."""
+    if rate <= 0.0:
+        return 1.0
+    if rate >= 1.0:
+        return 0.0
+    terms = [
+        math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(rate)
+        + (n - k) * math.log1p(-rate)
+        for k in range(failures + 1)
+    ]
+    top = max(terms)
+    return math.exp(top) * math.fsum(math.exp(term - top) for term in terms)
+
+
+def paired_rate_upper(worse: int, better: int, n: int, confidence: float) -> float:
+    """One-sided upper bound of the difference of two rates on the same n tasks, by Tango's score (Statistics in
+    Medicine 17, 1998): `worse` tasks failed with the candidate alone, `better` with the other alone. At a difference of
+    0 its statistic is McNemar's. 1 without a sample."""
+    if n <= 0:
+        return 1.0
+    z = NormalDist().inv_cdf(confidence)
+
+    def beyond(delta: float) -> float:
+        return delta * n - (worse - better) - z * _score_error(worse, better, n, delta)
+
+    counted = (worse - better) / n
+    return 1.0 if counted >= 1.0 else _root(beyond, counted, 1.0)
+
+
+def _score_error(worse: int, better: int, n: int, delta: float) -> float:
+    """Standard error of `worse - better` where the true difference is `delta`, at the constrained maximum likelihood of
+    the discordant share."""
+    a = 2.0 * n
+    b = -worse - better + (2.0 * n - worse + better) * delta
+    c = -better * delta * (1.0 - delta)
+    share = (math.sqrt(max(0.0, b * b - 4.0 * a * c)) - b) / (2.0 * a)
+    return math.sqrt(max(0.0, n * (2.0 * share + delta * (1.0 - delta))))
+
+
+def paired_score_upper(differences: Sequence[float], confidence: float) -> float:
+    """One-sided upper bound, not below 0, of the mean of differences from -1 to 1, valid at every sample size however
+    skewed the scores are: the capital of a bettor against a larger mean (Waudby-Smith and Ramdas, JRSS B 86, 2024,
+    section 4.2), who bets by the variance seen so far. 1 without a sample."""
+    if not differences:
+        return 1.0
+    goal = -math.log(1.0 - confidence)
+    scaled = [0.5 * (item + 1.0) for item in differences]
+    bets, total, squares = [], 0.0, 0.25
+    for count, item in enumerate(scaled, 1):
+        bets.append(min(BOLDEST, math.sqrt(2.0 * goal * count / (squares * len(scaled)))))
+        total += item
+        squares += (item - (0.5 + total) / (count + 1)) ** 2
+
+    def capital(mean: float) -> float:
+        return math.fsum(math.log1p(bet * (mean - item)) for bet, item in zip(bets, scaled, strict=True))
+
+    return max(0.0, 2.0 * _root(lambda mean: capital(mean) - goal, 0.5, 1.0) - 1.0)
+
+
+def gap_upper(rows: Sequence[Sequence[int]], confidence: float) -> tuple[float, tuple[int, int]]:
+    """Upper bound of the widest difference between the failure rates of two columns, and which two it is of.
+
+    Every ordered pair of columns has its paired bound; that all of them hold together is Bonferroni's.
+    """
+    if not rows:
+        return 1.0, (0, 1)
+    columns = len(rows[0])
+    pairs = list(permutations(range(columns), 2))
+    each = 1.0 - (1.0 - confidence) / len(pairs)
+    result = []
+    for one, other in pairs:
+        worse = sum(1 for row in rows if row[one] and not row[other])
+        better = sum(1 for row in rows if row[other] and not row[one])
+        result.append((paired_rate_upper(worse, better, len(rows), each), (one, other)))
+    return max(result)
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Root of a rising function between the two; the upper end where it never crosses 0."""
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if rising(middle) > 0.0:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+# What one suite has proven. It passes by a whole, timely report whose bound holds, and by nothing else.
+
+
+GRACE = 30.0
+"""Seconds between the end of a Job and the moment when its report must be readable."""
+JobPhase = Literal["absent", "active", "succeeded", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """State of one suite's Job and its report."""
+
+    phase: JobPhase = "absent"
+    message: str = ""
+    """Why it failed, or why its pod does not start."""
+    ended_at: datetime | None = None
+    report: StoredReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFinding:
+    """The verdict on one suite, in numbers and in a sentence; `pending` while neither can be said."""
+
+    verdict: Literal["pending", "passed", "failed"]
+    message: str
+    samples: int | None = None
+    failures: int | None = None
+    bound: float | None = None
+    limit: float | None = None
+    report: str | None = None
+
+
+def judge_suite(
+    suite: GateSuite, run: SuiteRun, revision: str, *, waited: float, baseline: bool, seconds: float, now: datetime
+) -> SuiteFinding:
+    """The verdict on one suite.
+
+    Args:
+        waited: seconds since its Job was due.
+        baseline: whether another model serves, with which the candidate can be compared.
+        seconds: the suite's timeout.
+    """
+    if run.report is not None:
+        # The suite had ended well when its pod delivered this. A mesh's sidecar may keep the pod from ending.
+        report, sha256 = run.report.report, run.report.sha256
+        if report is None:
+            return _failed(f"its report cannot be read: {run.report.problem or 'invalid report'}", sha256)
+        return _read(suite, report, sha256, revision, baseline)
+    if run.phase == "failed":
+        return _failed(f"its Job failed: {run.message or 'it gave no reason'}")
+    if waited > seconds + GRACE:
+        return _failed(f"no report within {suite.timeout}")
+    if run.phase != "succeeded":
+        return SuiteFinding("pending", run.message or "it runs")
+    since = (now - run.ended_at).total_seconds() if run.ended_at else 0.0
+    if since < GRACE:
+        return SuiteFinding("pending", "its Job has ended; waiting for the report")
+    return _failed("its Job ended without a report")
+
+
+def _read(suite: GateSuite, report: GateReport, sha256: str, revision: str, baseline: bool) -> SuiteFinding:
+    """The verdict on a report that is there."""
+    problem = _flaw(suite, report, revision)
+    if problem:
+        return _failed(problem, sha256, report)
+    kind, limit = suite.bound
+    if kind == "difference" and not baseline:
+        text = f"{report.n} tasks; nothing serves yet, so there is nothing to be worse than"
+        return SuiteFinding("passed", text, report.n, report.failed, None, limit, sha256)
+    try:
+        bound, text = _BOUNDS[kind](suite, report)
+    except _Unfit as unfit:
+        return _failed(str(unfit), sha256, report)
+    # What a detector misses of its labelled set, it misses of the answers too.
+    recall = report.detector.recall
+    whole = min(1.0, bound / recall) if recall else 1.0
+    missed = f", {whole:.2%} with what its detector misses" if recall < 1.0 else ""
+    passed = whole <= limit
+    verdict = f"{text}; at most {bound:.2%} at {suite.confidence:.0%}{missed}, allowed {limit:.2%}"
+    return SuiteFinding(
+        "passed" if passed else "failed", verdict, report.n, report.failed, round(whole, 6), limit, sha256
+    )
+
+
+def _flaw(suite: GateSuite, report: GateReport, revision: str) -> str:
+    """Why the report proves nothing about this candidate and suite; "" where it is."""
+    detector = report.detector
+    if report.suite != suite.name:
+        return f"its report is of suite {report.suite!r}, not {suite.name!r}"
+    if report.revision != revision:
+        return f"its report is about revision {report.revision!r}, the candidate is {revision}"
+    if suite.detector_sha256 is not None and detector.sha256 != suite.detector_sha256:
+        return f"its detector {detector.name} has the digest {detector.sha256[:12]}…, not {suite.detector_sha256[:12]}…"
+    if detector.positives == 0 or detector.negatives == 0:
+        return f"its detector {detector.name} was tried on no labelled set of both kinds"
+    if detector.precision < suite.min_precision:
+        return f"its detector {detector.name} has a precision of {detector.precision:.2f}, below {suite.min_precision}"
+    if detector.recall < suite.min_recall:
+        return f"its detector {detector.name} has a recall of {detector.recall:.2f}, below {suite.min_recall}"
+    if report.errors:
+        return f"{report.errors} of its requests got no answer"
+    if report.n < suite.samples:
+        return f"{report.n} of {suite.samples} samples were judged"
+    return ""
+
+
+class _Unfit(Exception):
+    """The report lacks what this bound is computed from."""
+
+
+def _rate(suite: GateSuite, report: GateReport) -> tuple[float, str]:
+    bound = rate_upper(report.failed, report.n, suite.confidence)
+    worst = ", ".join(f"{name} {count}" for name, count in sorted(report.failures.items()) if count)
+    return bound, f"{report.failed} of {report.n} failed{f' ({worst[:200]})' if worst else ''}"
+
+
+def _gap(suite: GateSuite, report: GateReport) -> tuple[float, str]:
+    result = report.by_group
+    if result is None:
+        raise _Unfit("its report compares no groups: by_group is missing, and maxGap needs it")
+    if len(result.rows) < suite.samples:
+        raise _Unfit(f"by_group has {len(result.rows)} prompts, {suite.samples} are needed")
+    bound, (one, other) = gap_upper(result.rows, suite.confidence)
+    rates = [sum(row[column] for row in result.rows) / len(result.rows) for column in (one, other)]
+    return bound, f"{result.groups[one]} {rates[0]:.2%} against {result.groups[other]} {rates[1]:.2%} of failures"
+
+
+def _difference(suite: GateSuite, report: GateReport) -> tuple[float, str]:
+    pairs = report.pairs
+    if pairs is None:
+        raise _Unfit("its report has no pairs of scores, and nonInferiority needs them")
+    if len(pairs) < suite.samples:
+        raise _Unfit(f"its report has {len(pairs)} pairs, {suite.samples} are needed")
+    own, other = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
+    text = f"score {own:.3f} against {other:.3f} of what serves, on {len(pairs)} tasks"
+    if all(score in (0.0, 1.0) for pair in pairs for score in pair):
+        worse, better = pairs.count((0.0, 1.0)), pairs.count((1.0, 0.0))
+        return paired_rate_upper(worse, better, len(pairs), suite.confidence), text
+    return paired_score_upper([own_counts[1] - own_counts[0] for own_counts in pairs], suite.confidence), text
+
+
+_BOUNDS = {"rate": _rate, "gap": _gap, "difference": _difference}
+
+
+def _failed(why: str, sha256: str | None = None, report: GateReport | None = None) -> SuiteFinding:
+    samples, failures = (report.n, report.failed) if report else (None, None)
+    return SuiteFinding("failed", f"not passed: {why}"[:1000], samples, failures, report=sha256)

@@ -1,0 +1,326 @@
+"""The status: what a person, kstatus and Argo CD read."""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.judging import fast_lane_breaches
+from learnloop_operator.rollout.judging.analysis import episode_rate
+from learnloop_operator.rollout.judging.arms import replicas, world
+from learnloop_operator.rollout.judging.gate_suites import canary_waits
+from learnloop_operator.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
+from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
+from learnloop_operator.rollout.model.experiment_state import asked_for
+from learnloop_operator.rollout.model.experiment_state import save as save_experiment
+from learnloop_operator.rollout.model.overrides import in_force, sentence
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+
+def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) -> dict[str, Any]:
+    """Everything of the state, and everything that explains it."""
+    state, steps, trial = move.state, snapshot.spec.rollout.steps, move.state.experiment
+    sentence, stalled = _sentence(snapshot, move)
+    stable = _arm(snapshot, move, state.stable)
+    revision = state.stable.revision if state.stable else None
+    return ModelDeploymentStatus(
+        observed_generation=snapshot.generation,
+        phase=move.phase,
+        conditions=[Condition.model_validate(item) for item in _conditions(snapshot, move, sentence, stalled)],
+        stable=stable,
+        canary=_arm(snapshot, move, state.canary),
+        previous=_arm(snapshot, move, state.previous),
+        weight=state.weight if state.canary else None,
+        step=state.step,
+        step_weight=None if state.step is None else steps[state.step].weight,
+        profile=snapshot.profile,
+        step_text=_step_text(steps, state),
+        step_started_at=state.step_started_at,
+        step_base_episodes=None if state.step is None else state.step_base,
+        rollout_started_at=state.rollout_started_at,
+        promoted_at=state.promoted_at,
+        blocked_revision=blocked.shown(
+            state.pins, snapshot.desired.model, state.stable.model if state.stable else None
+        ),
+        blocked_revisions=list(state.pins) or None,
+        gates=state.gates,
+        shadow=figures(snapshot, state),
+        experiment=save_experiment(trial, asked_for(snapshot.spec, trial) if trial else None),
+        routing_generation=routing_generation,
+        verdict=sentence[:1024],
+        replicas=world(snapshot, revision).replicas if revision else 0,
+        selector=_selector(snapshot, revision),
+        hand=state.hand,
+        last_stable=state.last_stable,
+        overrides=list(state.overrides) or None,
+        decisions=list(state.decisions) or None,
+        evidence=save(
+            state.trials,
+            state.ratios,
+            snapshot.spec.analysis,
+            _pace(snapshot, move),
+            snapshot.before.evidence or (),
+        ),
+    ).to_kube()
+
+
+def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
+    canary = move.state.canary
+    rate = episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
+    return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
+
+
+def _step_text(steps: list[RolloutStep], state: State) -> str | None:
+    step = state.step
+    if step is None:
+        return "experiment" if state.experiment and state.experiment.running else None
+    kind = " shadow" if steps[step].shadow else " experiment" if steps[step].experiment else ""
+    return f"{step + 1}/{len(steps)}{kind}"
+
+
+def _sentence(snapshot: Snapshot, move: NextState) -> tuple[str, bool]:
+    if not snapshot.route_problem:
+        return move.sentence, move.degraded
+    return f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}; {move.sentence}", True
+
+
+def _selector(snapshot: Snapshot, revision: str | None) -> str:
+    arm = f",{names.LABEL_REVISION}={revision}" if revision else ""
+    return f"{names.LABEL_DEPLOYMENT}={snapshot.name}{arm}"
+
+
+def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> ArmStatus | None:
+    if arm is None:
+        return None
+    live, wanted = world(snapshot, arm.revision), replicas(snapshot, move.state, arm.revision)
+    trial = move.state.experiment
+    # An experiment has figures of its own, which change when they tell something new.
+    counted = None if trial and trial.running else snapshot.evidence.arms.get(arm.revision)
+    old = _before(snapshot, arm.revision)
+    return ArmStatus(
+        revision=arm.revision,
+        uri=arm.model.uri,
+        sha256=arm.model.sha256,
+        replicas=wanted,
+        ready_replicas=live.ready,
+        episodes=counted.episodes if counted else old.episodes if old else None,
+        mean_return=_kept(counted.mean_return if counted else None, old.mean_return if old else None, 2),
+        success_rate=_kept(counted.success_rate if counted else None, old.success_rate if old else None, 4),
+        since=arm.since or None,
+        message=(live.message or None) if live.ready < wanted else None,
+    )
+
+
+def _before(snapshot: Snapshot, revision: str) -> ArmStatus | None:
+    before = snapshot.before
+    recorded = (before.stable, before.canary, before.previous)
+    return next((arm for arm in recorded if arm and arm.revision == revision), None)
+
+
+def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
+    """The newest figure there is: an arm that is quiet for a while does not lose its record."""
+    value = fresh if fresh is not None and math.isfinite(fresh) else old
+    return None if value is None else round(value, digits)
+
+
+def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: bool) -> list[dict[str, Any]]:
+    generation, phase = snapshot.generation, move.phase
+    model = snapshot.desired.model
+    rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
+    serving = move.state.stable is not None and (
+        world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+    )
+    # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
+    under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
+    stuck = snapshot.desired.final and move.reason == reasons.MODEL_UNRESOLVED
+    under_way = under_way and not stuck
+    steady = phase in ("Healthy", "Guarding", "Suspended") and not under_way
+    ready = serving and steady and not snapshot.route_problem
+    wanted = ready_triplet(
+        ready=ready,
+        progressing=under_way,
+        stalled=stalled or stuck or phase in ("RolledBack", "Degraded"),
+        reason=move.reason,
+        message=sentence,
+        generation=generation,
+    )
+    wanted += [
+        condition(reasons.PROGRESSING, TRUE if under_way else FALSE, move.reason, sentence, generation),
+        condition(reasons.PAUSED, TRUE if phase == "Paused" else FALSE, move.reason, sentence, generation),
+        condition(
+            reasons.ROLLED_BACK_CONDITION,
+            TRUE if rolled_back else FALSE,
+            rolled_back.reason if rolled_back else "NotRolledBack",
+            rolled_back.message if rolled_back else "the wanted model has not been rolled back",
+            generation,
+        ),
+        data_condition(move, generation),
+        fast_lane_breaches.condition_of(snapshot),
+        *_gated(snapshot, move, generation),
+        *_shadowing(snapshot, move, generation),
+        *_overridden(move, generation),
+    ]
+    before = [item.to_kube() for item in snapshot.before.conditions]
+    return merge(before, wanted, snapshot.time)
+
+
+def data_condition(move: NextState, generation: int) -> dict[str, Any]:
+    """DataAvailable, without its transition time."""
+    if move.data is None:
+        return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
+    why = move.data_reason or move.reason
+    if move.data and why in reasons.PROVIDER:
+        # Unknown; and so the condition's time says since when.
+        return condition(reasons.DATA_AVAILABLE, UNKNOWN, why, move.data, generation)
+    if move.data:
+        return condition(reasons.DATA_AVAILABLE, FALSE, why, move.data, generation)
+    return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)
+
+
+def _gated(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:
+    """Condition of the gates, where the spec has some."""
+    result = move.state.gates
+    if snapshot.spec.gates is None:
+        return []
+    if result is None:
+        waits = canary_waits(snapshot, move.state)
+        text = "the suites begin" if waits else "no candidate has come to the gates"
+        return [condition(reasons.GATED, TRUE if waits else FALSE, "NotJudged", text, generation)]
+    shut = result.phase in ("Running", "AwaitingApproval")
+    text = f"{result.revision}: {result.message or result.phase}"
+    return [condition(reasons.GATED, TRUE if shut else FALSE, f"Gates{result.phase}", text[:1024], generation)]
+
+
+def _overridden(move: NextState, generation: int) -> list[dict[str, Any]]:
+    """Condition of overrides, while one is in force or ended within a day."""
+    if not move.state.overrides:
+        return []
+    text = "; ".join(map(sentence, in_force(move.state)))
+    standing, reason = (TRUE, "InForce") if text else (FALSE, "Over")
+    message = (text or "the policy decides for every agent")[:1024]
+    return [condition(reasons.OVERRIDDEN, standing, reason, message, generation)]
+
+
+def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:
+    """Condition of shadowing, where a step asks for it."""
+    if not any(step.shadow for step in snapshot.spec.rollout.steps):
+        return []
+    mirror = mirror_for(snapshot, move.state)
+    if mirror is None:
+        return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
+    text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"
+    problem = gateway_problem(snapshot, mirror.percent)
+    if mirror.by_gateway and not snapshot.route_problem:
+        words = f"{text}, and the gateway {_of_requests(snapshot, mirror.percent)}"
+        return [condition(reasons.SHADOWING, TRUE, "MirroredByGateway", words, generation)]
+    if mirror.by_gateway:
+        problem = f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}"
+    words = f"{text}; the gateway does not: {problem}" if problem else text
+    return [condition(reasons.SHADOWING, TRUE, "MirroredByServers", words, generation)]
+
+
+def _of_requests(snapshot: Snapshot, percent: int) -> str:
+    """Describes what the gateway copies, as far as its features are known."""
+    but = "requests but the opening of episodes"
+    if percent == 100:
+        return f"all {but}"
+    if snapshot.percent_problem:
+        return f"is asked for {percent} % of the {but} and may copy all of them: {snapshot.percent_problem}"
+    return f"{percent} % of the {but}"
+
+
+# Which changes of a status can wait: figures that move with every look, while nothing has been decided.
+#
+# A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
+# (reconcile/unwritten_statuses.py). The operator writes it with the next thing that happens, or when it has waited for
+# a minute, then two, then four: as long as the step had lasted. A restart forgets it, as if these looks had not been
+# taken. Tests go on from what was written, in one larger batch.
+
+
+FIRST_WAIT = 60.0
+_UNDECIDED = "undecided"
+"""MetricEvidence.verdict of a test that has said nothing yet."""
+_FIGURES = {"episodes", "meanReturn", "successRate"}
+_FIGURES_OF_EXPERIMENT = {"episodes", "mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"}
+_TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
+_BUSY = {
+    reasons.NOT_ENOUGH_DATA,
+    reasons.EMPTY_RESULT,
+    reasons.WAITING_FOR_TIME,
+    reasons.STEPPING,
+    reasons.EXPERIMENT_RUNNING,
+    reasons.PROMOTED,
+    reasons.GUARDING,
+    reasons.GUARD_OVER,
+    reasons.HEALTHY,
+}
+"""Reasons that follow one another in a rollout that goes well."""
+
+
+def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
+    """Whether the status `wanted` may stay unwritten: it says what `written` says, but for figures.
+
+    `since`: when something first stayed unwritten; None when nothing does.
+    """
+    if not written or _said(written) != _said(wanted):
+        return False
+    if since is None:
+        return True
+    began = wanted.get("stepStartedAt") or _experiment_began(wanted) or wanted.get("promotedAt")
+    had_lasted = seconds_since(began, now) - seconds_since(stamp(since), now) if began else 0.0
+    return (now - since).total_seconds() < max(FIRST_WAIT, had_lasted)
+
+
+def _said(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a status that is written immediately."""
+    text = {key: value for key, value in status.items() if key not in _TOLD_LATER}
+    for role in ("stable", "canary", "previous"):
+        if role in text:
+            text[role] = _arm_without_figures(text[role], exact=role == "stable")
+    text["conditions"] = sorted(_condition(item) for item in status.get("conditions") or ())
+    if "experiment" in text:
+        text["experiment"] = _experiment(text["experiment"])
+    # A test that has begun says nothing yet: its figures are written with the others.
+    tests = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
+    text["evidence"] = sorted(item for item in tests if item[1] != _UNDECIDED)
+    return text
+
+
+def _arm_without_figures(arm: Mapping[str, Any], *, exact: bool) -> dict[str, Any]:
+    remaining = {key: value for key, value in arm.items() if key not in _FIGURES}
+    if not exact:
+        remaining["readyReplicas"] = bool(remaining.get("readyReplicas"))
+    return remaining
+
+
+def _experiment_began(status: Mapping[str, Any]) -> str | None:
+    result = status.get("experiment") or {}
+    return result.get("startedAt") if result.get("phase") != "Finished" else None
+
+
+def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The arms in the race, with pods, the winner and the losers, without figures."""
+    arms = [{key: value for key, value in arm.items() if key not in _FIGURES_OF_EXPERIMENT} for arm in found["arms"]]
+    for arm in arms:
+        arm["guardrails"] = [(item["name"], item["standing"]) for item in arm.get("guardrails") or ()]
+    return {**found, "message": "", "arms": arms}
+
+
+def _condition(item: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """Data and the fast lane come and go with every step: only trouble with them is news."""
+    kind, status, reason = str(item["type"]), str(item["status"]), str(item["reason"])
+    generation = int(item.get("observedGeneration") or 0)
+    if kind == reasons.DATA_AVAILABLE and (status != "Unknown" or reason not in reasons.PROVIDER):
+        return kind, "", "" if reason in _BUSY or status != "False" else reason, generation
+    if kind == reasons.FAST_LANE and status != "False":
+        return kind, "", "", generation
+    return kind, status, "" if reason in _BUSY else reason, generation

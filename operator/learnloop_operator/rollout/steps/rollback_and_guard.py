@@ -1,0 +1,172 @@
+"""Ways down, and the guard after 100 %: every rollback ends with the arm out of the routing table."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.judging.analysis import judge_promoted
+from learnloop_operator.rollout.judging.arms import ready
+from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, of_revision, with_pin
+from learnloop_operator.rollout.model.snapshot import Model, Snapshot
+
+
+def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, why: str) -> NextState:
+    """Roll the canary back and pin its revision."""
+    where = f"at {state.weight} %" if state.weight else "before its first episode"
+    sentence = f"RolledBack {where}: {why}"
+    return blocked(state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
+
+
+def swap_back(snapshot: Snapshot, state: State, bad: ArmState, good: ArmState, reason: str, why: str) -> NextState:
+    """Give the promoted arm's place back to the one that was kept warm, and pin the promoted revision."""
+    if ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
+        sentence = f"{why}; the old arm {good.revision} has no ready pod, so {bad.revision} keeps serving until it has"
+        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=1.0, degraded=True, data="")
+    sentence = f"RolledBack at 100 % while guarding: {why}"
+    after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
+    return blocked(after, pinned(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
+
+
+def blocked(after: State, pin: BlockedRevision, event: str) -> NextState:
+    """The state after a revision was rolled back, told as a warning."""
+    return NextState(
+        replace(after, pins=with_pin(after.pins, pin)),
+        "RolledBack",
+        reasons.ROLLED_BACK,
+        pin.message,
+        happened(event, pin.message, warning=True),
+        again_after=1.0,
+    )
+
+
+def drop_canary(state: State, reason: str, sentence: str) -> NextState:
+    """Withdraw a canary that is not wanted any more; it is not blocked."""
+    return NextState(
+        state.without_canary(), "Progressing", reason, sentence, happened(reason, sentence), again_after=0.0
+    )
+
+
+def adopt(snapshot: Snapshot, state: State) -> NextState | None:
+    """Finish a rollback whose route or routing table was written and whose status was not: both carry its verdict."""
+    moves = (_adopted(snapshot, state, pin) for pin in snapshot.routing.verdicts())
+    return next((move for move in moves if move), None)
+
+
+def _adopted(snapshot: Snapshot, state: State, pin: BlockedRevision) -> NextState | None:
+    recorded = of_revision(state.pins, pin.revision)
+    if (recorded and recorded.at == pin.at) or not _is_of_this_rollout(pin, state):
+        return None
+    if state.canary and state.canary.revision == pin.revision:
+        return blocked(state.without_canary(), pin, reasons.ROLLED_BACK)
+    if state.previous and state.stable and state.stable.revision == pin.revision:
+        after = replace(state.without_canary(), stable=state.previous, previous=None, promoted_at=None)
+        return blocked(after, pin, reasons.SWAPPED_BACK)
+    return None
+
+
+def _is_of_this_rollout(pin: BlockedRevision, state: State) -> bool:
+    began, pinned = parse(state.rollout_started_at), parse(pin.at)
+    return began is not None and pinned is not None and pinned >= began
+
+
+def pinned(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> BlockedRevision:
+    """The record of a rolled-back arm."""
+    return BlockedRevision(
+        revision=arm.revision,
+        uri=arm.model.uri,
+        sha256=arm.model.sha256,
+        reason=reason,
+        message=sentence[:1024],
+        at=stamp(snapshot.now),
+    )
+
+
+# After 100 %: the old arm stays warm for keepForSeconds and the same checks keep watching the new one.
+#
+# A model that is asked for meanwhile waits. If it began immediately, the proven arm would go before the new stable has
+# shown what it is worth. The next canary would then be measured by an unproven arm.
+
+
+def watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
+    """One look at a promoted arm. Missing data neither swaps back nor keeps the old arm longer: it was proven."""
+    onward, next_one = _watch(snapshot, state, new, old), waiting(snapshot, state)
+    if onward.phase != "Degraded" or next_one is None:
+        return onward
+    # There is nothing to roll it back to yet, however long that lasts: a person may know that the next one mends it.
+    return replace(onward, sentence=f"{onward.sentence}; {_awaits(snapshot, next_one, old)}")
+
+
+def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
+    if why := gross_breach(snapshot, state, new.revision, "the promoted arm"):
+        return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
+    verdict = judge_promoted(snapshot, state, new, old)
+    if verdict.breach:
+        return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
+    keep = snapshot.spec.rollout.keep_for_seconds
+    left = keep - seconds_since(state.promoted_at, snapshot.now)
+    if left <= 0:
+        # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
+        counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
+        sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} goes"
+        after = replace(state, previous=None)
+        # That all went as the promotion said is in the status, and no event; that no look was possible is one.
+        message = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
+        phase = "Progressing" if waiting(snapshot, state) else "Healthy"
+        return NextState(after, phase, reasons.GUARD_OVER, sentence, message, again_after=0.0)
+    text = verdict.hold or verdict.passed
+    next_one = waiting(snapshot, state)
+    sentence = f"guarding {new.revision}; the old arm {old.revision} is warm until {keep} s after the promotion; {text}"
+    if next_one:
+        sentence = f"guarding {new.revision} until {_end(state, keep)}; {_awaits(snapshot, next_one, old)}; {text}"
+    reason = reasons.WAITING_FOR_GUARD if next_one else reasons.GUARDING
+    interval = min(left, float(snapshot.spec.analysis.interval_seconds))
+    return NextState(state, "Guarding", reason, sentence, again_after=interval, data=verdict.hold)
+
+
+def waiting(snapshot: Snapshot, state: State) -> Model | None:
+    """The model that begins as a canary when the guard is over; None without a guard or a new model."""
+    model = snapshot.desired.model
+    if model is None or state.previous is None or state.canary or state.stable is None:
+        return None
+    return None if state.in_the_way(model) or model.revision == state.stable.revision else model
+
+
+def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: str) -> NextState | str:
+    """A person lets the waiting model begin now. Not where the promoted arm is to be rolled back: then why it is.
+
+    Where the old arm has no pod to roll it back to, the waiting model may be what mends it, and begins.
+    """
+    onward = watch(snapshot, state, new, old)
+    if onward.phase == "RolledBack":
+        return f"a check is breached: {onward.sentence}"
+    sentence = (
+        f"the guard of {new.revision} was ended by {by}, {seconds_since(state.promoted_at, snapshot.now):.0f} of its "
+        f"{snapshot.spec.rollout.keep_for_seconds} s after the promotion; the old arm {old.revision} goes"
+    )
+    after = replace(state, previous=None)
+    message = happened(reasons.GUARD_OVER, sentence, warning=True)
+    return NextState(after, "Progressing", reasons.GUARD_OVER, sentence, message, again_after=0.0)
+
+
+def revert(state: State, old: ArmState) -> NextState:
+    """The user asks for the previous model while it is still warm: stable a moment ago, it needs no new proof."""
+    bad = state.stable.revision if state.stable else "none"
+    sentence = f"back to {old.revision} as asked; it was still warm, {bad} goes"
+    after = replace(state.without_canary(), stable=old, previous=None, promoted_at=None)
+    return NextState(
+        after, "Progressing", reasons.REVERTED, sentence, happened(reasons.REVERTED, sentence), again_after=0.0
+    )
+
+
+def _end(state: State, keep: int) -> str:
+    promoted = parse(state.promoted_at)
+    return stamp(promoted + timedelta(seconds=keep)) if promoted else f"{keep} s after its promotion"
+
+
+def _awaits(snapshot: Snapshot, model: Model, old: ArmState) -> str:
+    if model.revision == old.revision:
+        return f"{model.revision} is wanted again and serves as soon as one of its pods is ready"
+    return f"{model.revision} waits (`kubectl learnloop skip {snapshot.name}` lets it begin), {old.revision} is kept"

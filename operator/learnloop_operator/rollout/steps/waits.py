@@ -1,0 +1,309 @@
+"""Everything that a step waits for: gates, evidence, time and approval."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, seconds_of
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_operator.core.durations import rough
+from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.plan import Notice
+from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.sequential_test import bars_of, claim_text, sequential
+from learnloop_operator.rollout.evidence import Missing, untimely
+from learnloop_operator.rollout.judging.analysis import Judgement, episodes, young
+from learnloop_operator.rollout.judging.arms import SHORTEST, SOON, settled
+from learnloop_operator.rollout.judging.gate_suites import gates_of, judge_gates
+from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, one_pair, unanswered, who
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
+from learnloop_operator.statistics.comparison import Claim, TestMemory, claim
+
+_WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
+
+
+def wait_for_time_and_people(
+    snapshot: Snapshot, state: State, revision: str, step: int, wanted: RolloutStep, at: str
+) -> NextState | None:
+    """Hold for minSeconds, then for the approval of `revision` where the step pauses; None: nothing to wait for."""
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
+    if rest > 0:
+        return wait(
+            state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
+        )
+    if wanted.pause and approval(snapshot, state, revision, step) is None:
+        text = f"{at}: all checks pass; waiting for `kubectl learnloop approve {snapshot.name}{_arm(state, revision)}`"
+        return wait_for_a_person(snapshot, state, wanted, text)
+    return None
+
+
+def _arm(state: State, revision: str) -> str:
+    """The option that names an arm which is not the canary."""
+    if state.experiment is None or (state.canary and state.canary.revision == revision):
+        return ""
+    named = (player.name for player in state.experiment.challengers() if player.model.revision == revision)
+    return next((f" --arm {name}" for name in named), "")
+
+
+def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, text: str) -> NextState:
+    """The pause, while its time lasts; then what spec says."""
+    interval, requested = float(snapshot.spec.analysis.interval_seconds), wanted.approval
+    waiting = replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+    if requested is None:
+        return waiting
+    limit, since = timedelta(seconds=seconds_of(requested.within)), waits_since(snapshot, state)
+    left = (since + limit - snapshot.now).total_seconds()
+    if left > 0:
+        then = "is rolled back" if requested.otherwise == "rollBack" else "stalls"
+        words = f"{text}; without it by {stamp(since + limit)} the canary {then}"
+        return replace(waiting, sentence=words, again_after=min(interval, left))
+    why = f"no approval within {requested.within}"
+    if requested.otherwise == "rollBack" and state.canary is not None:
+        return roll_back(snapshot, state, state.canary, reasons.APPROVAL_OVERDUE, why)
+    sentence = f"{text}; {why}, holding, not rolling back"
+    recorded = any(
+        item.type == "Stalled" and item.reason == reasons.APPROVAL_OVERDUE for item in snapshot.before.conditions
+    )
+    return replace(
+        waiting,
+        reason=reasons.APPROVAL_OVERDUE,
+        sentence=sentence,
+        degraded=True,
+        events=() if recorded else happened(reasons.APPROVAL_OVERDUE, sentence, warning=True),
+    )
+
+
+def waits_since(snapshot: Snapshot, state: State) -> datetime:
+    """When the pause began, as the status has it. What a person has said since then starts it over."""
+    paused = next((item for item in snapshot.before.conditions if item.type == reasons.PAUSED), None)
+    if paused is None or paused.status != "True" or paused.reason not in _WAITS:
+        return snapshot.now
+    text = [parse(decision.at) for decision in state.decisions]
+    moments = [parse(paused.last_transition_time), *text]
+    return max((moment for moment in moments if moment is not None), default=snapshot.now)
+
+
+def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> OrderAnnotation | None:
+    """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
+    for word in unanswered(snapshot.annotations, state.decisions):
+        fits = word.revision == revision and word.step in (None, step + 1)
+        if word.verb == "approve" and fits and not word.problem and not one_pair(snapshot, word):
+            return word
+    return None
+
+
+def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:
+    """Stay where it is. `data`: why evidence is missing, "" when it is complete."""
+    return NextState(state, "Progressing", reason, sentence, again_after=after, data=data)
+
+
+# What a step still waits for before it may be passed, for how long, and since when nothing comes any more.
+#
+# A rollout without evidence holds: a healthy model is not rolled back for lack of traffic. It must not hold unseen:
+# when nothing has come for progressDeadlineSeconds, it is Stalled.
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The state as it is waiting, why, and the seconds until it is worth another look (None: the usual)."""
+
+    state: State
+    missing: Missing | None
+    soon: float | None = None
+
+
+def evidence_for(snapshot: Snapshot, state: State, canary: ArmState, wanted: RolloutStep, verdict: Judgement) -> Wait:
+    """Whether this step has its evidence; the first thing that is missing speaks."""
+    if snapshot.evidence.unavailable:
+        return Wait(state, Missing(snapshot.evidence.reason, verdict.hold))
+    if young(snapshot, state):
+        text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, text), SHORTEST)
+    counted = snapshot.evidence.arms.get(canary.revision)
+    problem = untimely(snapshot.evidence.clock, counted.seen_at if counted else None, snapshot.now, "the canary")
+    if problem:
+        return Wait(state, problem)
+    if counted is None:
+        text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
+        return Wait(state, Missing(reasons.EMPTY_RESULT, text))
+    state = settled(state, counted)
+    if state.step_base is None:
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), SOON)
+    done = episodes(snapshot, canary.revision) - state.step_base
+    if done < wanted.min_episodes:
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
+    if not verdict.hold:
+        return Wait(state, None)
+    lost = state.weight == 100 and (verdict.of_both or cannot_compare(snapshot, state))
+    return Wait(state, Missing(reasons.COMPARISON_LOST if lost else verdict.hold_reason, verdict.hold))
+
+
+def cannot_compare(snapshot: Snapshot, state: State) -> bool:
+    """While stable gets no episodes: those it had are gone, or a test is not finished and nothing can finish it."""
+    if state.stable is None or episodes(snapshot, state.stable.revision) == 0:
+        return True
+    analysis = snapshot.spec.analysis
+    bar, proven = bars_of(analysis), {(trial.name, trial.claim): trial.memory for trial in state.trials}
+    claims = (
+        claim(proven.get((metric.name, claim_text(metric)), TestMemory()), bar) for metric in sequential(analysis)
+    )
+    return any(result is not Claim.FINE for result in claims)
+
+
+def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing) -> bool:
+    """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    if seconds_since(state.step_started_at, snapshot.now) < deadline or _mute_for(snapshot, missing) < deadline:
+        return False
+    arm = snapshot.evidence.arms.get(canary.revision)
+    if missing.reason == reasons.NOT_ENOUGH_DATA:
+        return arm is not None and arm.lately == 0
+    recorded = _data_available(snapshot)
+    return recorded is not None and recorded.reason == missing.reason
+
+
+def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
+    """At 100 % stable plays no more. Three things would end all comparing. Prometheus may have lost stable's episodes
+    of this rollout. A test may have changed, or lost its proof on the way up. A ratio may be broken while too little is
+    known of stable to be certain. One step back both arms play again."""
+    weight = snapshot.spec.rollout.steps[step - 1].weight
+    sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
+    return NextState(
+        replace(state.at_weight(weight, None, snapshot.now), step=step - 1),
+        "Progressing",
+        reasons.COMPARISON_LOST,
+        sentence,
+        happened(reasons.COMPARISON_LOST, sentence, warning=True),
+        again_after=0.0,
+    )
+
+
+def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
+    """The move, stalled where it is a hold without any number for too long: in shadow, in an experiment, or before a
+    weight is raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
+    why = move.data_reason or move.reason
+    if not move.data or move.degraded or move.phase != "Progressing" or why == reasons.NOT_ENOUGH_DATA:
+        return move
+    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, Missing(why, move.data)) else move
+
+
+def stalled(snapshot: Snapshot, move: NextState) -> NextState:
+    """The same hold, visible from afar: condition Stalled, and one event."""
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    sentence = f"{move.sentence}; nothing new for {deadline} s, holding, not rolling back"
+    recorded = any(
+        item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in snapshot.before.conditions
+    )
+    return replace(
+        move,
+        reason=reasons.EVIDENCE_OVERDUE,
+        data_reason=move.data_reason or move.reason,
+        sentence=sentence,
+        degraded=True,
+        events=() if recorded else happened(reasons.EVIDENCE_OVERDUE, sentence, warning=True),
+    )
+
+
+def _mute_for(snapshot: Snapshot, missing: Missing) -> float:
+    """Seconds since the condition DataAvailable was last true, or last known; 0 where it is true now."""
+    result = _data_available(snapshot)
+    if result is None or result.status == "True" or parse(result.last_transition_time) is None:
+        return 0.0
+    if (result.status == "Unknown") != (missing.reason in reasons.PROVIDER):
+        return 0.0
+    return seconds_since(result.last_transition_time, snapshot.now)
+
+
+def _data_available(snapshot: Snapshot) -> Condition | None:
+    """The condition as the look before this one left it."""
+    return next((item for item in snapshot.before.conditions if item.type == reasons.DATA_AVAILABLE), None)
+
+
+def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:
+    text = f"{done} of {needed} canary episodes finished, {needed - done} more needed"
+    if snapshot.desired.suspended_agent:
+        return f"{text}; LearningAgent {snapshot.desired.suspended_agent} is suspended, its actors play no episodes"
+    elapsed = seconds_since(state.step_started_at, snapshot.now)
+    if done <= 0 or elapsed <= 0.0:
+        return text
+    return f"{text}, about {duration(rough((needed - done) * elapsed / done))} at the present rate"
+
+
+# A ready candidate at its gates: no user meets it before every suite has passed, and the approvers have agreed.
+
+
+LOOK = 3.0
+"""Seconds between looks at running suites: nothing watches Jobs."""
+
+
+def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextState | None:
+    """One look at the gates; None: none stand there. A phase Failed in the answer's state says what has failed."""
+    gates = gates_of(snapshot, state)
+    if gates is None:
+        return None
+    result = judge_gates(snapshot, state, candidate, gates)
+    news = _news(state.gates, result)
+    after = replace(state, gates=result)
+    if result.phase == "AwaitingApproval":
+        word = _word(snapshot, state, candidate.revision)
+        if word is None:
+            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(result, snapshot.name), _soon(snapshot), "")
+            return replace(waiting, phase="Paused", events=news)
+        result = result.model_copy(update={"phase": "Passed", "approved_by": who(snapshot, word)[:1024]})
+        text = f"the gates are passed: approved by {result.approved_by}"
+        after = noted(snapshot, replace(after, gates=result), word, "obeyed", text)
+    if result.phase == "Passed":
+        sentence = f"{candidate.revision} has passed its gates: {result.message}"
+        events = (*news, *happened(reasons.GATES_PASSED, sentence))
+        return NextState(after, "Progressing", reasons.GATES_PASSED, sentence, events, again_after=0.0)
+    if result.phase == "Failed":
+        sentence = f"the gates are not passed: {result.message}"
+        return NextState(after, "RolledBack", reasons.GATE_FAILED, sentence, news)
+    sentence = f"no user meets {candidate.revision} before its gates: {result.message}"
+    return replace(wait(after, reasons.WAITING_FOR_GATES, sentence, LOOK, ""), events=news)
+
+
+def untimely_word(snapshot: Snapshot, state: State, gates: ReleaseGates, word: OrderAnnotation) -> str:
+    """Why this approval does not open the gates; "" where it does."""
+    standing = state.gates.phase if state.gates and state.gates.revision == word.revision else "Running"
+    if standing != "AwaitingApproval":
+        return "the suites have not all passed: look at status.gates, and approve when they have"
+    approval = gates.approval
+    if approval is not None and word.by not in approval.by:
+        return f"spec.gates.approval.by: only {', '.join(approval.by)} may approve, not {who(snapshot, word)}"
+    return ""
+
+
+def _word(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotation | None:
+    """Only what the last look has not refused: the order of the looks sees to that."""
+    gates = snapshot.spec.gates
+    for word in unanswered(snapshot.annotations, state.decisions):
+        if word.verb == "approve" and word.revision == revision and not word.problem and word.step is None:
+            return word if gates and not untimely_word(snapshot, state, gates, word) else None
+    return None
+
+
+def _ask(found: GatesStatus, name: str) -> str:
+    return f"{found.message}: waiting for `kubectl learnloop approve {name}`"
+
+
+def _soon(snapshot: Snapshot) -> float:
+    return max(LOOK, float(snapshot.spec.analysis.interval_seconds))
+
+
+def _news(before: GatesStatus | None, after: GatesStatus) -> tuple[Notice, ...]:
+    """An event for each verdict that is new."""
+    same = before is not None and before.revision == after.revision
+    recorded = {item.id for item in before.suites if item.verdict != "pending"} if before and same else set()
+    news: tuple[Notice, ...] = ()
+    for item in after.suites:
+        if item.verdict == "pending" or item.id in recorded:
+            continue
+        failed = item.verdict == "failed"
+        name = reasons.GATE_FAILED if failed else reasons.GATE_PASSED
+        news += happened(name, f"{item.name} of {after.revision}: {item.message}", warning=failed)
+    return news

@@ -1,0 +1,355 @@
+"""Rules of a rollout in the order in which they are tried. The first that applies decides."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.experiment import advance as advance_experiment
+from learnloop_operator.rollout.experiment_arms import begin as begin_experiment
+from learnloop_operator.rollout.experiment_arms import due
+from learnloop_operator.rollout.judging.analysis import observed
+from learnloop_operator.rollout.judging.arms import hopeless, look_at_pods, ready, world
+from learnloop_operator.rollout.judging.gate_suites import closed
+from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, sentence
+from learnloop_operator.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.rollout.order_effects import listen
+from learnloop_operator.rollout.steps.canary_steps import advance
+from learnloop_operator.rollout.steps.rollback_and_guard import adopt, drop_canary, pinned, revert, watch
+from learnloop_operator.rollout.steps.rollback_and_guard import blocked as rolled_back
+from learnloop_operator.rollout.steps.waits import pass_gates
+
+RolloutRule = Callable[[Snapshot, State], NextState | None]
+
+
+def move(snapshot: Snapshot, state: State) -> NextState:
+    """The one next thing for this ModelDeployment."""
+    early = _first_of(BEFORE_ORDERS, snapshot, state)
+    if early:
+        return early
+    state, order = listen(snapshot, state)
+    result = order or _first_of(RULES, snapshot, state)
+    assert result is not None, "the last rule always applies"
+    return result
+
+
+def _first_of(rules: tuple[RolloutRule, ...], snapshot: Snapshot, state: State) -> NextState | None:
+    for rule in rules:
+        result = rule(snapshot, state)
+        if result is not None:
+            return result
+    return None
+
+
+def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.suspend: no step goes up, and whatever rolls an arm back still does."""
+    return suspended(snapshot, state) if snapshot.spec.suspend else None
+
+
+def need_gateway(snapshot: Snapshot, state: State) -> NextState | None:
+    """Mode gateway takes the name of one."""
+    if snapshot.spec.routing.mode != "gateway" or snapshot.spec.routing.gateway is not None:
+        return None
+    sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
+    return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
+
+
+def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
+    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can, and as its
+    gates have let it."""
+    if state.stable is not None:
+        return None
+    model = snapshot.desired.model
+    if model is None:
+        return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
+    pin = state.in_the_way(model)
+    if pin:
+        sentence = f"{blocked.sentence(pin, model)}; nothing serves"
+        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
+    arm = world(snapshot, model.revision)
+    if arm.ready > 0 and closed(snapshot, state, model.revision):
+        return _first_at_gates(snapshot, state, model)
+    if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
+        sentence = f"{model.revision} is the first model and serves every episode"
+        first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
+        return NextState(
+            replace(state, stable=first),
+            "Healthy",
+            reasons.FIRST_MODEL,
+            sentence,
+            happened(reasons.FIRST_MODEL, sentence),
+            again_after=0.0,
+        )
+    text = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the pods of the first model {model.revision}{text}"
+    return NextState(
+        state,
+        "Degraded" if hopeless(arm) else "Pending",
+        reasons.WAITING_FOR_PODS,
+        sentence,
+        again_after=look_at_pods(snapshot, model.revision),
+        degraded=bool(arm.message),
+    )
+
+
+def _first_at_gates(snapshot: Snapshot, state: State, model: Model) -> NextState:
+    """The first model serves no traffic until it has passed its gates."""
+    candidate = ArmState(model, stamp(snapshot.now), was_ready=True)
+    if state.gates is None or state.gates.revision != model.revision:
+        state = replace(state, rollout_started_at=stamp(snapshot.now))
+    gated = pass_gates(snapshot, state, candidate)
+    assert gated is not None, "closed gates are there"
+    if gated.phase != "RolledBack":
+        return gated
+    pin = pinned(snapshot, candidate, reasons.GATE_FAILED, f"RolledBack before its first episode: {gated.sentence}")
+    back = rolled_back(gated.state, pin, reasons.ROLLED_BACK)
+    return replace(back, events=(*gated.events, *back.events))
+
+
+def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """Another model than the canary's is wanted; one that a person has undone is on its way whatever is wanted."""
+    model, canary, stable = snapshot.desired.model, state.canary, state.stable
+    if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
+        return None
+    if model.revision == stable.revision:
+        return drop_canary(
+            state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
+        )
+    return drop_canary(
+        state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
+    )
+
+
+def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """Advances the canary. If the spec no longer requests its model, its weight may only decrease."""
+    if state.canary is None:
+        return None
+    onward = advance(snapshot, state, state.canary)
+    if state.stable and snapshot.spec.serving.replicas and not world(snapshot, state.stable.revision).ready:
+        onward = _without_stable(snapshot, state, state.stable, state.canary, onward)
+    if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
+        return onward
+    problem = snapshot.desired.problem
+    sentence = f"holding at {state.weight} %: {problem}"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+
+
+def _without_stable(
+    snapshot: Snapshot, state: State, stable: ArmState, canary: ArmState, onward: NextState
+) -> NextState:
+    """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
+    (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
+    arm, rollout = world(snapshot, stable.revision), snapshot.spec.rollout
+    words = f": {arm.message}" if arm.message else ""
+    given_up = hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
+    wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
+    able = wanted and state.hand is None and ready(snapshot, canary.revision) > 0
+    if onward.phase == "RolledBack" or closed(snapshot, state, canary.revision) or not (given_up and able):
+        text = f"{onward.sentence}; the stable arm {stable.revision} has no ready pod{words}"
+        return replace(onward, sentence=text, degraded=True)
+    sentence = f"{canary.revision} serves every episode: the stable arm {stable.revision} has lost its pods{words}"
+    after = replace(state.without_canary(), stable=canary, last_stable=past(stable))
+    message = happened(reasons.STABLE_LOST, sentence, warning=True)
+    return NextState(
+        after, "Healthy", reasons.STABLE_LOST, sentence, message, again_after=0.0, keep_table=True, data=""
+    )
+
+
+def _is_undone(state: State) -> bool:
+    """Whether the canary is the earlier model that a person has asked to serve again."""
+    return state.hand is not None and state.hand.verb == "undo"
+
+
+def _falls(state: State, onward: NextState) -> bool:
+    """Whether the canary, or a guest of its experiment, gets less than before."""
+    canary = onward.state.canary
+    if onward.phase == "RolledBack" or state.canary is None or canary is None:
+        return onward.phase == "RolledBack"
+    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
+    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
+
+
+def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """An experiment of its own (not a step of a rollout) counts and decides."""
+    trial = state.experiment
+    return advance_experiment(snapshot, state, trial) if trial and trial.running and trial.step is None else None
+
+
+def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
+    """The model before the promotion is wanted again, and its pods still stand."""
+    model, previous = snapshot.desired.model, state.previous
+    if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
+        return None
+    return revert(state, previous)
+
+
+def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
+    """After a promotion the checks go on while the previous arm is kept."""
+    if state.previous is None or state.stable is None:
+        return None
+    return watch(snapshot, state, state.stable, state.previous)
+
+
+def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """A new model that nothing blocks starts as a canary without episodes."""
+    model, stable = snapshot.desired.model, state.stable
+    if model is None or stable is None or model.revision == stable.revision or state.in_the_way(model) is not None:
+        return None
+    sentence = f"{model.revision} is new ({model.uri}); it starts as a canary without episodes"
+    now = stamp(snapshot.now)
+    after = replace(
+        state.without_canary(),
+        canary=ArmState(model, now, was_ready=False),
+        gates=None,
+        promoted_at=None,
+        rollout_started_at=now,
+    )
+    return NextState(
+        after,
+        "Progressing",
+        reasons.CANARY_CREATED,
+        sentence,
+        happened(reasons.CANARY_CREATED, sentence),
+        again_after=5.0,
+    )
+
+
+def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.experiment asks for one, and the stable arm is the wanted model and can serve."""
+    model, stable, wanted = snapshot.desired.model, state.stable, due(snapshot, state)
+    if not wanted or model is None or stable is None or model.revision != stable.revision:
+        return None
+    return begin_experiment(snapshot, state, stable, wanted) if ready(snapshot, stable.revision) else None
+
+
+def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
+    """The wanted model was rolled back: the stable arm serves until somebody says retry."""
+    model, stable = snapshot.desired.model, state.stable
+    pin = state.in_the_way(model)
+    if pin is None or model is None or stable is None:
+        return None
+    sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
+    return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
+
+
+def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
+    """The stable arm has no pod that can serve."""
+    if state.stable is None or snapshot.spec.serving.replicas == 0:
+        return None
+    arm = world(snapshot, state.stable.revision)
+    if arm.ready > 0:
+        return None
+    text = f": {arm.message}" if arm.message else ""
+    sentence = f"the stable arm {state.stable.revision} has no ready pod{text}"
+    soon = look_at_pods(snapshot, state.stable.revision)
+    return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
+
+
+def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
+    """Nothing is to be done."""
+    assert state.stable is not None, "serve_first_model has answered before"
+    revision = state.stable.revision
+    if snapshot.desired.model is None:
+        sentence = f"{revision} keeps serving; {snapshot.desired.problem}"
+        return NextState(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
+    return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
+
+
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (adopt, stay_suspended)
+RULES: tuple[RolloutRule, ...] = (
+    need_gateway,
+    serve_first_model,
+    leave_canary,
+    advance_canary,
+    advance_running_experiment,
+    return_to_previous,
+    guard_promoted,
+    begin_canary,
+    start_due_experiment,
+    stay_blocked,
+    await_stable_pods,
+    keep_serving,
+)
+
+
+# A ModelDeployment that is suspended: nothing goes up or on, and whatever rolls an arm back still does.
+#
+# A person who stops the operator in the middle of a rollout wants no further step, and no bad canary to keep
+# its users. So the operator takes every look as in a rollout under way. Of what follows it carries out a fall only:
+# an arm that is rolled back or gets less. Promotions, raises, new canaries, the end of a guard and all orders but
+# abort and reject wait until spec.suspend is false.
+
+
+ROLL_BACK = frozenset({"abort", "reject"})
+"""Orders that are obeyed while suspended; the others are answered afterwards."""
+IDLE = 60.0
+"""Seconds between looks while no arm is on trial."""
+
+
+def suspended(snapshot: Snapshot, state: State) -> NextState:
+    """The fall that is due, or everything as it is."""
+    state, order = listen(snapshot, state, ROLL_BACK)
+    if order:
+        return order
+    onward = _onward(snapshot, state)
+    if onward is None:
+        return _nothing_on_trial(snapshot, state)
+    return onward if falls(state, onward) else _frozen(snapshot, _with_tallies(state, onward))
+
+
+def falls(state: State, onward: NextState) -> bool:
+    """Whether all that the move does is to take something away from an arm on trial."""
+    after = onward.state
+    if onward.phase == "RolledBack":
+        return True
+    if after.stable != state.stable or after.previous != state.previous:
+        return False
+    if after.canary is None or state.canary is None:
+        return after.canary is state.canary and _guests(after) < _guests(state)
+    if after.canary.revision != state.canary.revision or after.step != state.step or after.weight > state.weight:
+        return False
+    return after.weight < state.weight or _guests(after) < _guests(state)
+
+
+def _guests(state: State) -> int:
+    return len(state.experiment.guests()) if state.experiment else 0
+
+
+def _onward(snapshot: Snapshot, state: State) -> NextState | None:
+    """The move that an unsuspended rollout would make for an arm on trial."""
+    if state.canary and state.step is not None:
+        return advance(snapshot, state, state.canary)
+    if state.experiment and state.experiment.running and state.experiment.step is None and not state.canary:
+        return advance_experiment(snapshot, state, state.experiment)
+    if state.previous and state.stable:
+        return watch(snapshot, state, state.stable, state.previous)
+    return None
+
+
+def _with_tallies(state: State, onward: NextState) -> State:
+    """The state with what its experiment has counted at this look, and nothing of what follows from it."""
+    before, after = state.experiment, onward.state.experiment
+    if before is None or after is None or (before.id, before.phase) != (after.id, after.phase):
+        return state
+    return replace(state, experiment=replace(before, players=after.players))
+
+
+def _frozen(snapshot: Snapshot, state: State) -> NextState:
+    if state.canary:
+        sentence = f"suspended at {state.weight} %: no step goes up; the checks go on and may roll the canary back"
+        state = observed(snapshot, state, state.canary)
+    elif state.previous and state.stable:
+        sentence = f"suspended: the checks of {state.stable.revision} go on and may roll it back"
+    else:
+        sentence = "suspended: the experiment decides nothing; an arm that breaks a bar still leaves it"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return NextState(state, "Suspended", reasons.SUSPENDED, sentence, again_after=interval)
+
+
+def _nothing_on_trial(snapshot: Snapshot, state: State) -> NextState:
+    model = snapshot.desired.model
+    pin = state.in_the_way(model)
+    recorded = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
+    return NextState(state, "Suspended", reasons.SUSPENDED, recorded, again_after=IDLE)
