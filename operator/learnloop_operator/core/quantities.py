@@ -18,13 +18,3 @@ def quantity(value: Any) -> Decimal | None:
     if not match:
         return None
     return Decimal(match[1]) * (Decimal(10) ** int(match[3]) if match[3] else _SUFFIX[match[2] or ""])
-
-
-def text(amount: Decimal) -> str:
-    """As a person would write it: 2Gi, 768Mi, 1500m, 3."""
-    if amount != amount.to_integral_value():
-        return f"{(amount * 1000).to_integral_value()}m"
-    for suffix in ("Ti", "Gi", "Mi", "Ki"):
-        if amount and amount % _SUFFIX[suffix] == 0:
-            return f"{amount / _SUFFIX[suffix]:f}{suffix}"
-    return f"{amount:f}"

@@ -1,8 +1,4 @@
-"""events.k8s.io/v1 recorder: repeats become a series, floods are cut off, and no pass ever fails because of it.
-
-An event costs the API server a third of what a status costs, and a status says the same. So in a flood of changes
-events of type Normal go slowly and let the passes have the API server; warnings never wait for them.
-"""
+"""events.k8s.io/v1 recorder: repeats become a series, floods are cut off, and warnings go first."""
 
 import asyncio
 import hashlib
@@ -10,8 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,8 +23,6 @@ SERIES_SECONDS = 360.0
 BURST, REFILL_SECONDS = 25, 5.0
 """Per object: a burst of 25, then one each 5 s."""
 MAX_NOTE = 1024
-AT_ONCE, PER_SECOND = 100, 10.0
-"""Normal events of all objects: 100 without a pause, then ten a second."""
 PENDING = 1000
 REMEMBERED = 5000
 
@@ -41,11 +34,13 @@ class _Series:
     last: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Noted:
-    regarding: Manifest
-    notice: Notice
-    at: str
+    order: tuple[bool, int]
+    """Warnings first, then as they came."""
+    regarding: Manifest = field(compare=False)
+    notice: Notice = field(compare=False)
+    at: str = field(compare=False)
 
 
 class EventRecorder:
@@ -53,9 +48,8 @@ class EventRecorder:
 
     def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._instance, self._clock = kube, instance, clock
-        self._warnings: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
-        self._normal: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
-        self._hurry = asyncio.Event()
+        self._queue: asyncio.PriorityQueue[_Noted] = asyncio.PriorityQueue(PENDING)
+        self._noted = 0
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -64,46 +58,31 @@ class EventRecorder:
         if not self._allowed(str(regarding["metadata"].get("uid", ""))):
             log.debug("event dropped (rate): %s %s", notice.reason, notice.message)
             return
-        queue = self._warnings if notice.type == "Warning" else self._normal
+        self._noted += 1
         try:
-            queue.put_nowait(_Noted(regarding, notice, _micro_time()))
+            self._queue.put_nowait(_Noted((notice.type != "Warning", self._noted), regarding, notice, _micro_time()))
         except asyncio.QueueFull:
             log.info("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
 
     async def run(self) -> None:
         """Send what is noted, until cancelled."""
-        await asyncio.gather(self._run(self._warnings, paced=False), self._run(self._normal, paced=True))
-
-    async def _run(self, queue: asyncio.Queue[_Noted], *, paced: bool) -> None:
-        tokens, then = float(AT_ONCE), self._clock()
         while True:
-            noted = await queue.get()
-            now = self._clock()
-            tokens, then = min(float(AT_ONCE), tokens + (now - then) * PER_SECOND) - paced, now
+            noted = await self._queue.get()
             try:
-                if tokens < 0:
-                    await self._pause(-tokens / PER_SECOND)
                 await self._send(noted)
             except KubeError as error:
                 log.warning("event not recorded: %s", error)
             except Exception:  # a pass must not fail because of an event
                 log.exception("event not recorded")
             finally:
-                queue.task_done()
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), seconds)
+                self._queue.task_done()
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything noted is sent, without pauses, at most `seconds`."""
-        self._hurry.set()
+        """Wait until everything noted is sent, at most `seconds`."""
         try:
-            await asyncio.wait_for(asyncio.gather(self._warnings.join(), self._normal.join()), seconds)
+            await asyncio.wait_for(self._queue.join(), seconds)
         except TimeoutError:
-            log.warning("events left unsent: %d", self._warnings.qsize() + self._normal.qsize())
-        finally:
-            self._hurry.clear()
+            log.warning("events left unsent: %d", self._queue.qsize())
 
     def _allowed(self, uid: str) -> bool:
         now = self._clock()

@@ -1,17 +1,48 @@
-"""The object that runs a TrainingJob's gang, of whichever backend, and what its queue says."""
+"""The object that runs a TrainingJob's gang, of whichever backend, and its queue's message."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.plan import Manifest
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, kind_of
 from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.training.backends.backend import Backend
 from learnloop_operator.training.backends.choice import candidates
-from learnloop_operator.training.queue import LABEL_JOB_UID, sentence
+
+LONGEST = 512
+LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Names the gang that a Workload was made of."""
+
+
+def queue_sentence(workload: Manifest | None) -> str:
+    """Why the gang waits, in Kueue's own words; "" where it has said nothing.
+
+    An admission check (e.g. of a ProvisioningRequest) speaks once the quota is reserved, and may tell when nodes come.
+    """
+    status = (workload or {}).get("status") or {}
+    conditions = {str(item.get("type")): item for item in status.get("conditions") or ()}
+    parts = []
+    evicted = conditions.get("Evicted") or {}
+    if evicted.get("status") == "True":
+        parts.append(f"{evicted.get('reason')}: {evicted.get('message')}")
+    reserved = conditions.get("QuotaReserved") or {}
+    if reserved.get("status") == "True":
+        parts += [_check(item) for item in status.get("admissionChecks") or () if item.get("state") != "Ready"]
+    elif reserved.get("message"):
+        parts.append(str(reserved["message"]))
+    again = (status.get("requeueState") or {}).get("requeueAt")
+    if again and (conditions.get("Requeued") or {}).get("status") == "False":
+        parts.append(f"queued again at {again}")
+    return "; ".join(dict.fromkeys(part.strip() for part in parts))[:LONGEST]
+
+
+def _check(item: Mapping[str, Any]) -> str:
+    return f"admission check {item.get('name')} {str(item.get('state')).lower()}: {item.get('message') or 'no message'}"
+
 
 NO_KUEUE = (
     "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
@@ -95,13 +126,13 @@ async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
 
 
 async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
-    """Message of the Workload of the gang `uid`; "" where there is none. Never raises: a sentence that is missing stops
+    """Message of the Workload of the gang `uid`; "" where there is none. Never raises: a missing sentence stops
     nothing."""
     try:
         result = await _workloads(kube, namespace, uid)
     except KubeError:
         return ""
-    return sentence(result[0]) if result else ""
+    return queue_sentence(result[0]) if result else ""
 
 
 async def _workloads(kube: Reader, namespace: str, uid: str) -> list[Object]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from learnloop_api.wire.memory import BUDGETS_ROOM
 from learnloop_operator.core import conditions
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.memory_services import models
+from learnloop_operator.memory_services import manifests as models
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
 AGENT_BUDGETS, NO_ROOM = "AgentBudgets", "NoRoomForBudgets"
@@ -125,5 +125,5 @@ def _named(world: MemoryServiceSnapshot) -> dict[str, tuple[str, str]]:
     weaviate = world.spec.weaviate
     if weaviate is not None and (key := weaviate.api_key_secret_ref):
         named[key.name] = ("spec.weaviate.apiKeySecretRef", key.key)
-    named |= {ref.name: (field, ref.key) for field, ref in models.keys(world.spec).items() if ref}
+    named |= {ref.name: (field, ref.key) for field, ref in models.model_keys(world.spec).items() if ref}
     return named

@@ -15,7 +15,7 @@ from learnloop_operator.memory_services.conditions import (
     vector_news,
     vector_store,
 )
-from learnloop_operator.memory_services.network import network_policies
+from learnloop_operator.memory_services.manifests import network_policies
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
 LATER, NOW_AND_THEN = 15.0, 30.0

@@ -1,21 +1,82 @@
-"""Manifests of a MemoryService's children."""
+"""Manifests of a MemoryService's children: pods with their models, services, Secrets and network."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
-from learnloop_api.kinds.memory_service import Storage, Weaviate
+from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
-from learnloop_operator.memory_services import database_tls, models
+from learnloop_operator.core.workload_network import (
+    DNS,
+    Rule,
+    WorkloadNetwork,
+    addresses,
+    data_plane,
+    pods,
+    policy,
+    ports,
+)
+from learnloop_operator.memory_services import database_tls
 from learnloop_operator.memory_services.snapshot import (
     AUDIT_KEY,
     DATABASE,
     PASSWORD_KEY,
     MemoryServiceSnapshot,
 )
+
+MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
+
+
+def model_environment(spec: MemoryServiceSpec) -> dict[str, Any]:
+    """Environment of the service."""
+    env: dict[str, Any] = {} if spec.language == "english" else {"LEARNLOOP_LANGUAGE": spec.language}
+    if (embedder := spec.embedder) is not None:
+        if embedder.volume is not None:
+            path = "/".join(filter(None, (MODEL_DIRECTORY, embedder.volume.path)))
+            env["LEARNLOOP_EMBEDDER"] = f"{embedder.format}://{path}"
+        else:
+            env["LEARNLOOP_EMBEDDER"] = f"{embedder.url}#{embedder.model}"
+            env["LEARNLOOP_EMBEDDER_DIMENSIONS"] = str(embedder.dimensions)
+            env["LEARNLOOP_EMBEDDER_SECONDS"] = str(embedder.timeout_seconds)
+            env |= _key("LEARNLOOP_EMBEDDER_KEY", embedder.api_key_secret_ref)
+    if (distiller := spec.distiller) is not None:
+        env["LEARNLOOP_DISTILLER"] = f"{distiller.url}#{distiller.model}"
+        env["LEARNLOOP_DISTILLER_SECONDS"] = str(distiller.timeout_seconds)
+        env |= _key("LEARNLOOP_DISTILLER_KEY", distiller.api_key_secret_ref)
+    return env
+
+
+def model_volumes(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
+    """The volume with the embedder's files, if there is one."""
+    volume = spec.embedder.volume if spec.embedder else None
+    if volume is None:
+        return []
+    if volume.claim_name is not None:
+        return [{"name": MODEL_VOLUME, "persistentVolumeClaim": {"claimName": volume.claim_name, "readOnly": True}}]
+    return [{"name": MODEL_VOLUME, "image": {"reference": volume.image}}]
+
+
+def model_mounts(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
+    """Mount of the container."""
+    return [{"name": item["name"], "mountPath": MODEL_DIRECTORY, "readOnly": True} for item in model_volumes(spec)]
+
+
+def model_keys(spec: MemoryServiceSpec) -> dict[str, SecretKeyRef]:
+    """The Secrets with model_keys of the models' servers, by the field that names each."""
+    result = {
+        "spec.embedder.apiKeySecretRef": spec.embedder.api_key_secret_ref if spec.embedder else None,
+        "spec.distiller.apiKeySecretRef": spec.distiller.api_key_secret_ref if spec.distiller else None,
+    }
+    return {field: key for field, key in result.items() if key is not None}
+
+
+def _key(name: str, secret: SecretKeyRef | None) -> dict[str, Any]:
+    return {} if secret is None else {name: {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
+
 
 SERVER, POSTGRES = "memory-service", "memory-postgres"
 POSTGRES_PORT = 5432
@@ -139,7 +200,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
     # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
     env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
-    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | models.environment(world.spec)
+    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | model_environment(world.spec)
     if world.tls:
         env |= {
             names.ENV_DATA_URL: world.data_url,
@@ -167,7 +228,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
             # The directory: a file mounted by subPath would stay as it was when the pod began.
             {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
-            *models.mounts(world.spec),
+            *model_mounts(world.spec),
         ],
         resources=SERVER_NEEDS,
     )
@@ -181,7 +242,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
         service_account=world.server_name,
-        volumes=[{"name": "artifacts", "emptyDir": {}}, message, *models.volumes(world.spec)],
+        volumes=[{"name": "artifacts", "emptyDir": {}}, message, *model_volumes(world.spec)],
     )
 
 
@@ -268,3 +329,53 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
         grace_seconds=60,
         user_id=POSTGRES_USER_ID,
     )
+
+
+WEAVIATE_GRPC = 50051
+"""Default of a Weaviate without a gRPC address."""
+
+
+def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
+    """NetworkPolicies of the service and of its PostgreSQL; none where the installation wants none."""
+    network = world.network
+    if network is None:
+        return ()
+    callers = [{"podSelector": {}}, *network.peers]
+    wanted: list[Rule] = [ports(names.PORT_DATA, peers=callers, key="from")]
+    if network.peers:  # a rule without peers would let everybody in
+        wanted.append(ports(names.PORT_PROBES, peers=network.peers, key="from"))
+    server = policy(
+        world.object,
+        name=world.server_name,
+        component=SERVER,
+        selector=world.selector(SERVER),
+        ingress=wanted,
+        egress=_called(world, network) if network.closed and world.spec.storage is not None else None,
+    )
+    if world.spec.storage is None:
+        return (server,)
+    database = policy(
+        world.object,
+        name=world.database_name,
+        component=POSTGRES,
+        selector=world.selector(POSTGRES),
+        ingress=[ports(POSTGRES_PORT, peers=[pods(world.selector(SERVER))], key="from")],
+        # What asks for its certificate.
+        egress=[DNS, data_plane(world.data_url)] if world.tls and world.data_url else [],
+    )
+    return (server, database)
+
+
+def _called(world: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule]:
+    """A database of somebody else's is at an address in a Secret, which the operator cannot read: nothing is closed."""
+    where = world.spec.weaviate
+    grpc = f"http://{where.grpc or f'{urlsplit(where.url).hostname}:{WEAVIATE_GRPC}'}" if where else None
+    return [
+        ports(POSTGRES_PORT, peers=[pods(world.selector(POSTGRES))], key="to"),
+        # The keys that callers' tokens are checked with.
+        {"ports": [{"port": port, "protocol": "TCP"} for port in network.api_server_ports]},
+        DNS,
+        *([data_plane(world.data_url)] if world.data_url else []),
+        *addresses(world.spec.to_kube(), grpc),
+        *network.to,
+    ]

@@ -6,9 +6,8 @@ are read.
 
 import asyncio
 import math
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,55 +30,10 @@ from learnloop_operator.rollout.metrics.hard_bound import (
     Reading,
 )
 
-
-class FairSlots:
-    """So many slots. A tenant gets one while it holds fewer than are free. So one alone takes no more than half of
-    them, a second half of the rest, and so on (dynamic thresholds, Choudhury and Hahne 1998, with a factor of 1). Of
-    those that wait the one that holds least is first."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    @asynccontextmanager
-    async def slot(self, tenant: str) -> AsyncIterator[None]:
-        """One slot, waited for in the order in which the tenant asked."""
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(granted)
-        self._grant()
-        try:
-            await granted
-            yield
-        finally:
-            # A future that was cancelled while it waited never had a slot.
-            if granted.done() and not granted.cancelled():
-                self._free += 1
-                self._held[tenant] -= 1
-                if not self._held[tenant]:
-                    del self._held[tenant]
-            self._grant()
-
-    def _grant(self) -> None:
-        while self._waiting:
-            tenant = min(self._waiting, key=self._held.__getitem__)
-            queue = self._waiting[tenant]
-            while queue and queue[0].done():
-                queue.popleft()
-            if not queue:
-                del self._waiting[tenant]
-            elif self._held[tenant] < self._free:
-                queue.popleft().set_result(None)
-                self._free -= 1
-                self._held[tenant] += 1
-            else:
-                return
-
-
 LOOK_SECONDS = 0.8
 MAX_ANSWER = 256 * 1024
 AT_ONCE = 64
-"""Pods read at the same time, and the most that are read of one arm: a gross breach shows in any 64 of them."""
+"""The most pods read of one arm: a gross breach shows in any 64 of them."""
 
 _ACTING = ("act", "infer")
 _SUMS = {
@@ -98,6 +52,8 @@ _WANTED = (
     f"{names.METRIC_SHADOW_SECONDS}_bucket",
     names.METRIC_SERVER_STARTED,
 )
+OF_NAMESPACE = 32
+"""Pods of one namespace read at the same time: pods that hang delay no other namespace."""
 LONGEST_LINE = 1024
 """Characters of a sample; a longer line is not a policy server's."""
 
@@ -144,7 +100,7 @@ class CounterReader:
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
-        self._share = FairSlots(AT_ONCE)
+        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(OF_NAMESPACE))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -175,7 +131,7 @@ class CounterReader:
         session = self._ready()
         try:
             async with (
-                self._share.slot(namespace),
+                self._slots[namespace],
                 session.get(url, allow_redirects=False, server_hostname=expected) as response,
             ):
                 body = await read_bounded(response, MAX_ANSWER)
@@ -192,9 +148,7 @@ class CounterReader:
     def _ready(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=AT_ONCE, limit_per_host=1, keepalive_timeout=15, ssl=client_context()
-                ),
+                connector=aiohttp.TCPConnector(limit=0, limit_per_host=1, keepalive_timeout=15, ssl=client_context()),
                 timeout=aiohttp.ClientTimeout(total=self._seconds),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,

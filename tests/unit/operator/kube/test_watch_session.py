@@ -91,7 +91,7 @@ async def test_half_a_list_is_a_connection_that_failed_and_is_tried_again(api: A
     api.chunks = [b'{"items": [{"metadata": {}}]}']
     assert await api.list() == {"items": [{"metadata": {}}]}
     api.chunks = [b'{"items": [{"metadata": {}']
-    with pytest.raises(aiohttp.ClientConnectionError, match="26 bytes that are no whole JSON"):
+    with pytest.raises(aiohttp.ClientConnectionError, match="26 bytes that are not whole JSON"):
         await api.list()
     assert api.cuts == ["trainingjobs"]
 

@@ -8,9 +8,9 @@ import pytest
 
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import parse, stamp
+from learnloop_operator.kube.gangs import queue_sentence
 from learnloop_operator.training.backends.choice import CONTAINERS
 from learnloop_operator.training.gang import rank_of
-from learnloop_operator.training.queue import sentence
 from learnloop_operator.training.snapshot import TrainingSnapshot
 from testing.training.training_builders import (
     NOW,
@@ -186,14 +186,14 @@ def test_the_sentence_is_the_workloads_own() -> None:
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted to accommodate b"}
     reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "Quota reserved"}
     check = {"name": "dws", "state": "Pending", "message": "Not ready; ETA 12:30"}
-    assert sentence({"metadata": {}, "status": {"conditions": [pending]}}) == SAYS
-    both = sentence({"metadata": {}, "status": {"conditions": [pending, evicted]}})
+    assert queue_sentence({"metadata": {}, "status": {"conditions": [pending]}}) == SAYS
+    both = queue_sentence({"metadata": {}, "status": {"conditions": [pending, evicted]}})
     assert both == f"Preempted: Preempted to accommodate b; {SAYS}"
     status = {"conditions": [reserved], "admissionChecks": [check, {"name": "other", "state": "Ready"}]}
-    assert sentence({"metadata": {}, "status": status}) == "admission check dws pending: Not ready; ETA 12:30"
+    assert queue_sentence({"metadata": {}, "status": status}) == "admission check dws pending: Not ready; ETA 12:30"
     late = {"type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
     away = {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
     status = {"conditions": [late, away], "requeueState": {"count": 2, "requeueAt": "2026-03-01T12:04:00Z"}}
     told = "PodsReadyTimeout: Exceeded the timeout ns/t; queued again at 2026-03-01T12:04:00Z"
-    assert sentence({"metadata": {}, "status": status}) == told, "and when"
-    assert sentence(None) == sentence({"metadata": {}}) == ""
+    assert queue_sentence({"metadata": {}, "status": status}) == told, "and when"
+    assert queue_sentence(None) == queue_sentence({"metadata": {}}) == ""
