@@ -25,7 +25,7 @@ from learnloop_dataplane.assembly.training_parts import TrainingParts
 from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.large_work import body_bytes, in_thread_if_large
 from learnloop_dataplane.errors import ApiError, Invalid
-from learnloop_dataplane.kubernetes.api_client import Resource, Verb
+from learnloop_dataplane.kubernetes.data_rights import Resource, Verb
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 from learnloop_dataplane.strict_json import StrictReader

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.assembly.shared_parts import SharedParts
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.kubernetes.api_client import Resource, Roles, Verb
+from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 
 if TYPE_CHECKING:
     from learnloop_dataplane.kubernetes.pod_owners import Asked, GangMembers, GateSuites

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -14,7 +14,7 @@ import httpx
 from learnloop_api import names
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
+from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -163,53 +163,3 @@ class TokenReviews:
         if len(self._known) < MAX_KNOWN:
             self._known[digest] = (now, holds)
         return holds
-
-
-GROUP = "data.learnloop.dev"
-Resource = Literal[
-    "agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "snapshots", "studies"
-]
-Verb = Literal["delete", "update"]
-
-
-class Roles:
-    """Asks once for each caller, right and half a minute.
-
-    Args:
-        kube: with the right to create LocalSubjectAccessReviews; None: the listed ones are all.
-    """
-
-    def __init__(self, config: Config, kube: "KubeApi | None") -> None:
-        self._open = config.auth == "none" or config.roles == "off"
-        self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
-        self._kube = kube
-        self._known: dict[tuple[str, str, str, str], tuple[float, bool]] = {}
-
-    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
-        """Returns when the caller may.
-
-        Raises:
-            ApiError: 403, with the right that is missing.
-            Unavailable: the API server does not answer, and nothing fresh is known.
-        """
-        if self._open or caller.subject in self._listed or await self._granted(caller, verb, resource):
-            return
-        raise ApiError(
-            403,
-            f"{caller.subject} is an agent in namespace {caller.namespace} and may not {verb} {resource}; bind it a "
-            f"Role with verb {verb} on {resource}.{GROUP}, or the ClusterRole learnloop-data-admin",
-        )
-
-    async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
-        if self._kube is None:
-            return False
-        key, now = (caller.subject, caller.namespace, verb, resource), time.monotonic()
-        found = self._known.get(key)
-        if found is not None and now - found[0] < FRESH_SECONDS:
-            return found[1]
-        allowed = await self._kube.may(caller, verb, resource, group=GROUP)
-        if len(self._known) >= MAX_KNOWN:
-            self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
-        if len(self._known) < MAX_KNOWN:
-            self._known[key] = (now, allowed)
-        return allowed

@@ -8,7 +8,7 @@ import pytest
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
-from learnloop_dataplane.kubernetes.api_client import Roles
+from learnloop_dataplane.kubernetes.data_rights import Roles
 from learnloop_dataplane.kubernetes.pod_owners import FRESH_SECONDS, GangMembers, GateSuites
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"

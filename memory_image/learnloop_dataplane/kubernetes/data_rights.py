@@ -1,0 +1,68 @@
+"""What a caller may do beyond an agent's work: Kubernetes RBAC says who is an administrator of a namespace's data.
+
+Every ServiceAccount of a namespace is an agent there: it records, recalls, stores, rewards, reads. What destroys data,
+leaves people out, or decides for others is an administrator's or the operator's. An administrator is who may do the
+verb to the resource below, of the API group `data.learnloop.dev`, in the namespace: no such objects exist, the rights
+alone are real. Who is listed in the installation's values needs no Role.
+"""
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
+
+GROUP = "data.learnloop.dev"
+FRESH_SECONDS = 30.0
+MAX_KNOWN = 10_000
+Resource = Literal[
+    "agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "snapshots", "studies"
+]
+Verb = Literal["delete", "update"]
+
+
+class Roles:
+    """Asks once for each caller, right and half a minute.
+
+    Args:
+        kube: with the right to create LocalSubjectAccessReviews; None: the listed ones are all.
+    """
+
+    def __init__(self, config: Config, kube: "KubeApi | None") -> None:
+        self._open = config.auth == "none" or config.roles == "off"
+        self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
+        self._kube = kube
+        self._known: dict[tuple[str, str, str, str], tuple[float, bool]] = {}
+
+    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+        """Returns when the caller may.
+
+        Raises:
+            ApiError: 403, with the right that is missing.
+            Unavailable: the API server does not answer, and nothing fresh is known.
+        """
+        if self._open or caller.subject in self._listed or await self._granted(caller, verb, resource):
+            return
+        raise ApiError(
+            403,
+            f"{caller.subject} is an agent in namespace {caller.namespace} and may not {verb} {resource}; bind it a "
+            f"Role with verb {verb} on {resource}.{GROUP}, or the ClusterRole learnloop-data-admin",
+        )
+
+    async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
+        if self._kube is None:
+            return False
+        key, now = (caller.subject, caller.namespace, verb, resource), time.monotonic()
+        found = self._known.get(key)
+        if found is not None and now - found[0] < FRESH_SECONDS:
+            return found[1]
+        allowed = await self._kube.may(caller, verb, resource, group=GROUP)
+        if len(self._known) >= MAX_KNOWN:
+            self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
+        if len(self._known) < MAX_KNOWN:
+            self._known[key] = (now, allowed)
+        return allowed
