@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from learnloop_api.wire.experience import JOINT_TASK
 from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
-from learnloop_api.wire.trajectory import MAX_STEPS
+from learnloop_api.wire.trajectory import JOINT_TASK, MAX_STEPS
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.trajectory import Decision, flat, plain, step

@@ -13,8 +13,7 @@ from learnloop_api import names
 from learnloop_api.wire.base import WireModel
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_api.wire.reward import Reward
-from learnloop_api.wire.training_request import TrainingRequest
-from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_api.wire.training_request import TrainingRequest, TrainingStatus
 from learnloop_api.wire.trajectory import Trajectory
 
 FOLDER = Path(__file__).parent / "schemas" / "agent-rl"

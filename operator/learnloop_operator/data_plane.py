@@ -13,12 +13,12 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
+from learnloop_api.wire.deployment import DeploymentOutcomes
 from learnloop_api.wire.gates import GateReports
 from learnloop_api.wire.memory import MemoryUse
-from learnloop_api.wire.outcomes import DeploymentOutcomes
 from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
-from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
+from learnloop_api.wire.training_request import StudyState
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call

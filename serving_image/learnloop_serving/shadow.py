@@ -20,8 +20,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.routing import Arm, ServingError
-from learnloop_api.wire.shadow import MAX_ITEMS, Ending, ShadowBatch, ShadowDecision
+from learnloop_api.wire.routing import MAX_ITEMS, Arm, Ending, ServingError, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise, log_probability
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arm_draw import stable_arm

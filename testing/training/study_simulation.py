@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.study import StudyState, Trial
 from learnloop_api.wire.training import TrainingRun
+from learnloop_api.wire.training_request import StudyState, Trial
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.training.study.decide import decide
 from learnloop_operator.training.study.snapshot import StudySnapshot, job_of, trial_name

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.study import StudyOrder, TrialResult
 from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training_request import StudyOrder, TrialResult
 from learnloop_dataplane.training.study_storage import open_storage
 from learnloop_dataplane.training.trials import Studies
 from learnloop_operator.training import gates

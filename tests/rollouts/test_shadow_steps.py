@@ -10,7 +10,7 @@ import pytest
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck
+from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.queries import Arms

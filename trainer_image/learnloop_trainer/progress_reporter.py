@@ -15,8 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from learnloop_api.wire.training import Heartbeat, Manifest, ReturnEstimate
-from learnloop_api.wire.training_figures import FIGURES
+from learnloop_api.wire.training import FIGURES, Heartbeat, Manifest, ReturnEstimate
 from learnloop_environments.errors import TrainerError
 from learnloop_trainer.statistics.return_estimate import estimate
 from learnloop_trainer.store import Store

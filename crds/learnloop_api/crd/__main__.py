@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from learnloop_api.crd.files import stale, write
+from learnloop_api.crd.definition import stale, write
 
 
 def main() -> int:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import PATTERN_MESSAGE, RULES, Rule
+from learnloop_api.kinds.base import PATTERN_MESSAGE, RULES, Resource, Rule
 
 Schema = dict[str, Any]
 

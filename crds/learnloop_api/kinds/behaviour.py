@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule
 
 
 class Behaviour(Resource):

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule
 
 EvaluatorType = Literal[
     "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "own-history", "judge", "reward-model"

@@ -1,11 +1,10 @@
-"""The language model that an agent speaks by: what gateways serve, and what training jobs learn from."""
+"""Language models: base, tools and sampling, and how a ModelDeployment serves them."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Digest, Opaque, Resource
-from learnloop_api.kinds.cel_rules import Rule, explained
+from learnloop_api.kinds.base import Digest, KubeName, Opaque, Resource, Resources, Rule, explained
 
 ModelUri = Annotated[
     str,
@@ -109,3 +108,167 @@ BASE_SCHEME = "base://"
 def base_alone(model: LanguageModel) -> str:
     """The address of the arm that adds nothing to the base model."""
     return f"{BASE_SCHEME}{model.base.sha256}"
+
+
+Address = Annotated[
+    str,
+    Field(
+        max_length=2048,
+        pattern=r"^https?://[^/\s?#]+(/[^\s?#]*)?$",
+        json_schema_extra=dict(explained("must be http://HOST[:PORT] or https://HOST[:PORT], without /v1")),
+    ),
+]
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class KeyRef(Resource):
+    """A key of a Secret in this namespace."""
+
+    name: KubeName = Field(description="Name of the Secret.")
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
+        default="key", description="Its key."
+    )
+
+
+class LanguageServer(Resource):
+    """What runs the model. A gateway asks it for tokens and knows the probability of each."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.kind != 'openai' || has(self.url)",
+            "a server that speaks as OpenAI does runs elsewhere: give its address",
+            ".url",
+        ),
+        Rule("!has(self.url) || has(self.model)", "model is required with url: what the server calls it", ".model"),
+        Rule(
+            "has(self.url) || !has(self.keyRef)",
+            "keyRef goes with url: a server in the pod wants no key",
+            ".keyRef",
+        ),
+        Rule(
+            "!has(self.url) || !(has(self.image) || has(self.quantization) || has(self.tensorParallel)"
+            " || has(self.resources) || self.arguments.size() > 0)",
+            "image, arguments, quantization, tensorParallel and resources are of a server in the pod: remove them or "
+            "url",
+        ),
+        Rule(
+            "!(has(self.quantization) || has(self.tensorParallel)) || self.kind == 'vllm'",
+            "quantization and tensorParallel are vllm's: llama.cpp has them in its file and in arguments",
+        ),
+        Rule(
+            "!has(self.adapterFolder) || (has(self.url) && self.kind == 'vllm')",
+            "adapterFolder goes with url and vllm: remove it",
+            ".adapterFolder",
+        ),
+        Rule("!has(self.file) || self.kind == 'llama.cpp'", "file is llama.cpp's: remove it", ".file"),
+        Rule(
+            "self.kind != 'llama.cpp' || has(self.url) || has(self.file)",
+            "file is required with llama.cpp: the GGUF file in the folder of the base model",
+            ".file",
+        ),
+    )
+
+    kind: Literal["vllm", "llama.cpp", "openai"] = Field(
+        default="vllm",
+        description="vllm and llama.cpp give tokens, which are learned from; openai is any other server that speaks as "
+        "OpenAI does: what it says is recorded as text.",
+    )
+    url: Address | None = Field(
+        default=None, description="A server that runs elsewhere; left out, one runs beside each gateway."
+    )
+    model: ModelName | None = Field(default=None, description="With url: what the server calls the model.")
+    key_ref: KeyRef | None = Field(default=None, description="With url: the bearer token the server wants.")
+    adapter_folder: Annotated[str, Field(max_length=1024, pattern=r"^/[^\s:]*[^\s:/]$")] | None = Field(
+        default=None,
+        description="vllm with url: a folder that server and gateways see under this path (mount it by pod.volumes). "
+        "Arms that are adapters are put there and loaded at run time.",
+    )
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
+        default=None, description="Image of the server; left out, the installation's."
+    )
+    file: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.gguf$")] | None = Field(
+        default=None, description="llama.cpp: the GGUF file in the folder of the base model."
+    )
+    quantization: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_-]+$")] | None = Field(
+        default=None, description="vllm: its --quantization, e.g. fp8."
+    )
+    tensor_parallel: int | None = Field(
+        default=None, ge=1, le=64, description="vllm: GPUs that share each layer; ask for as many in resources."
+    )
+    max_lora_rank: int = Field(default=64, ge=1, le=512, description="vllm: largest rank of an adapter.")
+    arguments: list[Annotated[str, Field(max_length=1024)]] = Field(
+        default_factory=list, max_length=64, description="More arguments of the server, e.g. --parallel=4."
+    )
+    resources: Resources | None = Field(
+        default=None, description="Of the server's container: limits: {nvidia.com/gpu: 1} for a GPU."
+    )
+
+
+class LanguageFallback(Resource):
+    """Who answers where no arm does: Ollama, or any server that speaks as OpenAI does. What it says is neither evidence
+    nor experience."""
+
+    url: Address = Field(description="Its address, e.g. http://ollama:11434.")
+    model: ModelName = Field(description="What it calls its model.")
+    key_ref: KeyRef | None = Field(default=None, description="The bearer token it wants.")
+
+
+class TensorZeroRegistration(Resource):
+    """A TensorZero gateway before learnloop's. Its project has ended: 2026.6.0 is the last release."""
+
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=16,
+        description="Pods of the gateway, at port 3000 of the Service NAME-tensorzero. 0: the ConfigMap alone, for a "
+        "gateway of your own.",
+    )
+
+
+class LlmDRegistration(Resource):
+    """llm-d before the servers of the model."""
+
+    pool: KubeName = Field(description="The InferencePool of this namespace whose servers hold the arms' adapters.")
+
+
+class LanguageRegistration(Resource):
+    """Routers of others that are told of the arms and their weights. learnloop draws all the same."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.tensorZero) || has(self.llmD)", "name a router: tensorZero or llmD"),
+    )
+
+    tensor_zero: TensorZeroRegistration | None = Field(
+        default=None, description="A function with a variant for each arm; each leads to learnloop, then the fallback."
+    )
+    llm_d: LlmDRegistration | None = Field(
+        default=None, description="An InferenceModelRewrite with the weights; needs server.adapterFolder."
+    )
+
+
+class LanguageServing(Resource):
+    """How the gateway of a language model answers."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.registration) || !has(self.registration.llmD) || has(self.server.adapterFolder)",
+            "llmD takes adapters that are loaded at run time: set server.adapterFolder",
+            ".registration",
+        ),
+    )
+
+    server: LanguageServer = Field(default_factory=LanguageServer)
+    fallback: LanguageFallback | None = Field(default=None, description="Left out, an arm that fails answers 502.")
+    pin_accounts: list[Annotated[str, Field(max_length=317, pattern=r"^[a-z0-9-]+/[a-z0-9.-]+$")]] = Field(
+        default_factory=list,
+        max_length=32,
+        json_schema_extra={"listType": "set"},
+        description="Service accounts, NAMESPACE/NAME, that may choose an arm by the header x-learnloop-arm: those of "
+        "suites that judge a candidate. What they ask is neither evidence nor experience.",
+    )
+    registration: LanguageRegistration | None = Field(
+        default=None, description="Routers of others that are told of the arms; left out, none."
+    )
+    idle_seconds: int = Field(
+        default=900, ge=1, le=86_400, description="A conversation without a request for so long is over."
+    )

@@ -11,13 +11,14 @@ from learnloop_api.kinds.base import (
     LocalRef,
     Resource,
     Revision,
+    Rule,
     ShortText,
     Status,
     Time,
     Uri,
+    explained,
 )
-from learnloop_api.kinds.cel_rules import Rule, explained
-from learnloop_api.kinds.memory_budget import AgentMemoryBudget
+from learnloop_api.kinds.memory_service import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task

@@ -12,23 +12,41 @@ from learnloop_api.kinds.base import (
     PodOptions,
     Resource,
     Revision,
+    Rule,
     ShortText,
     Status,
     Time,
     Uri,
 )
-from learnloop_api.kinds.cel_rules import Rule
-from learnloop_api.kinds.decision_limits import DecisionLimits
-from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.language_serving import LanguageServing
+from learnloop_api.kinds.language_model import LanguageModel, LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
-from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
-from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
-from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates
-from learnloop_api.kinds.rollouts.override import MOST_OVERRIDES, OverrideStatus
+from learnloop_api.kinds.rollouts.decision import MOST_OVERRIDES, AnsweredDecision, Hand, OverrideStatus, PastModel
+from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentStatus
+from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, ShadowStatus
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
-from learnloop_api.kinds.rollouts.shadow import ShadowStatus
+
+MOST = 1_000_000.0
+
+
+class DecisionLimits(Resource):
+    """Bounds on answered decisions. Who asks for more gets 429 and is told when to ask again."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.perSecond) || has(self.perAgentPerSecond)",
+            "a limit without a number limits nothing: set perSecond or perAgentPerSecond, or remove decisionLimits",
+        ),
+    )
+
+    per_second: float | None = Field(
+        default=None, gt=0, le=MOST, description="Of all agents together; left out: without bound."
+    )
+    per_agent_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        le=MOST,
+        description="Of each agent, as episodes name it; left out: without bound. Those that name none count as one.",
+    )
 
 
 class ModelSource(Resource):

@@ -4,11 +4,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status, Time
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import ObjectName, Resource, Rule, ShortText, Status, Time
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_api.kinds.reward_bias import BiasCheck
 from learnloop_api.kinds.reward_components import (
+    BiasCheck,
     Bounds,
     CreditAssignment,
     Normalisation,

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, ShortText, Uri
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, Rule, ShortText, Uri
 from learnloop_api.kinds.training.hyperparameters import Layers
 
 Parameter = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z][A-Za-z0-9]*$")]

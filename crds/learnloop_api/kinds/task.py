@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import LocalRef, PodOptions, Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import LocalRef, PodOptions, Resource, Rule
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.environment_conditions import LevelName, Randomised
 

@@ -4,13 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import (
-    LocalRef,
-    PodOptions,
-    Resource,
-)
+from learnloop_api.kinds.base import LocalRef, PodOptions, Resource, Rule, immutable
 from learnloop_api.kinds.behaviour import Behaviour
-from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, SAMPLED, Recipe

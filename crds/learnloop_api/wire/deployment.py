@@ -1,5 +1,6 @@
-"""A model serves as stable, or was rolled back: subject `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
+"""Deployments: models that serve or were rolled back, their outcomes, and progress by week."""
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from learnloop_api.kinds.rollouts.decision import Verb
 from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.gates import SuiteVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
+from learnloop_api.wire.trajectory import MAX_REVISION
 
 Percent = Annotated[int, Field(ge=0, le=100)]
 
@@ -105,3 +107,73 @@ class RolloutDecision(WireModel):
     at: Timestamp = Field(description="when the operator answered")
     outcome: Literal["obeyed", "ignored", "refused"]
     message: Sentence = Field(max_length=1024, description="what was done, or why not")
+
+
+MOST_REVISIONS = 16
+LONGEST_SECONDS = 31_536_000
+
+
+class RevisionOutcomes(WireModel, extra="ignore"):
+    """Episodes that one revision played and that arrived in the asked time. Withdrawn ones count for nothing."""
+
+    revision: str = Field(max_length=MAX_REVISION)
+    episodes: int = Field(ge=0, description="that arrived")
+    rewarded: int = Field(ge=0, description="of these, those that have a reward")
+    reward_sum: float = Field(
+        description="of their raw rewards; one that broke a safety constraint counts with no more than its reward"
+    )
+    rated: int = Field(ge=0, description="of these, those that at least one person rated")
+    feedback_sum: float = Field(description="of the mean opinion about each rated episode, -1 to 1")
+
+
+class DeploymentOutcomes(WireModel, extra="ignore"):
+    """Each asked revision, also those that nothing arrived of."""
+
+    seconds: int = Field(ge=1, le=LONGEST_SECONDS, description="counted are episodes that arrived in so many seconds")
+    revisions: list[RevisionOutcomes] = Field(max_length=MOST_REVISIONS)
+
+
+MOST_WEEKS = 104
+
+
+class WeekOfAgent(WireModel):
+    """Figures of one week (Monday to Sunday, UTC); null where nothing was counted. Rates are shares, 0 to 1."""
+
+    week: date = Field(description="its Monday")
+    episodes: int = Field(ge=0, description="that arrived; withdrawn ones count for nothing")
+    success_rate: float | None = Field(default=None, description="of the episodes that say whether they succeeded")
+    completion_seconds: float | None = Field(default=None, description="mean duration of the successful episodes")
+    turns: float | None = Field(default=None, description="mean outcome value `turns`, else steps, of the successes")
+    satisfaction: float | None = Field(default=None, description="mean opinion of people, -1 to 1, by rated episode")
+    rated: int = Field(default=0, ge=0, description="episodes that somebody rated")
+    raw_reward: float | None = Field(default=None, description="mean, before normalisation")
+    trainings: int = Field(default=0, ge=0, description="runs that ended, well or not")
+    training_success_rate: float | None = Field(
+        default=None, description="of these, those whose policy passed the gates"
+    )
+    gains: int = Field(default=0, ge=0, description="of these, those whose gain is known")
+    gain_per_training: float | None = Field(
+        default=None,
+        description="mean over those runs of the held-out return minus that of the policy before, on the same episodes",
+    )
+    deployments: int = Field(default=0, ge=0, description="revisions that were tried or served for the first time")
+    deployment_success_rate: float | None = Field(default=None, description="of these, those that are no rollbacks")
+    rollbacks: int = Field(
+        default=0,
+        ge=0,
+        description="of these, those that were rolled back, also after they served all, and those given up: not played "
+        "for a day, and never what serves",
+    )
+    false_rollbacks: int = Field(
+        default=0,
+        ge=0,
+        description="of the rollbacks, those whose episodes returned no less, and succeeded no less often, than the "
+        "other revisions' at the same time; at least 10 episodes of each",
+    )
+
+
+class AgentProgress(WireModel):
+    """Weeks in their order, the oldest first; a week in which nothing happened is left out."""
+
+    agent: Name
+    weeks: list[WeekOfAgent] = Field(max_length=MOST_WEEKS)

@@ -1,9 +1,4 @@
-"""How an episode finds its arm. The operator writes one table per ModelDeployment; the policy servers read it.
-
-In service mode it is the key `routing.json` of the ConfigMap `<model deployment>-routing`; every write of it is
-one complete table, so a rollback is one write. In gateway mode the weights stand in an HTTPRoute; the table says which
-arms are withdrawn and which one is stable, to whom it gives everything, for nobody draws by it.
-"""
+"""Routing: the table of arms, the episodes API, and copies for an arm in shadow."""
 
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -11,13 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.kinds.rollouts.override import (
-    LONGEST_ANSWER,
-    LONGEST_REASON,
-    MOST_NUMBERS,
-    MOST_OVERRIDES,
-    Instead,
-)
+from learnloop_api.kinds.rollouts.decision import LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS, MOST_OVERRIDES, Instead
 from learnloop_api.wire.base import Identifier, LogProb, Name, Real, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
@@ -227,3 +216,35 @@ class ServingError(WireModel):
     ]
     message: str
     retry_after: int | None = Field(default=None, ge=0, description="429: seconds until it is worth asking again")
+
+
+MAX_ITEMS = 64
+
+
+class ShadowDecision(WireModel):
+    """One observation and what stable made of it."""
+
+    episode_id: Identifier | None = Field(default=None, description="absent for requests that know no episodes")
+    observation: list[float] = Field(min_length=1, max_length=65_536)
+    greedy: int | list[float] = Field(description="the action stable thinks best")
+    action: int | list[float] | None = Field(default=None, description="the action stable took, when it drew it")
+    log_prob: LogProb | None = Field(
+        default=None, description="natural log of its probability under stable, or of its density"
+    )
+
+
+class Ending(WireModel):
+    """How an episode ended that stable played."""
+
+    episode_id: Identifier
+    status: Literal["completed", "error", "withdrawn"]
+    episode_return: float
+    length: int = Field(ge=0)
+
+
+class ShadowBatch(WireModel):
+    """Decisions come before endings: an ending follows all decisions of its episode that were copied."""
+
+    revision: str = Field(pattern=r"^[0-9a-f]{8}$", description="the arm these copies are for")
+    decisions: list[ShadowDecision] = Field(default_factory=list, max_length=MAX_ITEMS)
+    endings: list[Ending] = Field(default_factory=list, max_length=MAX_ITEMS)

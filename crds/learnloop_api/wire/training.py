@@ -1,8 +1,7 @@
-"""What a training run reports: heartbeats, checkpoints, and the manifest that proves a result.
+"""Training runs: heartbeats and their figures, checkpoints, manifests and proofs."""
 
-The data plane makes `agent.rl.training.status.v1.<namespace>.<job>` of them; see wire/training_status.py.
-"""
-
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -10,16 +9,103 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sentence, Sha256, Timestamp, WireModel
-from learnloop_api.wire.experience import ExperienceRead
-from learnloop_api.wire.language_proof import LanguageProof, RewardModelProof
-from learnloop_api.wire.training_figures import LONGEST_NAME, NAME_PATTERN, known
+from learnloop_api.wire.trajectory import ExperienceRead
+
+FIGURES: Mapping[str, str] = {
+    "loss": "Loss of the newest update, where the learner has one that says it all.",
+    "policy_loss": "Loss of the policy in the newest update.",
+    "value_loss": "Loss of the value function in the newest update.",
+    "value": "Mean value estimate in the newest update.",
+    "entropy": "Mean entropy of the policy in the newest update, in nats.",
+    "kl_divergence": "Mean KL divergence of the newest update's policy from the one that acted, in nats.",
+    "gradient_norm": "Norm of the newest gradient before it was clipped.",
+    "learning_rate": "Step size of the newest update.",
+    "epsilon": "Share of actions that exploration draws at random.",
+    "replay_transitions": "Transitions in the first rank's replay buffer.",
+    "samplers": "Samplers that play for the learner now.",
+    "staleness": "Versions of the policy since the one that took the newest steps learned from, on average.",
+    "dropped_steps": "Steps so far that samplers sent and nobody learned from: an older policy took them.",
+    "refused_fragments": "Messages of samplers so far that the learner refused.",
+    "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
+    "memory_bytes": "Resident memory of the first rank's process.",
+    "gpu_memory_bytes": "Memory that the first rank holds on its GPU.",
+}
+"""Single figures: each is the curve `train/<name>` and the metric `learnloop_training_<name>`."""
+RESOURCES: Mapping[str, str] = {
+    "cpu_utilization": "cpu",
+    "memory_utilization": "memory",
+    "gpu_utilization": "gpu",
+    "gpu_memory_utilization": "gpu_memory",
+}
+"""Shares from 0 to 1 of what the first rank may use: each is a series of `resource_utilization`."""
+ACTION_SHARE = "action_share_"
+"""With the action's number: its share among the newest discrete actions."""
+MOST_ACTIONS = 32
+LEARNED = ("samples_to_convergence", "convergence")
+"""Of the whole curve of returns, as far as it goes."""
+LONGEST_NAME = 32
+NAME_PATTERN = (
+    f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}({'|'.join(map(str, range(MOST_ACTIONS)))}))$"
+)
+"""What `known` accepts, in the words of JSON Schema."""
+
+
+def known(name: str) -> bool:
+    """Is this one of the figures that a heartbeat may carry?"""
+    return re.fullmatch(NAME_PATTERN, name) is not None
+
+
+class LanguageProof(WireModel):
+    """Which model was trained from what, and what it did in held-out conversations."""
+
+    base_uri: str = Field(max_length=2048)
+    base_sha256: Sha256 = Field(description="of the base model's folder; beside another one the artifact means nothing")
+    template_sha256: Sha256 = Field(description="of the chat template's text")
+    tools_sha256: Sha256 = Field(description="of the tools that the template was given, as canonical JSON")
+    environment_sha256: Sha256 = Field(description="of the code of the environment")
+    weights: Literal["lora", "full"]
+    precision: Literal["float32", "bfloat16"] = "float32"
+    temperature: float = Field(ge=0, le=100, description="of the held-out conversations")
+    max_tokens: int = Field(ge=1, le=MOST)
+    context_length: int = Field(ge=1, le=MOST)
+    success: float | None = Field(default=None, ge=0, le=1, description="share of held-out tasks it solved")
+    greedy_success: float | None = Field(default=None, ge=0, le=1, description="with the likeliest answers")
+    baseline_success: float | None = Field(default=None, ge=0, le=1, description="of the model that serves")
+    baseline_greedy_success: float | None = Field(default=None, ge=0, le=1)
+    mean_tokens: float = Field(ge=0, description="drawn in a held-out conversation")
+    truncated: float = Field(ge=0, le=1, description="share of them that a limit cut off")
+    curves: dict[str, float] = Field(
+        default_factory=dict, max_length=64, description="the last round's reward, kl, loss, entropy, mismatch and more"
+    )
+
+
+class RewardModelProof(WireModel):
+    """Which reward model was learned from whose preferences, and how often it prefers as people did."""
+
+    base_uri: str = Field(max_length=2048)
+    base_sha256: Sha256 = Field(description="of the base model's folder")
+    template_sha256: Sha256 = Field(description="of the chat template's text")
+    weights: Literal["lora", "full"]
+    precision: Literal["float32", "bfloat16"] = "float32"
+    context_length: int = Field(ge=1, le=MOST, description="tokens of question and answer at most")
+    pairs: int = Field(ge=1, le=MOST, description="learned from")
+    held_out_pairs: int = Field(ge=1, le=MOST, description="never learned from")
+    held_out_sha256: Sha256 = Field(description="of the digests of the held-out pairs")
+    accuracy: float = Field(ge=0, le=1, description="share of held-out pairs ordered as people did, ties half")
+    accuracy_low: float = Field(ge=0, le=1, description="lower end of its 95 % interval (Wilson, 1927)")
+    accuracy_high: float = Field(ge=0, le=1)
+    learned_accuracy: float = Field(ge=0, le=1, description="the same of the pairs it learned from")
+    margin: float = Field(description="mean difference of the scores of held-out pairs")
+    centre: float = Field(description="mean score of the answers learned from: 0.5 where it is used as a reward")
+    curves: dict[str, float] = Field(default_factory=dict, max_length=64)
+
 
 MOST_FIGURES = 96
 
 
 def _figure(name: str) -> str:
     if not known(name):
-        raise ValueError("no figure of training: send those that learnloop_api.wire.training_figures lists")
+        raise ValueError("no figure of training: send those that learnloop_api.wire.training lists")
     return name
 
 

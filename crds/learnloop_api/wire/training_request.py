@@ -1,12 +1,13 @@
-"""Somebody asks for training now, and may ask for less than the agent's template: `agent.rl.training.request.v1`."""
+"""Requests for training, the status of runs, and studies."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
-from learnloop_api.wire.experience import MOST_CHOICES
-from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
+from learnloop_api.kinds.study import Pruner, SearchDimension
+from learnloop_api.wire.base import MOST, Identifier, Name, Sentence, Sha256, Timestamp, WireModel
+from learnloop_api.wire.training import Heartbeat, Interval, ReturnEstimate, RunProgress
+from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, MOST_CHOICES
 
 MOST_PARAMETERS = 32
 
@@ -86,3 +87,115 @@ class TrainingOrder(WireModel):
     verified: bool = Field(description="the API server checked that name; else it is a claim")
     at: Timestamp = Field(description="when the run began")
     value: str = Field(max_length=512, description="the annotation learnloop.dev/train")
+
+
+class TrainedArtifact(WireModel):
+    """The policy that a run made."""
+
+    uri: str = Field(max_length=2048)
+    sha256: Sha256
+
+
+class GateVerdict(WireModel):
+    """What one gate said."""
+
+    name: str = Field(max_length=1024)
+    passed: bool
+    message: Sentence = Field(max_length=1024, description="the numbers compared")
+
+
+class RunError(WireModel):
+    """Why a run failed."""
+
+    reason: Sentence = Field(max_length=1024, description="one CamelCase word, as in the TrainingJob's Ready condition")
+    message: Sentence = Field(max_length=1024, description="one sentence, with the fix where somebody can mend it")
+
+
+class TrainingStatus(RunProgress):
+    """One look at a run: told as it is queued, with each heartbeat, and with its verdict."""
+
+    phase: Literal[
+        "queued", "starting", "training", "evaluating", "exporting", "done", "failed", "validated", "rejected"
+    ] = Field(description="done: proven, the gates are not asked yet; rejected: a gate refused the proof")
+    status: Literal["queued", "running", "completed", "failed"] = Field(
+        description="completed and failed are final; an attempt that failed and is tried again is still running"
+    )
+    job_uid: str | None = Field(default=None, max_length=64, description="tells apart jobs of the same name")
+    progress: float = Field(ge=0, le=1, description="share of the steps done")
+    place: int | None = Field(
+        default=None, ge=1, le=MOST, description="in the queue, from 1; null: unknown, or not queued"
+    )
+    evaluation: ReturnEstimate | None = Field(default=None, description="the policy on held-out episodes")
+    baseline: ReturnEstimate | None = Field(default=None, description="the serving policy on the same episodes")
+    difference: Interval | None = Field(default=None, description="evaluation less baseline, by episode")
+    gates: list[GateVerdict] = Field(default_factory=list, max_length=16)
+    artifact: TrainedArtifact | None = None
+    error: RunError | None = None
+
+
+def of_heartbeat(beat: Heartbeat) -> TrainingStatus:
+    """A heartbeat as an event."""
+    share = min(1.0, beat.step / beat.total_steps)
+    return TrainingStatus.model_validate({**dict(beat), "status": "running", "progress": share})
+
+
+RUNGS = 10
+"""A trial is looked at after each tenth of its steps, so that trials are compared at the same points."""
+
+Value = bool | int | float | Annotated[str, Field(max_length=63)] | Annotated[list[int], Field(max_length=8)]
+TrialNumber = Annotated[int, Field(ge=0, lt=1000)]
+
+
+class StudyOrder(WireModel):
+    """PUT /api/v1/training/studies/{job}: the same again changes nothing; another owner begins anew."""
+
+    job: Name
+    owner: Identifier = Field(description="uid of the TrainingJob: a deleted one of the same name had another study")
+    trials: int = Field(ge=2, le=1000)
+    space: list[SearchDimension] = Field(min_length=1, max_length=32)
+    direction: Literal["maximize", "minimize"]
+    seed: int = Field(ge=0, le=MOST)
+    startup_trials: int = Field(ge=1, le=1000)
+    pruner: Pruner
+
+
+class Trial(WireModel):
+    """One trial. PUT …/trials/{number} begins it, once; the same number always has the same parameters."""
+
+    number: TrialNumber
+    state: Literal["running", "complete", "pruned", "failed"]
+    parameters: dict[str, Value] = Field(default_factory=dict, max_length=32)
+    value: float | None = Field(default=None, description="objective; of a pruned one the last intermediate value")
+    reported: int = Field(default=0, ge=0, lt=RUNGS, description="the last tenth of its steps with a value; 0: none")
+    prune: bool = Field(default=False, description="it does badly: stop it")
+
+
+class TrialProgress(WireModel):
+    """PUT …/trials/{number}/progress: the return after some tenths of the steps."""
+
+    rung: int = Field(ge=1, lt=RUNGS)
+    value: float
+
+
+class TrialResult(WireModel):
+    """PUT …/trials/{number}/result: the end. The first one counts."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"state": {"const": "complete"}, "value": {"type": "number"}}, "required": ["value"]},
+                {"properties": {"state": {"enum": ["pruned", "failed"]}}},
+            ]
+        }
+    )
+    state: Literal["complete", "pruned", "failed"]
+    value: float | None = Field(default=None, description="required with complete")
+
+
+class StudyState(WireModel):
+    """GET /api/v1/training/studies/{job}."""
+
+    job: Name
+    owner: Identifier
+    trials: list[Trial] = Field(default_factory=list, max_length=1000)
+    best: TrialNumber | None = Field(default=None, description="number of the best complete trial")

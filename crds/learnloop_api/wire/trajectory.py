@@ -1,15 +1,54 @@
-"""One episode as the agent experienced it: subject `agent.rl.trajectory.v1.<namespace>.<agent>`.
+"""Trajectories, the results of their tasks, and experience as learners read it."""
 
-Behaviour log-probabilities and the policy revision are mandatory: without them no off-policy estimate of
-a later policy is possible (Precup, Sutton & Singh, 2000).
-"""
-
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import MOST, Identifier, LogProb, Name, Real, Timestamp, WireModel
-from learnloop_api.wire.task_result import TaskResult
+from learnloop_api.wire.base import MOST, Identifier, LogProb, Name, Real, Sha256, Timestamp, WireModel
+
+MAX_TASK_TYPE = 64
+MOST_AGENTS = 32
+MOST_TEAMS = 256
+
+TaskType = Annotated[str, Field(max_length=MAX_TASK_TYPE, pattern=r"^[A-Za-z0-9._/-]*$")]
+
+
+class Participant(WireModel):
+    """An agent that took part, and what is known of the team without it."""
+
+    agent: Name
+    without: Real | None = Field(
+        default=None, description="the raw reward that the others would have got without it; null: nobody knows"
+    )
+
+
+class TeamValue(WireModel):
+    """What a smaller team got, or would have got, for the same task."""
+
+    agents: list[Name] = Field(max_length=MOST_AGENTS, description="empty: what comes of nothing")
+    reward: Real
+
+
+class TaskResult(WireModel):
+    """Output, expected output, and who took part."""
+
+    task_type: TaskType = Field(default="", description="what kind of task it was, e.g. math: evaluators choose by it")
+    output: JsonValue = Field(default=None, description="what came out; null: nobody said")
+    expected: JsonValue = Field(default=None, description="what should have come out; null: nobody knows")
+    metadata: dict[str, JsonValue] = Field(default_factory=dict, max_length=64)
+    agents: list[Name | Participant] = Field(
+        default_factory=list, max_length=MOST_AGENTS, description="who took part; the reward is divided among them"
+    )
+    teams: list[TeamValue] = Field(
+        default_factory=list, max_length=MOST_TEAMS, description="what is known of smaller teams"
+    )
+
+    def participants(self) -> dict[str, float | None]:
+        """Every agent once, with what the others would have got without it."""
+        named = (item if isinstance(item, Participant) else Participant(agent=item) for item in self.agents)
+        return {item.agent: item.without for item in named}
+
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
@@ -86,3 +125,114 @@ class Trajectory(WireModel):
     result: TaskResult | None = Field(
         default=None, description="what came of the task, for evaluators to score; null: nobody said"
     )
+
+
+MOST_CHOICES = 16
+"""Tasks or revisions that a selection may name."""
+MOST_NAMED = 100
+"""Ids of episodes that a manifest names itself; all of them stand in the list it points to."""
+OPTED_IN = "opted_in"
+"""Of a trajectory's metadata, `"true"`: the person it belongs to agreed to learning from it."""
+
+JOINT_TASK = "joint_task"
+"""Of a trajectory's metadata: the id of a task that several agents worked on, the same in the trajectories of all."""
+
+
+class EpisodeSelection(WireModel):
+    """Which logged episodes of an agent are read; an episode meets all that is said."""
+
+    source: Literal["postgresql", "clickhouse"] = "postgresql"
+    since: Timestamp | None = Field(default=None, description="received then or later")
+    until: Timestamp | None = Field(default=None, description="received before then")
+    tasks: list[str] = Field(default_factory=list, max_length=MOST_CHOICES)
+    model_revisions: list[str] = Field(default_factory=list, max_length=MOST_CHOICES)
+    min_reward: Real | None = Field(default=None, description="of the reward its RewardPolicy gave; without one: not")
+    max_reward: Real | None = None
+    success: bool | None = None
+    opted_in: bool = Field(default=False, description='only those whose metadata says `opted_in: "true"`')
+    reward_policy: Name | None = Field(default=None, description="whose evaluators' scores come with the episodes")
+    reward_policy_revision: str | None = Field(default=None, max_length=64)
+
+
+class LoggedEpisode(WireModel, extra="ignore"):
+    """One episode to learn from."""
+
+    trajectory_id: Identifier
+    policy_revision: str = Field(max_length=MAX_REVISION)
+    status: Literal["completed", "error", "withdrawn"] = "completed"
+    episode_return: Real
+    success: bool | None = None
+    values: dict[str, JsonValue] = Field(default_factory=dict, description="the outcome's; text where it was redacted")
+    scores: dict[str, float] = Field(default_factory=dict, description="of evaluators, by the component's name")
+    credited_to_others: Real | None = Field(
+        default=None,
+        description="of what it is worth, what other agents that took part were credited with; null: not divided",
+    )
+    credited_by_others: Real | None = Field(
+        default=None, description="what it earns of joint tasks that others reported; null: of none"
+    )
+    steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS)
+    last_observation: Observation | None = None
+
+
+class EpisodePage(WireModel, extra="ignore"):
+    """Some of them, newest first."""
+
+    trajectories: list[LoggedEpisode]
+    next: str | None = Field(max_length=4096, description="`after` of the next page; null: this is the last one")
+
+
+class ExperienceRead(WireModel):
+    """What a training run read of an agent's log: the lineage from a policy to the episodes in it."""
+
+    agent: Name | None = Field(default=None, description="null: a recorded file")
+    selection: EpisodeSelection | None = None
+    read_at: datetime
+    episodes: int = Field(
+        ge=0, le=MOST, description="read; of those, some may have had no step that fits the environment"
+    )
+    steps: int = Field(ge=0, le=MOST, description="of them, those that were learned from")
+    credited: int = Field(
+        default=0, ge=0, le=MOST, description="episodes whose reward was shared with other agents of a joint task"
+    )
+    model_revisions: list[str] = Field(max_length=MOST_NAMED, description="of the policies that acted, sorted")
+    trajectory_ids: list[Identifier] = Field(
+        default_factory=list, max_length=MOST_NAMED, description="of the newest of them"
+    )
+    ids_uri: str | None = Field(
+        default=None, max_length=2048, description="the list of all ids, one a line, newest first; null: none"
+    )
+    ids_sha256: Sha256 | None = Field(default=None, description="digest of that list")
+    message: str = Field(
+        default="",
+        max_length=1024,
+        description="why nothing was read or fits, or what its RewardPolicy misses in all of it; else empty",
+    )
+
+
+class ExploredAction(WireModel):
+    """An action that was drawn rather than the greedy one."""
+
+    timestamp: Timestamp = Field(description="when its episode ended")
+    agent_id: Name
+    step: int = Field(ge=0, description="of the episode, from 0")
+    action_hash: Sha256
+    reward: Real = Field(description="of the step, from the environment")
+    q_value: Real | None = Field(description="what the policy thought it worth; null: nobody said")
+    exploration_flag: Literal[True]
+
+
+class ExploredEpisode(WireModel):
+    """An episode's explored actions. `sha256` is over all of them, as the audit chain has it."""
+
+    trajectory_id: Identifier
+    policy_revision: str = Field(max_length=64)
+    sha256: Sha256
+    actions: list[ExploredAction] = Field(max_length=10_000)
+
+
+class ExplorationPage(WireModel):
+    """GET /api/v1/agents/{agent}/exploration: newest first; episodes without explored actions are left out."""
+
+    episodes: list[ExploredEpisode] = Field(max_length=50)
+    next: int | None = Field(description="`before` of the page that follows; null: there is none")

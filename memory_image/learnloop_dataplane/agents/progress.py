@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.wire.progress import AgentProgress, WeekOfAgent
+from learnloop_api.wire.deployment import AgentProgress, WeekOfAgent
 from learnloop_dataplane.postgres.database import Database
 
 SETTLED_HOURS = 24

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from learnloop_api.wire.base import Name
-from learnloop_api.wire.experience import ExplorationPage
+from learnloop_api.wire.deployment import MOST_WEEKS, AgentProgress
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_api.wire.progress import MOST_WEEKS, AgentProgress
 from learnloop_api.wire.reward import AgentStats
 from learnloop_api.wire.training_request import TrainingOrder
+from learnloop_api.wire.trajectory import ExplorationPage
 from learnloop_dataplane.agents.progress import progress
 from learnloop_dataplane.api.requests import (
     Caller,

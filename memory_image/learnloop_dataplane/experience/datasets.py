@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
+from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database

@@ -10,8 +10,7 @@ from pydantic_core import to_json
 
 from learnloop_api import events
 from learnloop_api.wire.base import Name, Real, Timestamp
-from learnloop_api.wire.experience import MOST_CHOICES, EpisodePage, EpisodeSelection
-from learnloop_api.wire.trajectory import Trajectory
+from learnloop_api.wire.trajectory import MOST_CHOICES, EpisodePage, EpisodeSelection, Trajectory
 from learnloop_dataplane.api.requests import (
     Caller,
     Experience,

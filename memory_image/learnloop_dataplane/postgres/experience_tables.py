@@ -40,7 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
-from learnloop_api.wire.experience import JOINT_TASK
+from learnloop_api.wire.trajectory import JOINT_TASK
 from learnloop_dataplane.postgres.column_types import column as _column
 from learnloop_dataplane.postgres.column_types import time_column as _time
 

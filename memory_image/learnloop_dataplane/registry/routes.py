@@ -9,9 +9,16 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from learnloop_api.wire.base import Identifier, Name, Sha256
 from learnloop_api.wire.base import Name as NameRule
-from learnloop_api.wire.deployment import ApprovalReference, AwaitedApproval, ModelDeployed, RolloutDecision
+from learnloop_api.wire.deployment import (
+    LONGEST_SECONDS,
+    MOST_REVISIONS,
+    ApprovalReference,
+    AwaitedApproval,
+    DeploymentOutcomes,
+    ModelDeployed,
+    RolloutDecision,
+)
 from learnloop_api.wire.gates import MOST_REPORT_BYTES, GateReports, JudgedGates
-from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
 from learnloop_dataplane.api.requests import (
     Caller,
     Callers,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from learnloop_api.wire.outcomes import DeploymentOutcomes, RevisionOutcomes
+from learnloop_api.wire.deployment import DeploymentOutcomes, RevisionOutcomes
 from learnloop_dataplane.postgres.database import Database
 
 # Normalisation would hide what both arms share, so raw rewards count; what a constraint took away stays taken away. The

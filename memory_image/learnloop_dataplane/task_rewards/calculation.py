@@ -10,8 +10,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.task_result import TaskResult
-from learnloop_api.wire.trajectory import MAX_STEPS, Step
+from learnloop_api.wire.trajectory import MAX_STEPS, Step, TaskResult
 from learnloop_common.reward_rules.components import Episode, evaluate
 from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score_or_say

@@ -8,7 +8,7 @@ import orjson
 
 from learnloop_api.kinds.reward_components import TeamCredit
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.task_result import TaskResult
+from learnloop_api.wire.trajectory import TaskResult
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.agent_credit import Coalition, Division, divide
 from learnloop_dataplane.rewards.normalisation import Running, scaled

@@ -13,8 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from learnloop_api.wire.training import Heartbeat
-from learnloop_api.wire.training_figures import ACTION_SHARE, FIGURES, RESOURCES
+from learnloop_api.wire.training import ACTION_SHARE, FIGURES, RESOURCES, Heartbeat
 from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 
 MOST_VERSIONS = 4

@@ -8,9 +8,15 @@ from pydantic import Field
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier, Name
-from learnloop_api.wire.study import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
-from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_api.wire.training_request import (
+    StudyOrder,
+    StudyState,
+    TrainingStatus,
+    Trial,
+    TrialProgress,
+    TrialResult,
+)
 from learnloop_dataplane.api.requests import (
     NOTHING_NEW,
     Caller,

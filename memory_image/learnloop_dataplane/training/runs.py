@@ -10,7 +10,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
-from learnloop_api.wire.training_status import TrainingStatus, of_heartbeat
+from learnloop_api.wire.training_request import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled
 from learnloop_dataplane.errors import ApiError, Unavailable

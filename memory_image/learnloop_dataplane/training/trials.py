@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from learnloop_api.kinds.study import SearchDimension
-from learnloop_api.wire.study import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
+from learnloop_api.wire.training_request import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.training.study_storage import exclusive
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
+from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.warehouse_addresses import Addresses
 

@@ -4,8 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from learnloop_api import names
-from learnloop_api.kinds.memory_budget import MemoryLimit
-from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
+from learnloop_api.kinds.memory_service import MemoryLimit, MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.wire.outcomes import RevisionOutcomes
+from learnloop_api.wire.deployment import RevisionOutcomes
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import gather

@@ -8,8 +8,8 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
+from learnloop_api.wire.training_request import StudyState
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlaneUnavailable

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_operator.core.plan import Announcement, Call, Manifest
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp

@@ -5,8 +5,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from learnloop_api.wire.training import Heartbeat
-from learnloop_api.wire.training_figures import ACTION_SHARE, FIGURES, LEARNED, LONGEST_NAME, MOST_ACTIONS, RESOURCES
+from learnloop_api.wire.training import ACTION_SHARE, FIGURES, LEARNED, LONGEST_NAME, MOST_ACTIONS, RESOURCES, Heartbeat
 
 NAMES = (*FIGURES, *RESOURCES, *LEARNED, *(f"{ACTION_SHARE}{number}" for number in range(MOST_ACTIONS)))
 SCHEMA = Heartbeat.model_json_schema()["properties"]["figures"]

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry
 
-from learnloop_api.wire.training import Heartbeat
-from learnloop_api.wire.training_figures import FIGURES, LEARNED, RESOURCES
+from learnloop_api.wire.training import FIGURES, LEARNED, RESOURCES, Heartbeat
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 from learnloop_operator.core.counted_transitions import Happening

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.wire.experience import ExperienceRead
-from learnloop_api.wire.language_proof import LanguageProof
-from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, ReturnEstimate, Validated
+from learnloop_api.wire.training import ExportedFormat, LanguageProof, Manifest, Parity, ReturnEstimate, Validated
+from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments import own_code
 from learnloop_environments.conversations.base import ConversationWorld

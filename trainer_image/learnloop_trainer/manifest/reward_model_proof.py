@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_api.wire.language_proof import RewardModelProof
-from learnloop_api.wire.training import Manifest, Parity
+from learnloop_api.wire.training import Manifest, Parity, RewardModelProof
 from learnloop_common.acting.reward_model import BASE, TEMPLATE, RewardModel
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import difference, estimate

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_trainer.recordings.recording import Recording
 
 

@@ -7,9 +7,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import EpisodePage, EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.language import Preference, PreferencePage
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, LoggedEpisode
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.store.http_retries import Http
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified

@@ -9,10 +9,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Sha256
-from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.language import Preference
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_api.wire.trajectory import Trajectory
+from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection, LoggedEpisode, Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.store.run_store import SavedCheckpoint, digest, verified
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.language import Preference
 from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode
 from learnloop_trainer.errors import StoreRefused
 
 MAX_ARTIFACT = 512 << 20

@@ -29,7 +29,7 @@ class ProcessFigures:
         self._at, self._used = clock(), processor()
 
     def look(self) -> dict[str, float]:
-        """Figures as `learnloop_api.wire.training_figures` names them; those that cannot be read are left out."""
+        """Figures as `learnloop_api.wire.training` names them; those that cannot be read are left out."""
         now, used = self._clock(), self._processor()
         found: dict[str, float] = {}
         if now - self._at > 0.01:

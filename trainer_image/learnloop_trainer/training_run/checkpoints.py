@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
 from learnloop_environments.wrappers import innermost

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import torch
 
-from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_environments.conversations.make import world_digest
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.errors import PeerLost

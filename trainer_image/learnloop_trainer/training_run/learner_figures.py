@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.wire.training_figures import ACTION_SHARE, FIGURES, MOST_ACTIONS
+from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
 from learnloop_environments.wrappers import Wrapper
 from learnloop_trainer.neural.schedules import step_size
 
@@ -37,7 +37,7 @@ class ActionTally:
 
 
 def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float]) -> dict[str, float]:
-    """Figures as `learnloop_api.wire.training_figures` names them; those that the learner does not have are left out.
+    """Figures as `learnloop_api.wire.training` names them; those that the learner does not have are left out.
 
     Reads tensors, so that a GPU is waited for: once a second is often enough.
     """

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
-from learnloop_api.wire.trajectory import Step, Trajectory
+from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step, Trajectory
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.errors import ConfigError

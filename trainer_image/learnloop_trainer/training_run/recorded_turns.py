@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.language import Preference
-from learnloop_api.wire.trajectory import Step
+from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import episodes_of, pairs_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import LoggedEpisode
+from learnloop_api.wire.trajectory import LoggedEpisode
 from learnloop_common.reward_rules.components import Episode, counting, described, never_found
 from learnloop_common.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_environments.errors import ConfigError

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import ObjectName, Resource, Rule, ShortText, Time
 
 EPISODE_SECONDS_BUCKETS = (
     1.0,

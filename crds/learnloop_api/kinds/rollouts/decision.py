@@ -1,10 +1,10 @@
-"""What people decided about a rollout: the record in the status, and the order that is in force."""
+"""Decisions of people: orders to a rollout, and overrides in the policy's place."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Revision, ShortText, Time
+from learnloop_api.kinds.base import ObjectName, Resource, Revision, ShortText, Time
 
 Verb = Literal[
     "abort", "approve", "override", "pause", "promote", "reject", "restart", "resume", "retry", "skip", "undo"
@@ -50,3 +50,36 @@ class PastModel(Resource):
 
     uri: Annotated[str, Field(min_length=1, max_length=2048)] = Field(description="Address of the model.")
     sha256: Annotated[str, Field(max_length=64)] | None = Field(default=None, description="Digest of the model.")
+
+
+Instead = Literal["fixed", "fallback", "stop"]
+"""What is done instead of what the policy would do."""
+MOST_OVERRIDES = 64
+LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS = 512, 200, 64
+
+
+class OverrideStatus(Resource):
+    """One override. Those that are over stay for a day: by them episodes are known that they have touched."""
+
+    agent: ObjectName | None = Field(default=None, description="The agent it is about; left out: all.")
+    instead: Instead = Field(
+        description=(
+            "fixed: one answer to everything; fallback: the agent's own fallback decides, or the gateway's; stop: "
+            "nobody gets an answer."
+        )
+    )
+    choice: int | None = Field(
+        default=None, ge=-(2**31), le=2**31 - 1, description="fixed: the action, where it is one of several."
+    )
+    numbers: list[float] | None = Field(
+        default=None, max_length=MOST_NUMBERS, description="fixed: the action, where it is made of numbers."
+    )
+    answer: Annotated[str, Field(max_length=LONGEST_ANSWER)] | None = Field(
+        default=None, description="fixed: what a language model's users are told."
+    )
+    since: Time = Field(description="When the operator obeyed.")
+    until: Time = Field(description="When it ends by itself, by the API server's clock; or when it was ended.")
+    over: bool = Field(default=False, description="It is in force no longer.")
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)] = Field(description="Why, as the person said.")
+    by: Person | None = Field(default=None, description="Who ordered it.")
+    verified: bool | None = Field(default=None, description="true: the API server checked that name.")

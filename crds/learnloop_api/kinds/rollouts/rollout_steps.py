@@ -4,11 +4,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule
 from learnloop_api.kinds.rollouts.experiment import STABLE_FLOOR, ExperimentStep
-from learnloop_api.kinds.rollouts.gates import Duration
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck
+from learnloop_api.kinds.rollouts.gates import Duration, ShadowCheck
 
 
 class StepApproval(Resource):

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule
 from learnloop_api.kinds.training.hyperparameters import Curiosity, Lora, Parameters
 
 __all__ = ["ALGORITHMS", "Algorithm", "Curiosity", "Hyperparameters", "Lora", "Parameters", "hyperparameters"]

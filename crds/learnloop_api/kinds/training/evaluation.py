@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule
 from learnloop_api.kinds.training.evaluation_suite import Suite, SuiteGates
 
 EPISODES_PER_RUN = 2**23

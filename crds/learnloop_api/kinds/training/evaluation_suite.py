@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, ShortText
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule, ShortText
 
 Dimension = Literal["sample-efficiency", "generalisation", "robustness", "coordination", "adaptability"]
 DIMENSIONS: tuple[Dimension, ...] = (

@@ -4,11 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Time
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule, Time
 from learnloop_api.kinds.reward_components import LARGEST_REWARD
-from learnloop_api.wire.experience import MOST_CHOICES
-from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
+from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, MOST_CHOICES
 
 TaskText = Annotated[str, Field(min_length=1, max_length=MAX_TASK)]
 ModelRevision = Annotated[str, Field(min_length=1, max_length=MAX_REVISION)]

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, ShortText
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Rule, ShortText
 
 Index = Annotated[int, Field(ge=0, le=65535)]
 

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from learnloop_api.kinds.base import Resource, Resources
-from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.base import Resource, Resources, Rule
 
 _OF_PROCESSORS = ("cpu", "memory", "ephemeral-storage")
 _PAGES = "hugepages-"

@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from learnloop_api.kinds.reward_bias import BiasCheck
+from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupSwap
 from learnloop_common.reward_rules.components import needs_log

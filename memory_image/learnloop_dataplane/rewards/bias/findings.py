@@ -1,6 +1,6 @@
 """What a bias check says: the gravest finding in one plain sentence, and the figures behind it. Pure."""
 
-from learnloop_api.kinds.reward_bias import BiasCheck
+from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.wire.reward import BiasFigures, GroupGap, GroupSwap
 from learnloop_dataplane.rewards.bias.group_gaps import Gaps, limit_of
 from learnloop_dataplane.rewards.bias.group_moments import Tally

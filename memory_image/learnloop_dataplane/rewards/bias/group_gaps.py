@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
 
-from learnloop_api.kinds.reward_bias import BiasCheck
+from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.wire.reward import GroupGap
 from learnloop_dataplane.rewards.bias.group_moments import EpisodeGroup, Outcome, Tally
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.kinds.reward_bias import BiasCheck
+from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import GroupSwap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log

@@ -6,7 +6,7 @@ met when the rate itself is within it. In between the step holds.
 
 import math
 
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.kinds.rollouts.gates import ShadowCheck, ShadowStatus
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, number
 from learnloop_operator.statistics.betting import Counts, mean_interval
 

@@ -7,8 +7,7 @@ answered so counts neither as evidence nor as experience. learnloop loads the ad
 from collections.abc import Sequence
 
 from learnloop_api import names
-from learnloop_api.kinds.language_model import BASE_SCHEME
-from learnloop_api.kinds.language_serving import LlmDRegistration
+from learnloop_api.kinds.language_model import BASE_SCHEME, LlmDRegistration
 from learnloop_api.wire.routing import Arm, arm_name
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest

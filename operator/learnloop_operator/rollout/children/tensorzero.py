@@ -13,7 +13,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_serving import LanguageFallback, TensorZeroRegistration
+from learnloop_api.kinds.language_model import LanguageFallback, TensorZeroRegistration
 from learnloop_api.wire.routing import Arm, arm_name
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Manifest

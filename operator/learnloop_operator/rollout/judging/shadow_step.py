@@ -1,6 +1,6 @@
 """A shadow step: the canary sees copies of live requests, and its answers go to no user."""
 
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.kinds.rollouts.gates import ShadowCheck, ShadowStatus
 from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons

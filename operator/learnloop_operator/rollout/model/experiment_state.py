@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Literal
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentMetric
-from learnloop_api.kinds.rollouts.experiment_status import (
+from learnloop_api.kinds.rollouts.experiment import (
+    AnyExperiment,
+    AnyMetric,
     ExperimentArmStatus,
     ExperimentGuardrailStatus,
+    ExperimentMetric,
     ExperimentStatus,
 )
 from learnloop_operator.core.times import stamp

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus, ProfileStatus
 from learnloop_api.kinds.rollouts.experiment import ExperimentStep
+from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.core import durations
 from learnloop_operator.core.times import parse
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
-from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, PastModel
+from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Hand, OverrideStatus, PastModel
 from learnloop_api.kinds.rollouts.gates import GatesStatus
-from learnloop_api.kinds.rollouts.override import OverrideStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, stamp

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.language_serving import LanguageServing
+from learnloop_api.kinds.language_model import LanguageModel, LanguageServing
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import (
     BlockedRevision,

@@ -6,8 +6,8 @@ Both come after the checks: a hold or a promotion by hand does not keep a breach
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.decision import Hand
+from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed, young

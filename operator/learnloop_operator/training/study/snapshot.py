@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api.kinds.study import Study
-from learnloop_api.wire.study import RUNGS, StudyState
+from learnloop_api.wire.training_request import RUNGS, StudyState
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.training.snapshot import TrainingSnapshot
 

@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.study import Trial
+from learnloop_api.wire.training_request import Trial
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Call, Manifest, Notice
 from learnloop_operator.training.study.snapshot import StudySnapshot, TrialJob, trial_name

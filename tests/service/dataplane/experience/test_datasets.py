@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.wire.experience import EpisodePage
+from learnloop_api.wire.trajectory import EpisodePage
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
 from testing.servers.ports import held_port

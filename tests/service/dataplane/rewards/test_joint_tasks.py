@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import EpisodePage, LoggedEpisode
+from learnloop_api.wire.trajectory import EpisodePage, LoggedEpisode
 from learnloop_trainer.training_run.reward_rules import credited, step_rewards
 
 from ..conftest import Api, eventually, trajectory

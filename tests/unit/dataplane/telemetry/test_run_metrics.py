@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from learnloop_api.wire.training import Heartbeat
-from learnloop_api.wire.training_figures import FIGURES
+from learnloop_api.wire.training import FIGURES, Heartbeat
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.telemetry.agent_metrics import MOST_RUNS
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_operator.core.times import stamp
 from learnloop_operator.training.snapshot import Turn
 from testing.training.training_builders import NOW, heartbeat, job, plan, proof, ranks, run, spec, world

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
-from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split

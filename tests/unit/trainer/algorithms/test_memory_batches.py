@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.base import LocalRef
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
-from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
-from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.deep_sea import RIGHT

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.experience import LoggedEpisode
-from learnloop_api.wire.trajectory import Step
+from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_common.reward_rules.components import Episode
 from learnloop_common.reward_rules.step_rewards import as_played, divided, whole
 from learnloop_environments import make

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_api.wire.experience import LoggedEpisode
-from learnloop_api.wire.trajectory import Step
+from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_environments import make
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from learnloop_api.wire.training import Heartbeat
-from learnloop_api.wire.training_figures import known
+from learnloop_api.wire.training import Heartbeat, known
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.tracking.learning_curve import LearningCurve

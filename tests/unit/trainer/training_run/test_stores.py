@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_api.wire.experience import EpisodeSelection
 from learnloop_api.wire.training import Heartbeat
+from learnloop_api.wire.trajectory import EpisodeSelection
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter, span
 from learnloop_trainer.store.dataplane import DataPlaneStore
