@@ -72,7 +72,7 @@ VERBS: Mapping[str, Verb] = {
     "abort": Verb("steering", "roll back the canary, a model that is still guarded, or one arm of an experiment"),
     "undo": Verb("steering", "roll back a promoted model: to the warm old arm, else to the last one on record"),
     "override": Verb(
-        "override",
+        "steering",
         "replace the policy's answers: by a fixed answer or action, the fallback, or none; ends by itself",
     ),
     "backup": Verb("keeping", "back up the installation now: database, artifacts, waiting messages, sealed keys"),

@@ -12,9 +12,20 @@ from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
 from learnloop_operator.cli.looking import status, trace, why
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.override import override
 from learnloop_operator.cli.pipelines import train
-from learnloop_operator.cli.steering import abort, approve, pause, promote, reject, restart, resume, retry, skip, undo
+from learnloop_operator.cli.steering import (
+    abort,
+    approve,
+    override,
+    pause,
+    promote,
+    reject,
+    restart,
+    resume,
+    retry,
+    skip,
+    undo,
+)
 from learnloop_operator.rollout.model.snapshot import revision_of
 
 SHA = "ab" * 32
