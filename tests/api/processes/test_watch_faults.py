@@ -85,7 +85,7 @@ async def test_a_watch_that_breaks_in_mid_canary_is_opened_again_by_the_same_pro
 async def test_a_process_whose_watch_is_silent_says_so_ends_and_is_replaced(api_server: Path, tmp_path: Path) -> None:
     async with live_world(api_server, tmp_path) as world:
         # Evidence counts so late that the canary is still there when the process has ended.
-        hasty = {"kube.watch_liveness.LIMIT_SECONDS": LIMIT_SECONDS, "rollout.judging.query_windows.SHORTEST": 10.0}
+        hasty = {"kube.watch_liveness.LIMIT_SECONDS": LIMIT_SECONDS, "rollout.judging.arms.SHORTEST": 10.0}
         operator = await world.operator(hasty=hasty)
         await world.serves(0)
         assert await operator.ask("/healthz") == "ok"
