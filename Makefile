@@ -56,7 +56,7 @@ pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; ski
 	hack/pages
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
-	pytest tests/ranks -n "$${RANKS_PROCESSES:-2}" --dist loadfile
+	pytest tests/ranks
 
 learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
@@ -65,7 +65,7 @@ gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped w
 	DEVICE=$(DEVICE) pytest tests/gpu
 
 api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, thirteen minutes
-	pytest tests/api -n "$${API_PROCESSES:-4}" --dist loadfile
+	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
