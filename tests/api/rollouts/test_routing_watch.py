@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,10 +58,9 @@ async def test_the_table_is_followed_with_the_rights_of_an_arm(
 ) -> None:
     metrics = Metrics("cart", STABLE)
     state = RoutingState("cart", metrics)
-    config = dataclasses.replace(
-        settings(LEARNLOOP_NAMESPACE=namespace),
-        kubernetes_url=(service_account / "server").read_text(),
-        service_account=service_account,
+    server = (service_account / "server").read_text()
+    config = settings(LEARNLOOP_NAMESPACE=namespace).model_copy(
+        update={"kubernetes_url": server, "service_account": service_account}
     )
     following = asyncio.create_task(ConfigMapWatch(config, state, metrics).follow())
     await asyncio.sleep(0.3)
