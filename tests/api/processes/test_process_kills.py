@@ -12,9 +12,6 @@ from testing.servers.otlp_receiver import Receiver
 KILLS = 3
 
 
-@pytest.mark.xfail(
-    reason="since spans go by opentelemetry-sdk, the root of a rollout's trace is missing after kills", strict=False
-)
 @pytest.mark.parametrize("mode", ["service", "gateway"])
 async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
     api_server: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
