@@ -10,14 +10,14 @@ from learnloop_common.telemetry.json_logs import set_up, style_of
 from learnloop_operator.kube.http_transport import NoCluster
 from learnloop_operator.reconcile.audit_log import to_standard_output
 from learnloop_operator.reconcile.operator_process import operate
-from learnloop_operator.settings import SettingsError, from_environment
+from learnloop_operator.settings import Settings
 
 
 def main() -> int:
     """Run until SIGTERM (0), a lost Lease or a dead watch (1), or a configuration that cannot work (2)."""
     try:
-        settings, style = from_environment(), style_of(os.environ)
-    except (SettingsError, ValueError) as error:
+        settings, style = Settings.read(), style_of(os.environ)
+    except ValueError as error:
         print(f"learnloop-operator: {error}", file=sys.stderr)
         return 2
     set_up(settings.log_level, style, "%(asctime)s %(levelname)-7s %(name)s: %(message)s")

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from learnloop_api import names
+from learnloop_common.settings import EnvironmentSettings
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.rollout.evidence import POD_LABEL
@@ -24,10 +25,6 @@ CONTENT = {
     "training_quotas": "a JSON object of namespace and namespaces, each with runs and runsPerDay",
     "query_pod_label": "a label's name, e.g. pod, or nothing",
 }
-
-
-class SettingsError(ValueError):
-    """An environment variable has an invalid value; names the variable, the value and the fix."""
 
 
 def _url(value: str) -> str:
@@ -62,10 +59,8 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Headers = Annotated[Mapping[str, str], NoDecode, BeforeValidator(_headers)]
 
 
-class Settings(BaseSettings):
+class Settings(EnvironmentSettings):
     """All settings of one operator process."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, populate_by_name=True)
 
     watch_namespaces: Names = Field(default=(), validation_alias="LEARNLOOP_WATCH_NAMESPACE")
     """Empty: all namespaces."""
@@ -118,24 +113,14 @@ class Settings(BaseSettings):
     traces_headers: Headers = Field(default_factory=dict, repr=False)
     """Sent to the collector, such as a token."""
 
-
-def from_environment() -> Settings:
-    """Settings from `LEARNLOOP_*`, POD_NAME and HOSTNAME.
-
-    Raises:
-        SettingsError: invalid value.
-    """
-    try:
-        return Settings()
-    except ValidationError as error:
+    @classmethod
+    def _sentence(cls, error: ValidationError) -> str:
+        """A header of the collector may be a secret: its value is left out."""
         first = error.errors(include_url=False)[0]
         field, *rest = (str(part) for part in first["loc"])
         variable = field if field.startswith(PREFIX) else PREFIX + field.upper()
         value = "" if field == "traces_headers" else f" is {str(os.environ.get(variable, ''))[:200]!r}"
         at = f"{'.'.join(rest)}: " if rest else ""
         message = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{variable}{value}: {at}{message}{_fix(field)}") from None
-
-
-def _fix(field: str) -> str:
-    return f"; set {CONTENT[field]}" if field in CONTENT else ""
+        fix = f"; set {CONTENT[field]}" if field in CONTENT else ""
+        return f"{variable}{value}: {at}{message}{fix}"

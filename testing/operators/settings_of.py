@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from unittest import mock
 
-from learnloop_operator.settings import Settings, from_environment
+from learnloop_operator.settings import Settings
 
 
 def settings_of(environment: Mapping[str, str]) -> Settings:
     with mock.patch.dict(os.environ, environment):
-        return from_environment()
+        return Settings.read()

@@ -8,13 +8,13 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.memory_service import ModelVolume
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_common.settings import ConfigurationError
 from learnloop_operator.agents.decide import decide as decide_agent
 from learnloop_operator.agents.snapshot import AgentDefaults
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
 from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
-from learnloop_operator.settings import SettingsError
 from testing.operators.settings_of import settings_of
 from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world
 
@@ -154,7 +154,7 @@ def test_the_lists_come_from_the_chart_and_a_bad_one_stops_the_operator() -> Non
     found = settings_of({"LEARNLOOP_POD_RULES": '{"images": ["a/"], "volumeKinds": []}'})
     assert found.pod_rules == PodRules(images=("a/",), volume_kinds=())
     for wrong in ("[]", "{", '{"images": "a/"}', '{"images": [1]}', '{"image": ["a/"]}'):
-        with pytest.raises(SettingsError, match="LEARNLOOP_POD_RULES"):
+        with pytest.raises(ConfigurationError, match="LEARNLOOP_POD_RULES"):
             settings_of({"LEARNLOOP_POD_RULES": wrong})
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_common.settings import ConfigurationError
 from learnloop_operator.agents.decide import decide as decide_agent
 from learnloop_operator.agents.snapshot import AgentDefaults, MemoryHome
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.settings import SettingsError
 from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends.choice import Backends
 from testing.network_policies import Network, Party
@@ -229,7 +229,7 @@ def test_settings_read_it_and_refuse_what_cannot_be() -> None:
     assert found == WorkloadNetwork(({"podSelector": {}},), False, ({},), (6443,))
     assert settings_of({}).workload_network is None
     for value in ("x", "[]", '{"from": {}}', '{"to": [1]}', '{"closed": 1}', '{"apiServerPorts": [0]}', '{"a": 1}'):
-        with pytest.raises(SettingsError, match="LEARNLOOP_WORKLOAD_NETWORK is "):
+        with pytest.raises(ConfigurationError, match="LEARNLOOP_WORKLOAD_NETWORK is "):
             settings_of({"LEARNLOOP_WORKLOAD_NETWORK": value})
 
 

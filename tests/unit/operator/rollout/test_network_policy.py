@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_common.settings import ConfigurationError
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults
-from learnloop_operator.settings import SettingsError
 from testing.operators.settings_of import settings_of
 
 from .test_rendering import manifest, snapshot
@@ -58,5 +58,5 @@ def test_settings_say_who_and_refuse_what_cannot_be() -> None:
     assert (found.serving_callers, found.serving_peers) == ("token", ({"podSelector": {}},))
     assert settings_of({}).serving_peers is None
     for variable, value in (("CALLERS", "all"), ("PEERS", "x"), ("PEERS", "[1]"), ("PEERS", "{}")):
-        with pytest.raises(SettingsError, match=f"LEARNLOOP_SERVING_{variable} is "):
+        with pytest.raises(ConfigurationError, match=f"LEARNLOOP_SERVING_{variable} is "):
             settings_of({f"LEARNLOOP_SERVING_{variable}": value})
