@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from learnloop_api.crd.schema import spec_schema
 from learnloop_api.kinds.behaviour import GREEDY, SAMPLED, usual
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, Hyperparameters, Parameters, hyperparameters
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters, hyperparameters
+from learnloop_api.kinds.training.recipe import Hyperparameters
 from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec, TrainingTemplate
 
 JOB = {"totalSteps": 1, "data": {"environment": "X-v1"}}
