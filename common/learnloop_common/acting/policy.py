@@ -47,7 +47,7 @@ def behaviour_of(metadata: Mapping[str, str], *, continuous: bool) -> Behaviour:
         return usual(metadata.get(ALGORITHM, ""), continuous=continuous)
     found = _object(BEHAVIOUR, text)
     if unknown := sorted(set(found) - set(Behaviour.model_fields)):
-        raise ValueError(f"metadata {BEHAVIOUR}: {unknown[0]!r} is unknown: update this image, or export anew")
+        raise ValueError(f"metadata {BEHAVIOUR}: {unknown[0]!r} is unknown: update this image, or export it again")
     try:
         read = Behaviour.model_validate(found)
     except ValidationError as error:
