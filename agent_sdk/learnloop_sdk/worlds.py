@@ -224,6 +224,8 @@ def difference(worth: Callable[[Mapping[str, Part]], float], team: Mapping[str, 
         LearnloopError: the team has no such member.
     """
     if member not in team:
-        raise LearnloopError(f"difference: {member!r} is not in the team; it has {', '.join(sorted(team)) or 'no members'}")
+        raise LearnloopError(
+            f"difference: {member!r} is not in the team; it has {', '.join(sorted(team)) or 'no members'}"
+        )
     others = {name: part for name, part in team.items() if name != member}
     return {"global": float(worth(dict(team))), "counterfactual": float(worth(others))}
