@@ -99,7 +99,7 @@ def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distributio
     batch, noise = batch_of(world), torch.randn((2, 24, 2), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         learner._update.sample(batch, torch.zeros((2, 24, 2)))
-        done, likely = learner.others(noise, torch.rand((2, 24, 2)))
+        done, likely = learner.others(noise, torch.rand((2, 24, 2), generator=torch.Generator().manual_seed(1)))
     mean, spread = forward(learner.network.leaves, "actor", "relu", batch.observation).detach().chunk(2, 1)
     before = torch.distributions.Normal(mean, spread.exp())
     wanted = [before.log_prob(torch.atanh(one)) - torch.log1p(-one.square()) for one in done[2:]]
@@ -127,7 +127,8 @@ def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
         goal = batch.reward + 0.99 * batch.alive * forward(value.leaves, "value", "relu", batch.successor).squeeze(1)
     errors = [forward(critics.leaves, name, "relu", pairs).squeeze(1) - goal for name in iql_offline.CRITICS]
     torch.autograd.backward([error.square().mean() / 2 for error in errors])
-    weight, taken = torch.rand(24), iql_offline.kept(batch.action, world.bounds)
+    weight = torch.rand(24, generator=torch.Generator().manual_seed(1))
+    taken = iql_offline.kept(batch.action, world.bounds)
     outputs = forward(policy.leaves, "policy", "tanh", batch.observation)
     torch.autograd.backward(-(weight * head.log_prob(policy.leaves, outputs, taken)).mean())
     wanted = [network.gradient.clone() for network in (value, critics, policy)]
