@@ -17,11 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import asyncpg
-
 from bench.memory import load
 from bench.memory.data import generate
-from bench.memory.filling import fill, say, wait_indexed
+from bench.memory.filling import fill, say
 from bench.memory.speed import retrievals
 from testing.servers.data_plane_process import Product, postgres
 
@@ -41,17 +39,14 @@ def main() -> None:
         server.psql("CREATE DATABASE budgets;")
         dsn = server.get_uri("budgets")
         with Product(dsn, Path(server.pgdata), Path(directory), RECALL_WAIT_MS="1000") as product:
-            figures |= asyncio.run(_measure(product, dsn, large, rounds, seconds))
+            figures |= asyncio.run(_measure(product, large, rounds, seconds))
     print(json.dumps(figures))
 
 
-async def _measure(product: Product, dsn: str, large: int, rounds: int, seconds: float) -> dict[str, Any]:
+async def _measure(product: Product, large: int, rounds: int, seconds: float) -> dict[str, Any]:
     agents = generate(OTHERS, 1000, large, QUESTIONS, seed=2027)
     say("storing")
     await fill(product, agents)
-    connection = await asyncpg.connect(dsn)
-    await wait_indexed(connection, large + 1000 * OTHERS)
-    await connection.close()
     others, own = retrievals(agents[:-1]), retrievals(agents[-1:])
     asked = [request for pair in zip(others, own * OTHERS, strict=True) for request in pair]
     await load.opened(product.port, asked, RATE, seconds)

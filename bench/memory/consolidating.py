@@ -1,6 +1,6 @@
 """What a consolidation leaves in the process's memory: `python -m bench.memory.consolidating [--quick]`.
 
-One agent has 20,000 memories, which is as many as a pass looks at. After a restart without a cache three passes are
+One agent has 20,000 memories, which is as many as a pass looks at. After a restart three passes are
 asked for, one after the other. The last line is a JSON object of MB (10^6 bytes) of the service's resident memory:
 after the start, the highest of each pass, and SETTLED_SECONDS after it.
 """
@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from bench.memory.data import generate
 from bench.memory.speed import BATCH, memory_of
 from testing.servers.data_plane_process import Product, postgres
@@ -24,7 +22,7 @@ PASSES = 3
 SETTLED_SECONDS = 6.0
 LOOK_SECONDS = 0.05
 AGENT = "agent-large"
-WITHOUT_CACHE = {"CACHE_MIB": "0", "CONSOLIDATE_SECONDS": "0"}
+ONLY_ASKED = {"CONSOLIDATE_SECONDS": "0"}
 
 
 def main() -> None:
@@ -36,21 +34,18 @@ def main() -> None:
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE consolidating;")
         dsn = server.get_uri("consolidating")
-        with Product(dsn, Path(server.pgdata), Path(directory), **WITHOUT_CACHE) as product:
-            _fill(product, dsn, memories)
+        with Product(dsn, Path(server.pgdata), Path(directory), **ONLY_ASKED) as product:
+            _fill(product, memories)
             product.stop()
             product.start()
             figures |= _measure(product)
     print(json.dumps(figures))
 
 
-def _fill(product: Product, dsn: str, memories: int) -> None:
+def _fill(product: Product, memories: int) -> None:
     texts = generate(0, 0, memories, 1, seed=2028)[-1].texts
     for start in range(0, memories, 1000):
         product.post(BATCH, {"memories": [memory_of(AGENT, text) for text in texts[start : start + 1000]]})
-    with psycopg.connect(dsn, autocommit=True) as watcher:
-        while watcher.execute("SELECT EXISTS(SELECT 1 FROM memory_pending)").fetchone() != (False,):
-            time.sleep(0.2)
 
 
 def _measure(product: Product) -> dict[str, Any]:

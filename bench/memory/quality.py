@@ -1,4 +1,4 @@
-"""What recall, its learning and consolidation are worth, on generated sets whose answers are known."""
+"""What recall and consolidation are worth, on generated sets whose answers are known."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from bench.memory.data import word
-from learnloop_dataplane.ranking.relevance_signals import STATIC
 from testing.servers.data_plane_process import Product
 
 API = "/api/v1/memory/"
 FAMILIES, EACH, FORMS = 40, 12, 3
-FEEDBACKS = 500
 
 
 @dataclass(frozen=True)
@@ -62,85 +60,6 @@ def precision(product: Product, seed: int = 11) -> dict[str, float]:
             found.append(np.mean([belongs[hit["id"]] == family.name for hit in hits]))
         shares[name] = round(float(np.mean(found)), 4)
     return shares
-
-
-@dataclass(frozen=True)
-class Course:
-    """An agent with 20 memories for each of 25 tasks, and questions that are asked of nobody else.
-
-    Of each task's memories 8 or so are notes that help; the others have the same words and do not. Nothing in the words
-    tells them apart: importance does a little, and whether they ever helped does.
-    """
-
-    product: Product
-    agent: str
-    families: list[Family]
-    common: list[str]
-    helps: dict[str, set[str]]
-    questions: list[tuple[Family, str]]
-
-    @classmethod
-    def prepare(cls, product: Product, agent: str, rng: np.random.Generator) -> "Course":
-        """Stores the memories."""
-        made, common = families(rng, 25)
-        helps: dict[str, set[str]] = {}
-        for family in made:
-            useful = rng.random(20) < 0.4
-            importance = np.clip(0.4 + 0.15 * useful + 0.15 * rng.standard_normal(20), 0, 1)
-            ids = _store(product, agent, [family.tell(rng, common, 6, 4) for _ in range(20)], importance.tolist())
-            helps[family.name] = {identity for identity, good in zip(ids, useful, strict=True) if good}
-        questions = [(family, family.tell(rng, common, 5, 3)) for family in made for _ in range(6)]
-        return cls(product, agent, made, common, helps, questions)
-
-    def ask(self, rng: np.random.Generator) -> tuple[Any, set[str], float]:
-        """An answer to a question of its own, the memories in it that help, and which share of all those they are."""
-        family = self.families[int(rng.integers(len(self.families)))]
-        return self._answer(family, family.tell(rng, self.common, 5, 3))
-
-    def recall(self, **changes: Any) -> tuple[float, float]:
-        """Recall@10 on the questions, and the share of the answers that came from the learned ranker."""
-        answers = [self._answer(family, text, **changes) for family, text in self.questions]
-        learned = [answer["ranker"] == "learned" for answer, _, _ in answers]
-        return float(np.mean([share for _, _, share in answers])), float(np.mean(learned))
-
-    def _answer(self, family: Family, text: str, **changes: Any) -> tuple[Any, set[str], float]:
-        answer = _ask(self.product, self.agent, text, **changes)
-        helps = self.helps[family.name]
-        helpful = {hit["id"] for hit in answer["memories"]} & helps
-        return answer, helpful, len(helpful) / min(len(helps) or 1, 10)
-
-
-def learning(product: Product, seed: int = 12) -> dict[str, float]:
-    """Recall@10 on questions never asked before, at the start and after 500 feedbacks that name what helped.
-
-    The gain is of what the service answers when nobody names weights: by the static ranker at first, by the learned one
-    in the end (`answered_by_the_learned_ranker` is the share of those answers that say so), one place in ten recalls
-    explored. Beside it the same questions with the learned weights and with the static ones named by the caller, which
-    explores nothing.
-    """
-    rng = np.random.default_rng(seed)
-    course = Course.prepare(product, "bench-learning", rng)
-    before, too_early = course.recall()
-    if too_early:
-        raise SystemExit("the learned ranker answered before anybody gave feedback")
-    used = 0
-    for _ in range(FEEDBACKS):
-        answer, helpful, _ = course.ask(rng)
-        used += answer["ranker"] == "learned"
-        body = {"retrieval_id": answer["retrieval_id"], "helpful": sorted(helpful)}
-        learned = product.post(API + "feedback", body)["weights"]
-    after, by_learned = course.recall()
-    named = {"learned": course.recall(weights=learned)[0], "static": course.recall(weights=dict(STATIC))[0]}
-    return {
-        "recall_at_10_before_feedback": round(before, 4),
-        "recall_at_10_after_500_feedbacks": round(after, 4),
-        "recall_at_10_after_500_learned_weights_named": round(named["learned"], 4),
-        "recall_at_10_after_500_static_weights": round(named["static"], 4),
-        "recall_gain_after_500_feedbacks": round(after / before - 1, 4),
-        "recall_gain_after_500_learned_weights_named": round(named["learned"] / before - 1, 4),
-        "answered_by_the_learned_ranker": round(by_learned, 4),
-        "feedbacks_until_learned_was_in_use": FEEDBACKS - used,
-    }
 
 
 def junk(product: Product, seed: int = 14) -> dict[str, float]:

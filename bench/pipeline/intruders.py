@@ -114,7 +114,6 @@ def _request(rng: random.Random, values: list[str]) -> tuple[str, str, Any]:
     reads = (
         f"/api/v1/memory/entries?agent_id={agent}&ended=true",
         f"/api/v1/memory/export?agent_id={agent}",
-        f"/api/v1/memory/ranker?agent_id={agent}",
         f"/api/v1/memory/snapshots?agent_id={agent}",
         f"/api/v1/rewards/history?agent_id={agent}",
         f"/api/v1/rewards/credits/{quoted}",

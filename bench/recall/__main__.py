@@ -1,14 +1,12 @@
-"""`make bench-recall DIR=…`: recall of the evidence in conversations, ours through the service's REST, beside others.
+"""`make bench-recall DIR=…`: recall of the evidence in conversations, through the service's REST, beside others.
 
-Every conversation becomes an agent and every turn one episodic memory; every question with evidence is asked once for
-each arm. The unit is the turn: another turn of the session that holds the evidence is no hit (`session_r@10` counts
-sessions). `default` is the service with its default settings and `lexical`, `context` and `vector` its signals alone.
-`large` is how an agent is searched that has too many memories to rank them all; `namespace` asks every question of all
-conversations together. `minilm` and `static` are two embedders (MODEL=onnx:///DIRECTORY or static:///DIRECTORY:
-`given`, another one; MODEL=none: none), each with its vectors alone. `learned` is the ranker that labels taught, beside
-the static weights on the same questions. `bm25` is a library's over plain words, `bm25.stemmed` the same over our stems
-without stop words. `specified` is the specification's merge. `….unseen` leaves out the conversations that constants
-were picked on.
+DIR holds conversations as LoCoMo, REALTALK or BEAM write them. Every conversation becomes an agent and every turn (of
+BEAM: every message) one episodic memory; every question with evidence is asked once for each arm. The unit is the turn:
+another turn of the session that holds the evidence is no hit (`session_r@10` counts sessions). `default` is the service
+with its default settings, `large` how an agent is searched that has too many memories to rank them all. `minilm` and
+`static` are two embedders (MODEL=onnx:///DIRECTORY or static:///DIRECTORY: `given`, another one; MODEL=none: none).
+`bm25` is a library's over plain words, `bm25.stemmed` the same over our stems without stop words. `….unseen` leaves out
+the conversations that constants were picked on.
 
 A table goes to stderr; the last line of stdout is one JSON object. No target is set here: the set is somebody else's.
 """
@@ -21,42 +19,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.recall import learned, peers
-from bench.recall.asked import Asked, Weights, service
+from bench.recall import peers
+from bench.recall.asked import Asked, service
 from bench.recall.conversations import Conversation, read
 from bench.recall.measures import MEASURES, figures
 from learnloop_dataplane.text.analysis import Analyzer
 
-ALONE: Mapping[str, Weights] = {name: {name: 1.0} for name in ("lexical", "context", "vector")}
 LARGE = {"EXACT_UP_TO": "1", "INDEX_CHECK_SECONDS": "0.5", "SWEEP_SECONDS": "0.5"}
-TAKEN_IN_SECONDS = 60.0
+TAKEN_IN_SECONDS = 600.0
 
 
 def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str], python: Path) -> dict[str, float]:
     """Every arm."""
-    words = peers.bm25(python, conversations)
     with service(conversations) as asked:
-        default = asked.ask()
-        found = figures("default", conversations, default) | _of("default", asked.costs())
-        alone = {name: asked.ask(weights) for name, weights in ALONE.items()}
-        for name, order in alone.items():
-            found |= figures(name, conversations, order)
-        found |= figures("namespace", conversations, asked.ask(scope="namespace"))
-        found |= learned.measure(asked, default)
+        found = figures("default", conversations, asked.ask()) | _of("default", asked.costs())
         with asked.started_with(**LARGE):
             _taken_in(asked)
-            found |= figures("large", conversations, asked.ask(plan="nearest"))
-    found |= figures("bm25", conversations, words)
+            found |= figures("large", conversations, asked.ask())
+    found |= figures("bm25", conversations, peers.bm25(python, conversations))
     found |= figures("bm25.stemmed", conversations, peers.bm25(python, conversations, Analyzer().terms))
-    found |= figures("specified", conversations, peers.specified(conversations, alone["vector"], words))
     for name, setting in embedders.items():
         with service(conversations, EMBEDDER=setting) as asked:
-            default = asked.ask()
-            found |= figures(name, conversations, default) | _of(name, asked.costs())
+            found |= figures(name, conversations, asked.ask()) | _of(name, asked.costs())
             files = Path(setting.partition("://")[2]).iterdir()
             found[f"{name}.disk_mib"] = round(sum(file.stat().st_size for file in files) / 2**20, 1)
-            found |= figures(f"{name}.vector", conversations, asked.ask(ALONE["vector"]))
-            found |= _of(name, learned.measure(asked, default))
     return found
 
 
@@ -67,14 +53,10 @@ def _of(arm: str, values: Mapping[str, float]) -> dict[str, float]:
 def _taken_in(asked: Asked) -> None:
     """Returns when every conversation is searched as a large agent's."""
     until = time.monotonic() + TAKEN_IN_SECONDS
-    for conversation in asked.conversations:
-        query = {"agent_id": conversation.name, "context": "anything", "k": 1}
-        while asked.retrieve([query])[0]["plan"] == "exact":
-            if time.monotonic() > until:
-                raise SystemExit(
-                    f"agent {conversation.name} is not searched as a large one's after {TAKEN_IN_SECONDS} s"
-                )
-            time.sleep(0.5)
+    while asked.waiting():
+        if time.monotonic() > until:
+            raise SystemExit(f"not every stem is listed after {TAKEN_IN_SECONDS:.0f} s")
+        time.sleep(0.5)
 
 
 def told(found: Mapping[str, Any]) -> str:
@@ -110,7 +92,9 @@ def _cell(found: Mapping[str, Any], name: str) -> str:
 def main() -> None:
     """Measures, prints the table and the object."""
     parser = argparse.ArgumentParser(prog="python -m bench.recall", description=__doc__)
-    parser.add_argument("directory", type=Path, help="of conversations in LoCoMo's format, or one such file")
+    parser.add_argument(
+        "directory", type=Path, help="of conversations as LoCoMo, REALTALK or BEAM write them, or one file"
+    )
     parser.add_argument("--model", help="onnx:///directory, static:///directory or `none`")
     arguments = parser.parse_args()
     conversations = read(arguments.directory)

@@ -15,18 +15,20 @@ from bench.recall.conversations import Conversation
 from testing.servers.data_plane_process import Product, postgres
 
 STORE, RETRIEVE = "/api/v1/memory/store/batch", "/api/v1/memory/retrieve"
-BATCH, DEPTH, TOGETHER = 1000, 30, 50
+BATCH, K, TOGETHER = 1000, 10, 50
 TRIES, PAUSE_SECONDS = 10, 1.0  # for an answer that is whole
 INDEXED_SECONDS = 1800.0  # until everything stored has its vector
 TIMED = 300  # questions that are asked one at a time, for the time that each takes
-Weights = Mapping[str, float] | None  # what the service is asked to rank by; None: as it does by itself
-_PENDING = "SELECT (SELECT count(*) FROM memory_pending) + (SELECT count(*) FROM memory_vec WHERE embedder IS NULL)"
+_WITHOUT_VECTOR = "SELECT count(*) FROM memory_index WHERE embedder IS NULL"
+_NOT_LISTED = "SELECT count(*) FROM memory_index WHERE NOT listed"
 
 
 class Asked:
     """A running service with these conversations in it."""
 
-    def __init__(self, product: Product, dsn: str, conversations: Sequence[Conversation]) -> None:
+    def __init__(
+        self, product: Product, dsn: str, conversations: Sequence[Conversation], *, embeds: bool = False
+    ) -> None:
         self.product = product
         self.conversations = conversations
         self.turn_of: dict[str, str] = {}
@@ -34,7 +36,8 @@ class Asked:
         started = time.monotonic()
         for conversation in conversations:
             self.store(conversation.name, conversation)
-        self.settle()
+        if embeds:
+            self.settle()
         self.stored_per_second = len(self.turn_of) / (time.monotonic() - started)
 
     def store(self, agent: str, conversation: Conversation) -> dict[str, str]:
@@ -44,6 +47,7 @@ class Asked:
                 "agent_id": agent,
                 "memory_type": "episodic",
                 "content": {"text": turn.text},
+                "speaker": turn.speaker,
                 "session_id": f"{conversation.name}-{turn.session}",
             }
             for turn in conversation.turns
@@ -64,13 +68,19 @@ class Asked:
         """
         until = time.monotonic() + INDEXED_SECONDS
         with psycopg.connect(self._dsn, autocommit=True) as watcher:
-            while left := watcher.execute(_PENDING).fetchone()[0]:  # type: ignore[index]
+            while left := watcher.execute(_WITHOUT_VECTOR).fetchone()[0]:  # type: ignore[index]
                 if time.monotonic() > until:
                     raise SystemExit(f"{left} memories have no vector after {INDEXED_SECONDS:.0f} s; is there a model?")
                 time.sleep(0.2)
 
+    def waiting(self) -> int:
+        """How many memories' stems are not listed yet; an agent lists nothing below one memory."""
+        with psycopg.connect(self._dsn, autocommit=True) as watcher:
+            left: int = watcher.execute(_NOT_LISTED).fetchone()[0]  # type: ignore[index]
+        return max(left - len(self.conversations), 0)
+
     def retrieve(self, queries: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """The answers to these queries, each by every signal.
+        """The answers to these queries.
 
         What the service found without its embedder is no answer of that embedder's: such a question is asked again.
 
@@ -95,29 +105,18 @@ class Asked:
             f"{TRIES} times: these are no figures of this embedder; give it more of the processor"
         )
 
-    def ask(
-        self,
-        weights: Weights = None,
-        conversations: Sequence[Conversation] | None = None,
-        *,
-        plan: str = "exact",
-        scope: str = "agent",
-    ) -> dict[str, list[list[str]]]:
+    def ask(self, conversations: Sequence[Conversation] | None = None) -> dict[str, list[list[str]]]:
         """For each question of each (or of these) conversations the turns in the order of the answer.
 
         Raises:
-            SystemExit: an answer was found by another plan, or without the embedder.
+            SystemExit: an answer was found without the embedder.
         """
         found = {}
         for conversation in self.conversations if conversations is None else conversations:
             queries = [
-                {"agent_id": conversation.name, "context": question.text, "k": DEPTH, "scope": scope}
-                | ({"weights": dict(weights)} if weights else {})
-                for question in conversation.questions
+                {"agent_id": conversation.name, "context": question.text, "k": K} for question in conversation.questions
             ]
             answers = self.retrieve(queries)
-            if other := {answer["plan"] for answer in answers} - {plan}:
-                raise SystemExit(f"{conversation.name} was searched by {', '.join(sorted(other))}, not by {plan}")
             orders = ([self._said(conversation, hit) for hit in answer["memories"]] for answer in answers)
             found[conversation.name] = list(orders)
         return found
@@ -164,4 +163,4 @@ def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[
         with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), **more) as product:
             turns = sum(len(conversation.turns) for conversation in conversations)
             print(f"  storing {turns} turns, {more.get('EMBEDDER', 'default settings')} …", file=sys.stderr, flush=True)
-            yield Asked(product, server.get_uri("ours"), conversations)
+            yield Asked(product, server.get_uri("ours"), conversations, embeds="EMBEDDER" in settings)

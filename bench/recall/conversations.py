@@ -1,13 +1,15 @@
-"""Sets of conversations as LoCoMo writes them (Maharana et al., 2024, arXiv 2402.17753): turns, questions, evidence.
+"""Sets of conversations as LoCoMo (Maharana et al., 2024, arXiv 2402.17753), REALTALK and BEAM write them.
 
 A conversation is a JSON object with `session_1`, `session_2`, … (lists of turns with `speaker`, `dia_id` and `text`,
 and `blip_caption` where a picture was shown), by themselves or within `conversation`, and `qa` (questions with
-`question`, `evidence`, a list of turns' ids, and `category`). A file holds one of them or a list.
+`question`, `evidence`, a list of turns' ids, and `category`). A file holds one of them or a list. REALTALK's turns have
+`clean_text`. BEAM has a directory for each conversation: `chat.json`, batches of messages, and
+`probing_questions/probing_questions.json`, whose `source_chat_ids` are the evidence.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 _SESSION = re.compile(r"session_(\d+)$")
 _AGENT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _TURN = re.compile(r"D\d+:\d+")
+_MARK = re.compile(r"\s*->->\s*[\d,]+\s*$")
 PICKED_ON = frozenset({"26", "30", "41", "42", "43"})
 """LoCoMo's conversations that the constants of recall were picked on: figures of these alone prove nothing."""
 
@@ -25,6 +28,7 @@ class Turn:
 
     id: str
     session: str
+    speaker: str
     text: str
 
 
@@ -52,6 +56,8 @@ def read(path: Path) -> list[Conversation]:
     Raises:
         SystemExit: says what is missing where.
     """
+    if chats := sorted(path.rglob("chat.json")) if path.is_dir() else []:
+        return [_beam(chat) for chat in chats]
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not files:
         raise SystemExit(f"{path}: holds no *.json; give a directory of conversations as LoCoMo writes them")
@@ -64,15 +70,6 @@ def read(path: Path) -> list[Conversation]:
 def seen(conversation: Conversation) -> bool:
     """Were constants of recall picked on it?"""
     return conversation.name.removeprefix("conv-") in PICKED_ON
-
-
-def split(conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
-    """Those that may teach and the others: what constants were picked on, or else the first half."""
-    taught = [each for each in conversations if seen(each)]
-    if not taught or len(taught) == len(conversations):
-        middle = len(conversations) // 2
-        return list(conversations[:middle]), list(conversations[middle:])
-    return taught, [each for each in conversations if not seen(each)]
 
 
 def _of_file(path: Path) -> list[Conversation]:
@@ -112,8 +109,37 @@ def _conversation(item: Any, where: str, name: str) -> Conversation:
 
 def _turn(turn: Any, session: str, where: str) -> Turn:
     try:
-        text = f"{turn['speaker']}: {turn['text']}"
+        text = str(turn["text"] if "text" in turn else turn["clean_text"])
         caption = turn.get("blip_caption")
-        return Turn(str(turn["dia_id"]), session, f"{text} [shows {caption}]" if caption else text)
+        spoken = f"{text} [shows {caption}]" if caption else text
+        return Turn(str(turn["dia_id"]), session, str(turn["speaker"]), spoken)
     except (KeyError, TypeError, AttributeError) as error:
         raise SystemExit(f"{where}: a turn needs speaker, dia_id and text ({error} is missing)") from None
+
+
+def _beam(chat: Path) -> Conversation:
+    """One of BEAM's; a message ends with a mark of its place, which is left out."""
+    try:
+        turns = tuple(
+            Turn(str(message["id"]), str(batch["batch_number"]), message["role"], _MARK.sub("", message["content"]))
+            for batch in json.loads(chat.read_text())
+            for group in batch["turns"]
+            for message in group
+        )
+        asked = json.loads((chat.parent / "probing_questions" / "probing_questions.json").read_text())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{chat}: {error}; give BEAM's chat.json and probing_questions.json") from None
+    known = {turn.id for turn in turns}
+    questions = []
+    for category, items in asked.items():
+        for item in items:
+            if evidence := frozenset(_ids(item.get("source_chat_ids"))) & known:
+                questions.append(Question(str(item["question"]), evidence, category))
+    return Conversation(f"beam-{chat.parent.name}", turns, tuple(questions))
+
+
+def _ids(value: Any) -> Iterator[str]:
+    if isinstance(value, int):
+        yield str(value)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _ids(item)

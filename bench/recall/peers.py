@@ -1,18 +1,17 @@
-"""What the service is put beside: a library's BM25, and the specification's merge of recent, similar and relevant."""
+"""What the service is put beside: a library's BM25, and embedders."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.recall import minilm, static_model
 from bench.recall.conversations import Conversation
 
 HERE = Path(__file__).parent
-THIRD = 10
 _WORD = re.compile(r"[^\W_]+")
 Orders = dict[str, list[list[str]]]
 
@@ -34,7 +33,7 @@ def bm25(
     """The best turns of each question; `words` cuts both."""
     told = {
         conversation.name: {
-            "turns": [(turn.id, words(turn.text)) for turn in conversation.turns],
+            "turns": [(turn.id, words(f"{turn.speaker}: {turn.text}")) for turn in conversation.turns],
             "questions": [words(question.text) for question in conversation.questions],
         }
         for conversation in conversations
@@ -42,21 +41,6 @@ def bm25(
     script = [python, HERE / "bm25_peer.py"]
     done = subprocess.run(script, input=json.dumps(told), check=True, stdout=subprocess.PIPE, text=True)
     found: Orders = json.loads(done.stdout)
-    return found
-
-
-def specified(
-    conversations: Sequence[Conversation], similar: Mapping[str, list[list[str]]], relevant: Orders
-) -> Orders:
-    """Specification 000's `retrieve_for_task`: the newest turns, the nearest by vectors and the best by words, ten of
-    each, in turns; each once."""
-    found: Orders = {}
-    for conversation in conversations:
-        newest = [turn.id for turn in reversed(conversation.turns[-THIRD:])]
-        found[conversation.name] = [
-            list(dict.fromkeys(turn for each in zip(newest, near[:THIRD], said[:THIRD], strict=False) for turn in each))
-            for near, said in zip(similar[conversation.name], relevant[conversation.name], strict=True)
-        ]
     return found
 
 

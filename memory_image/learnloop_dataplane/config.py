@@ -183,24 +183,11 @@ class Config(BaseModel):
     pool_size: int = Field(default=10, ge=2, le=200)
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
-    exact_up_to: int | None = Field(
-        default=None,
+    exact_up_to: int = Field(
+        default=5000,
         ge=1,
-        description="memories of an agent; above, only the nearest and those with rare words are ranked. Left out, "
-        "seven eighths of what cache_mib holds, and 20000 at least",
-    )
-    nearest_up_to: int = Field(
-        default=500_000,
-        ge=1,
-        description="memories of such an agent of which PostgreSQL finds the nearest by looking at all; above, an "
-        "index of the agent's own proposes them. A Weaviate proposes them from exact_up_to on",
-    )
-    index_build_mib: int = Field(
-        default=512,
-        ge=64,
-        le=65_536,
-        description="memory that PostgreSQL may take for building such an index, about 2 KiB for each memory of the "
-        "agent; with less than that it takes many times as long",
+        description="memories of an agent that are all ranked; of more only those with rare stems of the question, "
+        "their neighbours and the nearest",
     )
     weaviate_url: str | None = Field(
         default=None,
@@ -211,12 +198,6 @@ class Config(BaseModel):
         default=None, pattern=r"^[^/@:]+:[0-9]{1,5}$", description="host:port; absent: the URL's host, port 50051"
     )
     weaviate_key: SecretStr | None = None
-    cache_mib: int = Field(
-        default=136,
-        ge=0,
-        le=65_536,
-        description="memory for what agents were asked lately, 1 MiB for 1,000 memories; 0: PostgreSQL scans each time",
-    )
     recall_wait_ms: int = Field(
         default=5, ge=1, le=10_000, description="a recall that would wait longer for its turn is refused with 429"
     )
@@ -226,7 +207,12 @@ class Config(BaseModel):
         description="whose stems and stop words texts are searched by: `none`, or one that Snowball has a stemmer for",
     )
     embedder: str = Field(
-        default="hashing", max_length=1024, description="hashing, static:///directory, onnx:///directory or URL#model"
+        default="none", max_length=1024, description="none, static:///directory, onnx:///directory or URL#model"
+    )
+    embedder_before: str = Field(
+        default="none",
+        max_length=1024,
+        description="the embedder that answers until the vectors of a new one are there, in the same form",
     )
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
     embedder_key: SecretStr | None = None

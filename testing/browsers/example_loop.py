@@ -99,7 +99,6 @@ class ExampleLoop:
         credits = {"credits": [round(0.02 * math.sin(k / 4), 4) for k in range(40)], "reward": 1.0}
         episodes = [_episode(reward["trajectory_id"], reward["raw_reward"]) for reward in rewards[:20]]
         figures = {"loss": 0.31, "entropy": 0.62, "kl_divergence": 0.008}
-        weights = {"vector": 1.2, "lexical": 0.4, "context": 0.8, "recency": 0.3, "importance": 0.2, "utility": 0.6}
         memories = [self._memory(number) for number in range(6)]
         deployed = [self._event("rolled_back", 2700), self._event("deployed", 3500)]
         week = {"week": "2026-01-26", "episodes": 4210, "success_rate": 0.95, "raw_reward": 402.1, "trainings": 4}
@@ -116,8 +115,9 @@ class ExampleLoop:
             "/api/v1/training/runs/walker-5": {"heartbeat": {"step": 100_000, "figures": figures}, "manifest": None},
             "/api/v1/training/runs/walker-4": {"heartbeat": None, "manifest": manifest},
             "/api/v1/memory/entries": {"memories": memories, "next": None},
-            "/api/v1/memory/ranker": {"ranker": "learned", "feedbacks": 210, "weights": weights},
-            "/api/v1/memory/retrieve": {"memories": [memory | _why(weights) for memory in memories[:3]]},
+            "/api/v1/memory/retrieve": {
+                "memories": [memory | {"score": 8.5, "why": "words"} for memory in memories[:3]]
+            },
             "/api/v1/audit/checkpoint": {"seq": 2},
             "/api/v1/audit/records": {"records": [self._record(1), self._record(2)], "next": None},
         }
@@ -196,7 +196,3 @@ def _episode(trajectory: str, returned: float) -> Object:
     ]
     told = {"trajectory_id": trajectory, "policy_revision": "3f9a2c81", "status": "completed", "success": True}
     return told | {"episode_return": returned, "values": {"tool_errors": 0}, "steps": steps}
-
-
-def _why(weights: dict[str, float]) -> Object:
-    return {"score": 1.7, "signals": dict.fromkeys(weights, 0.5)}

@@ -52,9 +52,9 @@ _OF_EPISODES = (
     SELECT namespace, trajectory_id, 'x', now(), 200, '{}' FROM trajectories""",
     """INSERT INTO erased_trajectories (namespace, digest, subject)
     SELECT namespace, md5(trajectory_id), 'user/' || (labels ->> 'user_id') FROM trajectories""",
-    f"""INSERT INTO recall_log (namespace, retrieval_id, agent_id, created_at, ranker, shown, memory_ids, features,
-        propensities, reward, settled_at)
-    SELECT namespace, gen_random_uuid(), '{BUSY}', received_at, 'static', 0, '{{}}', '', '{{}}', 0.5, received_at
+    f"""INSERT INTO recall_log (namespace, retrieval_id, agent_id, created_at, memory_ids, reward,
+        settled_at)
+    SELECT namespace, gen_random_uuid(), '{BUSY}', received_at, '{{}}', 0.5, received_at
     FROM trajectories""",
     f"""UPDATE agents SET trajectories = $1::bigint, rewarded = $1::bigint, since = now() - interval '1 year'
     WHERE namespace = '{NAMESPACE}'""",
@@ -66,11 +66,10 @@ _MEMORIES = (
     SELECT namespace, gen_random_uuid(), agent_id, memory_type, content, text || ' ' || n, importance, source,
         'web/' || n, now() - ($1 - n)::float8 / $1 * interval '{SPREAD_DAYS} days'
     FROM agent_memories, generate_series(1, $1::bigint) n WHERE agent_id = '{BUSY}'""",
-    f"""INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, created_at,
-        visible_from, terms, analyzer, embedding)
-    SELECT m.namespace, m.agent_id, m.id, v.memory_type, v.embedder, m.importance, m.created_at, m.created_at, v.terms,
-        v.analyzer, v.embedding
-    FROM agent_memories m, memory_vec v
+    f"""INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, said_at, visible_from,
+        terms, analyzer)
+    SELECT m.namespace, m.agent_id, m.id, v.memory_type, m.created_at, m.created_at, v.terms, v.analyzer
+    FROM agent_memories m, memory_index v
     WHERE m.agent_id = '{BUSY}' AND v.agent_id = '{BUSY}' AND m.id <> v.memory_id""",
     """INSERT INTO memory_use (namespace, memory_id, access_count, last_accessed)
     SELECT namespace, id, 1, created_at FROM agent_memories ON CONFLICT DO NOTHING""",

@@ -44,7 +44,7 @@ class DataPlane:
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
         again(self._make_partitions, "partitions", pause=PARTITION_SECONDS)
-        steps = (*self.experience.steps(), *self.memory.steps(), self._index)
+        steps = (*self.experience.steps(), *self.memory.steps())
         shared.arrivals = shared.in_turns("rewards", *steps, every=shared.config.sweep_seconds)
         shared.in_turns("notifications", shared.reports.run, shared.notifications.run, every=NOTIFY_SECONDS)
         if shared.data_keys:
@@ -70,8 +70,3 @@ class DataPlane:
         """Long before they are needed: two weeks of failures are borne."""
         config = self.shared.config
         await make_ahead(config.dsn.get_secret_value(), config.retention_days)
-
-    async def _index(self, namespace: str) -> int:
-        """Hands the indexer whatever waits for it, whichever process left it there."""
-        self.memory.indexing.stored(namespace)
-        return 0

@@ -23,7 +23,7 @@ class PrivacyParts:
         self._looked_back = False
         self.users = shared.users
         records = LastingRecords(shared.plain_blobs)
-        kept = (shared.users, experience.opinions, memory.recall_log, memory.large_agents)
+        kept = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
         self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer, records)
         has_warehouse = shared.warehouse is not None
         dsn, days = shared.config.dsn.get_secret_value(), shared.config.retention_days

@@ -2,25 +2,22 @@
 
 from pathlib import Path
 
-from learnloop_dataplane.embedding.embedder import Embedder, HashingEmbedder
+from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.text.analysis import Analyzer
 
 
-def open_embedder(
-    setting: str, dimensions: int, key: str | None, analyzer: Analyzer, *, seconds: float = 10.0
-) -> Embedder:
-    """`hashing`, `static:///directory`, `onnx:///directory`, or `http(s)://host/v1#model`.
+def open_embedder(setting: str, dimensions: int, key: str | None, *, seconds: float = 10.0) -> Embedder | None:
+    """`none`, `static:///directory`, `onnx:///directory`, or `http(s)://host/v1#model`; what is not asked for is not
+    imported.
 
-    Dimensions, key and the seconds for an answer are of the last alone.
-
-    What is not asked for is not imported: onnxruntime alone costs 60 MB.
+    Args:
+        dimensions, key, seconds: of an HTTP embedder: length of its vectors, bearer token, time for an answer.
 
     Raises:
-        ConfigError: none of these, or the model is not there.
+        ConfigError: the setting is invalid, or the model is not there.
     """
-    if setting == "hashing":
-        return HashingEmbedder(analyzer)
+    if setting == "none":
+        return None
     if setting.startswith("static:///"):
         from learnloop_dataplane.embedding.static_table import StaticEmbedder
 
@@ -35,6 +32,6 @@ def open_embedder(
 
         return HttpEmbedder(url, model, dimensions, key, seconds=seconds)
     raise ConfigError(
-        f"LEARNLOOP_EMBEDDER={setting}: is none of hashing, static:///directory, onnx:///directory and "
-        "https://host/v1#model; choose one"
+        f"invalid LEARNLOOP_EMBEDDER={setting}: set none, static:///directory, onnx:///directory or "
+        "https://host/v1#model"
     )

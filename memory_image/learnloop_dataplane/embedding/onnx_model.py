@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import FEW, TRUST, Vector
+from learnloop_dataplane.embedding.embedder import FEW, Vector
 from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError
 
@@ -41,8 +41,6 @@ class OnnxEmbedder:
         self._tokens = WordPiece(listed(pieces))
         self._inputs = {item.name for item in self._session.get_inputs()}
         self.dimensions = len(self._run([self._tokens.encode("")])[0])
-        self.instant = False
-        self.trust = TRUST
         # The content's hash, not the path: another model under the same path embeds everything again.
         self.name = f"onnx:{hashlib.sha256(content).hexdigest()[:12]}:{self.dimensions}"
         self._one = asyncio.Lock()

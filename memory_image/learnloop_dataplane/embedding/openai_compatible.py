@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import TRUST, Vector
+from learnloop_dataplane.embedding.embedder import Vector
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.model_servers.openai_api import SLOW_SECONDS, ModelServer, NotTaken
 
@@ -45,8 +45,6 @@ class HttpEmbedder:
     ) -> None:
         self.name = f"http:{model}:{dimensions}:{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:8]}"
         self.dimensions = dimensions
-        self.instant = False
-        self.trust = TRUST
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))

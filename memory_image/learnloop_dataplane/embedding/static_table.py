@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from learnloop_dataplane.embedding.embedder import FEW, TRUST, Vector
+from learnloop_dataplane.embedding.embedder import FEW, Vector
 from learnloop_dataplane.embedding.wordpiece import UNKNOWN, WordPiece, listed
 from learnloop_dataplane.errors import ConfigError
 
@@ -34,9 +34,6 @@ class StaticEmbedder:
     Raises:
         ConfigError: the directory does not hold such a model.
     """
-
-    instant = True  # never fails; a thousand texts take a tenth of a second
-    trust = TRUST
 
     def __init__(self, directory: Path) -> None:
         try:

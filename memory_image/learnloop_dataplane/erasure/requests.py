@@ -20,9 +20,9 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy import people
 from learnloop_dataplane.privacy.people import Users, pseudonym
-from learnloop_dataplane.recall.large_agents import BigAgents
 from learnloop_dataplane.recall.recall_log import RecallLog
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
+from learnloop_dataplane.vectors.vector_store import VectorStore
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Erasing:
         users: Users,
         feedback: UserFeedback,
         recalls: RecallLog,
-        big: BigAgents,
+        vectors: VectorStore | None,
         warehouse: ClickHouse | None,
         sealer: Sealer,
         signer: Signer | None,
@@ -185,7 +185,7 @@ class Erasing:
         self._users = users
         self._feedback = feedback
         self._recalls = recalls
-        self._big = big
+        self._vector_store = vectors
         self._store = warehouse
         self._sealer = sealer
         self._signer = signer
@@ -294,7 +294,8 @@ class Erasing:
 
     async def _vectors(self, namespace: str, scope: Scope) -> None:
         try:
-            await self._big.erased(namespace, scope.agent)
+            if self._vector_store is not None:
+                await self._vector_store.erased(namespace, scope.agent)
         except StoreAway as error:
             raise ApiError(
                 503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5

@@ -58,17 +58,11 @@ DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINA
     ORDER BY created_at DESC OFFSET $3 LIMIT 1) RETURNING id
 """
 _ANSWERED = "DELETE FROM idempotency_keys WHERE namespace = $1 AND claimed_at < now() - interval '1 day'"
-# Copies older than six hours are read again whatever happened, so nobody asks about deletions of yesterday.
-_FORGOTTEN = "DELETE FROM memory_gone WHERE namespace = $1 AND gone_at < now() - interval '1 day'"
 # Recalls are counted, and their outcomes noted, a moment after: a memory may be gone by then.
 _USE_OF_NONE = """
 DELETE FROM memory_use u WHERE u.namespace = $1
 AND NOT EXISTS (SELECT 1 FROM agent_memories m WHERE m.namespace = u.namespace AND m.id = u.memory_id)
 """
-# A database restored from a dump counts its transactions anew: what seems to be of the future is of now.
-_FUTURE = "namespace = $1 AND changed > pg_snapshot_xmax(pg_current_snapshot())"
-_ANY_FUTURE = f"SELECT EXISTS(SELECT 1 FROM memory_vec WHERE {_FUTURE})"
-_MAKE_PRESENT = f"UPDATE memory_vec SET utility = utility WHERE {_FUTURE}"
 # What ended long ago goes for good, unless a snapshot still sees it.
 _PURGE = f"""
 DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
@@ -127,11 +121,8 @@ class Retention:
             total += await self._delete_old(namespace, "ended memories", _PURGE, self._days)
             await self._trim(namespace)
             async with self._db.tenant(namespace) as connection:
-                await connection.execute(_FORGOTTEN, namespace)
                 await connection.execute(_ANSWERED, namespace)
                 await connection.execute(_USE_OF_NONE, namespace)
-                if await connection.fetchval(_ANY_FUTURE, namespace):
-                    await connection.execute(_MAKE_PRESENT, namespace)
         await self._drop(namespaces, ended)
         return total
 

@@ -39,8 +39,6 @@ WHERE m.namespace = $1 AND m.provenance IS NOT NULL AND m.id <> ALL($2::uuid[]) 
         AND jsonb_array_length(CASE jsonb_typeof(m.provenance -> 'from')
             WHEN 'array' THEN m.provenance -> 'from' ELSE '[]' END) >= $5))
 """
-# The queue before the memories, as the indexer does: the other way round each could wait for the other.
-_QUEUE = "SELECT FROM memory_pending WHERE namespace = $1 AND memory_id = ANY($2::uuid[]) ORDER BY memory_id FOR UPDATE"
 _MEMORIES = "DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 _RECALLS = (
     "DELETE FROM recall_log WHERE namespace = $1 AND (retrieval_id = ANY($2::uuid[]) OR memory_ids && $3::uuid[])"
@@ -69,7 +67,9 @@ _KEYS = "DELETE FROM data_keys WHERE namespace = $1 AND {whose} = $2"
 _WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
 _AGENTS_OWN = (
     "recall_log",
-    "memory_rankers",
+    "recall_rewards",
+    "memory_words",
+    "memory_word_counts",
     "memory_snapshots",
     "memory_consolidations",
     "reward_statistics",
@@ -124,7 +124,7 @@ class Erased:
 async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     """Deletes everything of the scope and remembers which episodes those were. Again, it finds nothing more.
 
-    What remains: sums over many episodes (normalisation, ranker weights, an agent's totals after one person went) and
+    What remains: sums over many episodes (normalisation, usual rewards, an agent's totals after one person went) and
     models that were trained before.
 
     Raises:
@@ -138,7 +138,6 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     await bury(connection, namespace, scope.subject, ids)
     erased = Erased()
     memories = await _memories(connection, namespace, scope, episodes)
-    await connection.execute(_QUEUE, namespace, memories, timeout=SECONDS)
     erased.count("agent_memories", await connection.execute(_MEMORIES, namespace, memories, timeout=SECONDS))
     recalls = [identity for row in episodes for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))]
     erased.count("recall_log", await connection.execute(_RECALLS, namespace, recalls, memories, timeout=SECONDS))

@@ -20,6 +20,7 @@ from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.text.analysis import Analyzer
 
 MOST = 20_000  # memories looked at in one pass, the newest
 EXAMPLES = 20
@@ -38,7 +39,7 @@ _SHOWN = """
 SELECT m.id, m.text, m.content, l.times,
     extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about FROM (
     SELECT id, array_agg(extract(epoch FROM created_at)::float8) AS times FROM (
-        SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
+        SELECT created_at, unnest(memory_ids) AS id FROM recall_log
         WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) s GROUP BY id) l
 JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id AND m.state = 'active'
 """
@@ -70,7 +71,7 @@ class Consolidated:
 
 
 async def consolidate(
-    db: Database, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False
+    db: Database, namespace: str, agent: str, distiller: Distiller, analyzer: Analyzer, *, dry_run: bool = False
 ) -> Consolidated:
     """One pass. Doing it twice changes nothing more; two at once wait for one another, and requests for neither.
 
@@ -79,18 +80,27 @@ async def consolidate(
     """
     async with db.tenant(namespace) as connection:
         await connection.execute(_LOCK, namespace, agent)
-        return await _pass(connection, namespace, agent, distiller, dry_run=dry_run)
+        return await _pass(connection, namespace, agent, distiller, analyzer, dry_run=dry_run)
 
 
-async def pass_over(connection: Any, namespace: str, agent: str, distiller: Distiller) -> Consolidated | None:
+async def pass_over(
+    connection: Any, namespace: str, agent: str, distiller: Distiller, analyzer: Analyzer
+) -> Consolidated | None:
     """One pass within the caller's transaction that keeps out of everybody's way; None: one is under way."""
     if not await connection.fetchval(_TRY, namespace, agent):
         return None
-    return await _pass(connection, namespace, agent, distiller, rests=True)
+    return await _pass(connection, namespace, agent, distiller, analyzer, rests=True)
 
 
 async def _pass(
-    connection: Any, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False, rests: bool = False
+    connection: Any,
+    namespace: str,
+    agent: str,
+    distiller: Distiller,
+    analyzer: Analyzer,
+    *,
+    dry_run: bool = False,
+    rests: bool = False,
 ) -> Consolidated:
     looked_at, held = await _read(connection, HELD, _HELD, namespace, agent, MOST)
     _, shown = await _read(connection, SHOWN, _SHOWN, namespace, agent)
@@ -101,7 +111,7 @@ async def _pass(
     if not dry_run:
         await _apply(connection, namespace, agent, junk)
         await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
-        await _replace(connection, namespace, agent, made, facts)
+        await _replace(connection, namespace, agent, made, facts, analyzer)
         await connection.execute(_DONE, namespace, agent)
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(
@@ -164,12 +174,17 @@ async def _apply(connection: Any, namespace: str, agent: str, junk: list[Superfl
 
 
 async def _replace(
-    connection: Any, namespace: str, agent: str, made: list[dict[str, Any]], facts: list[NewMemory]
+    connection: Any,
+    namespace: str,
+    agent: str,
+    made: list[dict[str, Any]],
+    facts: list[NewMemory],
+    analyzer: Analyzer,
 ) -> None:
     """The new version of a fact takes the place of the old one, which `as_of` still finds."""
     new = {fact.origin: fact.id for fact in facts}
     old = [row for row in made if row["origin"] in new]
-    await insert(connection, namespace, facts)
+    await insert(connection, namespace, facts, analyzer)
     await retire(
         connection,
         namespace,

@@ -32,7 +32,8 @@ SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NU
         CASE WHEN starts_with(s.origin, 'trajectory/') THEN substr(s.origin, 12) END
 ) AS known"""
 _PAGE = f"""
-SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
+SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id,
+    m.speaker, m.position, m.pinned, m.state,
     m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
     coalesce(m.provenance ->> 'user', t.person) AS user_id, coalesce(p.people, '{{}}') AS user_ids,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed,
@@ -51,11 +52,6 @@ LEFT JOIN LATERAL (SELECT t.labels ->> 'user_id' AS person FROM trajectories t W
     ) t ON true
 CROSS JOIN LATERAL ({_PEOPLE}) AS p
 ORDER BY m.created_at, m.id
-"""
-# First the queue, as the indexer does: the other way round each could wait for the other.
-_TAKE = """
-SELECT FROM memory_pending WHERE namespace = $1 AND agent_id = $2 AND memory_id = ANY($3::uuid[])
-ORDER BY memory_id FOR UPDATE
 """
 _DELETE = "DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) RETURNING id"
 
@@ -123,7 +119,6 @@ async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> i
     if not ids:
         raise ApiError(422, "name at least one memory", field="ids")
     async with db.tenant(namespace) as connection:
-        await connection.execute(_TAKE, namespace, agent, ids)
         gone = [row["id"] for row in await connection.fetch(_DELETE, namespace, agent, ids)]
         await note_memories(connection, namespace, "memory.deleted", agent, gone)
     return len(gone)

@@ -14,6 +14,7 @@ from learnloop_dataplane.lifecycle.distillation import Distiller
 from learnloop_dataplane.lifecycle.retirement import pin
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import Progress
+from learnloop_dataplane.text.analysis import Analyzer
 
 HEAVY_AT_ONCE = 2  # of each kind: the processor and the pool of connections are everybody's
 
@@ -32,12 +33,14 @@ class MemoryRewrites:
         self,
         db: Database,
         distiller: Distiller,
+        analyzer: Analyzer,
         consolidations: OneEach,
         waiting: Callable[[str], None],
         grew: Callable[[str], None],
     ) -> None:
         self._db = db
         self._distiller = distiller
+        self._analyzer = analyzer
         self._consolidations = consolidations
         self._forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self._rewrites = OneEach("a fork, restore or rollback", HEAVY_AT_ONCE)
@@ -51,7 +54,7 @@ class MemoryRewrites:
             ApiError: 429, this agent is being consolidated, or as many others as may be.
         """
         with self._consolidations.turn(namespace, agent):
-            done = await consolidate(self._db, namespace, agent, self._distiller, dry_run=dry_run)
+            done = await consolidate(self._db, namespace, agent, self._distiller, self._analyzer, dry_run=dry_run)
         self._waiting(namespace)
         return done
 

@@ -35,7 +35,7 @@ UPDATE agent_memories SET state = 'rolled-back'
 WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) AND state = 'quarantined'
 """
 _FOLLOW = """
-UPDATE memory_vec v SET visible_to = m.ends_at FROM agent_memories m
+UPDATE memory_index v SET visible_to = m.ends_at FROM agent_memories m
 WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
     AND m.namespace = v.namespace AND m.id = v.memory_id
 """

@@ -304,6 +304,8 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, _Line]:
         origin=memory.origin or "import",
         provenance={"imported": str(body.id)} | ({"remembered_at": since} if since else {}),
         session_id=memory.session_id,
+        speaker=memory.speaker,
+        position=memory.position,
         idempotency_key=f"import:{body.id}",
         pinned=memory.pinned,
         valid_from=memory.valid_from or body.created_at,  # stored anew, but true since then, as in a fork

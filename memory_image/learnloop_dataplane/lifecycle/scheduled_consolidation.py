@@ -17,6 +17,7 @@ from learnloop_dataplane.lifecycle.distillation import Distiller
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.agents_in_table import known_agents
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.text.analysis import Analyzer
 
 log = logging.getLogger(__name__)
 ENOUGH = 20  # new memories of an agent: fewer hardly change what a task is like, and each pass reads all there are
@@ -51,6 +52,7 @@ class Routine:
         self,
         db: Database,
         distiller: Distiller,
+        analyzer: Analyzer,
         metrics: Metrics,
         every: float,
         turns: OneEach,
@@ -58,6 +60,7 @@ class Routine:
     ) -> None:
         self._db = db
         self._distiller = distiller
+        self._analyzer = analyzer
         self._metrics = metrics
         self._every = every
         self._turns = turns
@@ -97,7 +100,7 @@ class Routine:
                 return None
             if not await connection.fetch(_DUE, namespace, self._every, ENOUGH, agent):
                 return None
-            found = await pass_over(connection, namespace, agent, self._distiller)
+            found = await pass_over(connection, namespace, agent, self._distiller, self._analyzer)
             if found is None:
                 return None
             said = {

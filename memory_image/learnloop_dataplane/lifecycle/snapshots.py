@@ -14,11 +14,11 @@ from learnloop_dataplane.postgres.memory_absences import away
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.postgres.sliced_transactions import SECONDS, Progress, alone, pages, whole
 from learnloop_dataplane.privacy.people import hold_off
-from learnloop_dataplane.ranking.outcome_credit import UTILITY
+from learnloop_dataplane.recall.outcomes import OUTCOME
 
 MOST_SNAPSHOTS = 100
 _TAKE = f"""
-INSERT INTO memory_snapshots (namespace, agent_id, name, ranker, lesson_ids, helped, hurt)
+INSERT INTO memory_snapshots (namespace, agent_id, name, lesson_ids, helped, hurt)
 SELECT $1, $2, $3, n.* FROM ({snapshot_lessons.NOW}) n ON CONFLICT DO NOTHING RETURNING taken_at
 """
 _GET = "SELECT taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
@@ -42,26 +42,24 @@ _ENDED = f"{{what}} FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {
 _COPY = f"""
 WITH copied AS (
     INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
-        provenance, session_id, pinned, valid_from, valid_to, expires_at, ends_at)
+        provenance, session_id, speaker, position, kind, pinned, valid_from, valid_to, expires_at, ends_at)
     SELECT namespace, t.new_id, $3, memory_type, content, text, importance, source, origin,
         coalesce(provenance, '{{}}') || jsonb_build_object('forked_from', $2::text, 'original', id,
             'remembered_at', least(created_at, (provenance ->> 'remembered_at')::timestamptz)),
-        session_id, pinned, coalesce(valid_from, created_at), valid_to, expires_at,
+        session_id, speaker, position, kind, pinned, coalesce(valid_from, created_at), valid_to, expires_at,
         coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
     FROM agent_memories m JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON m.id = t.old_id
     WHERE m.namespace = $1
     RETURNING id, greatest(created_at, valid_from) AS begins, ends_at
 ), indexed AS (
-    INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
-        visible_from, visible_to, terms, embedding, utility)
-    SELECT v.namespace, $3, c.id, v.memory_type, v.embedder, v.importance, v.thread, v.created_at, c.begins, c.ends_at,
-        v.terms, v.embedding, coalesce({UTILITY}, 0)
+    INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
+        said_at, visible_from, visible_to, terms, analyzer, embedder, embedding, next_embedder, next_embedding, outcome)
+    SELECT v.namespace, $3, c.id, v.memory_type, v.kind, v.speaker, v.person, v.session, v.position, v.said_at,
+        c.begins, c.ends_at, v.terms, v.analyzer, v.embedder, v.embedding, v.next_embedder, v.next_embedding,
+        coalesce({OUTCOME}, 0)
     FROM copied c JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON t.new_id = c.id
-    JOIN memory_vec v ON v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = t.old_id
+    JOIN memory_index v ON v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = t.old_id
     LEFT JOIN memory_use u ON u.namespace = $1 AND u.memory_id = c.id
-    RETURNING memory_id
-), waiting AS (
-    INSERT INTO memory_pending SELECT $1, $3, id FROM copied WHERE id NOT IN (SELECT memory_id FROM indexed)
 )
 SELECT count(*) FROM copied
 """
@@ -160,7 +158,6 @@ async def restore(db: Database, namespace: str, agent: str, name: str, progress:
     async with whole(db, namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
         await alone(connection, namespace, agent)
-        await snapshot_lessons.alone(connection, namespace, agent)
         arguments, changed = (namespace, agent, at), {"removed": 0, "returned": 0}
         for statement in (_OTHERS, _ENDED):
             count = statement.format(what="SELECT count(*)")
@@ -195,18 +192,16 @@ async def fork(db: Database, namespace: str, agent: str, name: str, into: str, p
         progress.of = await connection.fetchval(_HOW_MANY, namespace, agent, at, timeout=SECONDS)
         rows = await connection.fetch(_NAMED, namespace, agent, at, timeout=SECONDS)
         named, copies = {row["named"] for row in rows}, dict[str, str]()
-        kept = await snapshot_lessons.kept(connection, namespace, agent, name)
         copied = 0
         async for rows in pages(connection, _IDS, namespace, agent, at):
             old, new = [row["id"] for row in rows], [uuid7() for _ in rows]
-            await snapshot_lessons.copy(connection, namespace, agent, name, old, new, kept=kept)
+            await snapshot_lessons.copy(connection, namespace, agent, name, old, new)
             copied += await connection.fetchval(_COPY, namespace, agent, into, old, new)
             copies |= {str(a): str(b) for a, b in zip(old, new, strict=True) if str(a) in named}
             progress.done += len(old)
         if copies:
             renamed = (namespace, into, list(copies), list(copies.values()))
             await connection.execute(_RENAME, *renamed, timeout=SECONDS)
-        await snapshot_lessons.hand_on(connection, namespace, agent, name, into, kept=kept)
         copied -= await _follow(connection, namespace, agent, into)
         if await connection.fetchval(_ALL, namespace, into, timeout=SECONDS) != copied:
             raise _not_empty(into)

@@ -10,6 +10,7 @@ from learnloop_dataplane.memories.episode_texts import said_and_done
 from learnloop_dataplane.memories.memories_about_people import USER
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.text.analysis import Analyzer
 
 BATCH = 200
 _PENDING = """
@@ -35,8 +36,8 @@ _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND traj
 class EpisodeMemories:
     """Turns stored trajectories into episodic memories, each once: the memory's id follows from the trajectory's."""
 
-    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
-        self._db, self._cipher = db, cipher
+    def __init__(self, db: Database, analyzer: Analyzer, cipher: StepCipher = PLAIN) -> None:
+        self._db, self._analyzer, self._cipher = db, analyzer, cipher
 
     async def run(self, namespace: str) -> int:
         """Handles everything pending in one namespace and returns how many that were.
@@ -50,7 +51,7 @@ class EpisodeMemories:
                 rows = await connection.fetch(_PENDING, namespace, BATCH)
                 if rows:
                     memories = [describe(namespace, row, await self._told(connection, namespace, row)) for row in rows]
-                    await insert(connection, namespace, memories)
+                    await insert(connection, namespace, memories, self._analyzer)
                     await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
             done += len(rows)
             if len(rows) < BATCH:

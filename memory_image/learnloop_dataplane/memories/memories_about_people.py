@@ -7,6 +7,7 @@ from uuid import UUID
 from learnloop_dataplane.memories.memory_store import NewMemory, insert, known_ids
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users, hold_off
+from learnloop_dataplane.text.analysis import Analyzer
 
 USER, PEOPLE = "user", "people"
 """Where a memory's provenance has the pseudonym of whom it is about, and of those whose episodes it was distilled from;
@@ -71,7 +72,7 @@ async def opted_out(connection: Any, users: Users, namespace: str, memories: Seq
 
 
 async def store_many(
-    db: Database, users: Users, namespace: str, memories: Sequence[NewMemory]
+    db: Database, users: Users, namespace: str, memories: Sequence[NewMemory], analyzer: Analyzer
 ) -> list[tuple[UUID, bool] | None]:
     """Stores all of them or none; for each its id and whether it was there already, None where its person opted out.
 
@@ -82,7 +83,7 @@ async def store_many(
     async with db.tenant(namespace) as connection:
         out = await opted_out(connection, users, namespace, memories)
         ours = [memory for memory in memories if memory.id not in out]
-        new = await insert(connection, namespace, ours)
+        new = await insert(connection, namespace, ours, analyzer)
         known = await known_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
     return [
         None if memory.id in out else (known.get(memory.id, memory.id), memory.id not in new) for memory in memories

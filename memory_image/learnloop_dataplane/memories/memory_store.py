@@ -1,5 +1,6 @@
-"""Stores memories: written and readable at once, indexed a moment later (see `indexer`)."""
+"""Stores memories with what recall reads of them: what is acknowledged is recalled."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -7,76 +8,50 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from pgvector import HalfVector
 from pydantic_core import to_json
 
 from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
-from learnloop_dataplane.audit.chain import actor, note_stored
-from learnloop_dataplane.concurrency.large_work import in_thread_if_large
-from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.memories.memory_types import CODES, POLICIES, MemoryType
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
-from learnloop_dataplane.ranking.memory_types import CODES, POLICIES, MemoryType
+from learnloop_dataplane.recall.kinds import Kind
+from learnloop_dataplane.recall.outcomes import OUTCOME
+from learnloop_dataplane.recall.questions import index, speaker_of
 from learnloop_dataplane.text.analysis import Analyzer
-from learnloop_dataplane.text.tokenizer import pack, text_of, thread_of
+from learnloop_dataplane.text.tokenizer import text_of
 
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
+FEW = 20  # memories that are prepared in the event loop
 
-TEXT = 4  # where `row_of` has what is searched
 _COLUMNS = (
     "id, agent_id, memory_type, content, text, importance, source, origin, provenance, session_id, idempotency_key,"
-    " pinned, valid_from, valid_to, expires_at, ends_at"
+    " pinned, valid_from, valid_to, expires_at, ends_at, speaker, position, kind"
 )
-_STORED = f"""stored AS (
-    INSERT INTO agent_memories (namespace, {_COLUMNS})
-    SELECT s.namespace, {_COLUMNS}
-    FROM set_config('app.namespace', $1, true) AS s(namespace), LATERAL (SELECT * FROM given OFFSET 0) g
-    WHERE s.namespace IS NOT NULL
-    ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id, importance, created_at, valid_from, ends_at
-)"""
-# One record of the audit for each writer and agent, in the form of `audit.journal.note_stored`.
-_NOTED = """noted AS (
-    INSERT INTO audit_pending (namespace, actor, action, subject, detail)
-    SELECT n.namespace, g.actor, 'memory.stored', 'agent/' || n.agent_id, CASE count(*)
-        WHEN 1 THEN jsonb_build_object('id', (array_agg(n.id))[1])
-        ELSE jsonb_build_object('count', count(*), 'first', (array_agg(n.id ORDER BY g.place))[1],
-            'last', (array_agg(n.id ORDER BY g.place DESC))[1],
-            'ids_sha256', encode(sha256(string_agg(uuid_send(n.id), ''::bytea ORDER BY g.place)), 'hex')) END
-    FROM stored n JOIN given g ON g.id = n.id GROUP BY n.namespace, g.actor, n.agent_id
-)"""
-_GIVEN = """unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
-    $7::float8[], $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[],
-    $13::bool[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
-    $17::timestamptz[], $18::text[]"""
-_QUEUED = "INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored"
-# What waits for the indexer.
-_LATER = f"""
-WITH given AS (SELECT * FROM {_GIVEN}) WITH ORDINALITY AS g({_COLUMNS}, actor, place)), {_STORED}, {_NOTED}
-{_QUEUED} RETURNING memory_id
-"""
-# The same of one writer, whose records are made here: to sort thousands of ids by agent takes PostgreSQL longer.
-_MANY = f"WITH given AS (SELECT * FROM {_GIVEN}) AS g({_COLUMNS}, actor)), {_STORED} {_QUEUED}"
-_WHICH = f"{_MANY} RETURNING memory_id"
-# Of memories that are new in any case: PostgreSQL looks for them in every index otherwise, before it writes them.
-_NEW = _MANY.replace("ON CONFLICT DO NOTHING", "")
-# What is indexed in the same statement.
-_AT_ONCE = f"""
-WITH given AS (SELECT * FROM {_GIVEN},
-    $19::smallint[], $20::bigint[], $21::bytea[], $22::halfvec[]) WITH ORDINALITY
-    AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_STORED}, {_NOTED}
-INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
-    visible_from, visible_to, terms, embedding, analyzer)
-SELECT n.namespace, n.agent_id, n.id, g.kind, $23, n.importance, g.thread, n.created_at,
-    greatest(n.created_at, n.valid_from), n.ends_at, g.terms, g.embedding, $24
-FROM stored n JOIN given g ON g.id = n.id RETURNING memory_id
-"""
-_JUDGED = """
-INSERT INTO memory_use (namespace, memory_id, helped, hurt)
-SELECT $1, * FROM unnest($2::uuid[], $3::float8[], $4::float8[])
+# The index row goes with the memory, so a recall finds it at once; its vector follows (see `indexing`). A copy (an
+# import) is as old as what it was made from, and knows what that was worth.
+_INSERT = f"""
+WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[],
+    $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[],
+    $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::bigint[], $20::smallint[],
+    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::float8[], $27::float8[])
+    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, helped, hurt)
+), stored AS (
+    INSERT INTO agent_memories (namespace, {_COLUMNS}) SELECT $1, {_COLUMNS} FROM given
+    ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
+), judged AS (
+    INSERT INTO memory_use (namespace, memory_id, helped, hurt)
+    SELECT $1, g.id, g.helped, g.hurt FROM given g JOIN stored n USING (id) WHERE g.helped > 0 OR g.hurt > 0
+)
+INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
+    said_at, visible_from, visible_to, terms, analyzer, outcome)
+SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
+    least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
+    n.ends_at, u.terms, $28, {OUTCOME}
+FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
 SELECT id, agent_id, idempotency_key, memory_type, content FROM agent_memories
@@ -87,7 +62,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 @dataclass(slots=True)
 class NewMemory:
     """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`.
-    `helped` and `hurt`: what feedback said of it elsewhere (`insert` alone takes them)."""
+    `helped` and `hurt`: what outcomes said of it elsewhere. `kind`: None: what its text says."""
 
     agent: str
     memory_type: MemoryType
@@ -97,6 +72,8 @@ class NewMemory:
     origin: str = ""
     provenance: dict[str, Any] | None = None
     session_id: str | None = None
+    speaker: str | None = None
+    position: int = 0
     idempotency_key: str | None = None
     pinned: bool = False
     valid_from: datetime | None = None
@@ -105,16 +82,16 @@ class NewMemory:
     expires_at: datetime | None = None
     helped: float = 0.0
     hurt: float = 0.0
+    kind: Kind | None = None
     id: UUID = field(default_factory=uuid7)
 
 
-Written = tuple[NewMemory, str]  # and who wrote it, for the audit
-
-
-def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
-    """The values of one row of `agent_memories`, after redaction."""
+def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, ...]:
+    """The values of $2 to $27, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
+    speaker = redact_text(speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
+    found = index(content, speaker, memory.session_id, analyzer)
     return (
         memory.id,
         memory.agent,
@@ -132,6 +109,16 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
         memory.valid_to,
         expires,
         ends,
+        speaker,
+        memory.position,
+        int(memory.kind if memory.kind is not None else found.kind),
+        CODES[memory.memory_type],
+        found.speaker,
+        found.person,
+        found.session,
+        found.terms,
+        memory.helped,
+        memory.hurt,
     )
 
 
@@ -155,58 +142,24 @@ def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
     return expires, min(ends, default=FOREVER)
 
 
-async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
-    """Writes what is not there yet (by id and by idempotency key) for the indexer; returns the ids that were new."""
+async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: Analyzer) -> set[UUID]:
+    """Writes what is not there yet (by id and by idempotency key); returns the ids that were new."""
     if not memories:
         return set()
+    now = datetime.now(UTC)
+
+    def columns() -> list[list[Any]]:
+        return [list(column) for column in zip(*(row_of(memory, now, analyzer) for memory in memories), strict=True)]
+
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
-    _, arrays = await in_thread_if_large(namespace, _given, [(memory, actor.get()) for memory in memories])
-    if all(memory.source == "api" and memory.idempotency_key is None for memory in memories):
-        await connection.execute(_NEW, namespace, *arrays)
-        new = {memory.id for memory in memories}
-    else:
-        new = {row["memory_id"] for row in await connection.fetch(_WHICH, namespace, *arrays)}
+    arrays = await asyncio.to_thread(columns) if len(memories) > FEW else columns()
+    new = {row["memory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays, analyzer.name)}
     by_agent: dict[str, list[UUID]] = {}
     for memory in memories:
         if memory.id in new:
             by_agent.setdefault(memory.agent, []).append(memory.id)
     await note_stored(connection, namespace, by_agent)
-    if judged := [memory for memory in memories if memory.id in new and (memory.helped or memory.hurt)]:
-        uses = ([memory.id for memory in judged], [m.helped for m in judged], [m.hurt for m in judged])
-        await connection.execute(_JUDGED, namespace, *uses)
     return new
-
-
-async def insert_now(
-    db: Database, namespace: str, written: Sequence[Written], analyzer: Analyzer, embedder: Embedder
-) -> set[UUID]:
-    """The same in a transaction of its own, one round trip, and indexed with it where the embedder is instant.
-
-    Raises:
-        Unavailable: nothing was written.
-    """
-    texts, arrays = await in_thread_if_large(namespace, _given, written)
-    if not embedder.instant:
-        return {row["memory_id"] for row in await db.fetch_as(namespace, _LATER, *arrays)}
-    found = await db.fetch_as(
-        namespace,
-        _AT_ONCE,
-        *arrays,
-        [CODES[memory.memory_type] for memory, _ in written],
-        [thread_of(memory.session_id) for memory, _ in written],
-        [pack(analyzer.terms(text)) for text in texts],
-        [HalfVector(vector) for vector in await embedder.embed(texts)],
-        embedder.name,
-        analyzer.name,
-    )
-    return {row["memory_id"] for row in found}
-
-
-def _given(written: Sequence[Written]) -> tuple[list[str], list[list[Any]]]:
-    """What is searched of each memory, and $2 to $18 of the statements."""
-    now = datetime.now(UTC)
-    columns = list(zip(*(row_of(memory, now) for memory, _ in written), strict=True))
-    return list(columns[TEXT]), [*map(list, columns), [by for _, by in written]]
 
 
 async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:

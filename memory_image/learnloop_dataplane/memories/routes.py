@@ -3,8 +3,8 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, WithJsonSchema, model_validator
+from fastapi import APIRouter, Request, Response
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_dataplane.access.callers import Identity
@@ -24,10 +24,10 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.memories.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.privacy.redaction import redact
-from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
-from learnloop_dataplane.ranking.relevance_signals import SIGNALS
-from learnloop_dataplane.ranking.result_order import Ask, ScopeOfRecall
+from learnloop_dataplane.recall.memory_groups import ScopeOfRecall
+from learnloop_dataplane.recall.recall import Ask
 from learnloop_dataplane.text.tokenizer import question_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
@@ -48,6 +48,15 @@ class StoreMemory(Input):
     )
     session_id: Identifier | None = Field(
         default=None, description="conversation or episode it belongs to; its neighbours there are its context"
+    )
+    speaker: str | None = Field(
+        default=None,
+        max_length=64,
+        description="who said it: a name, `user` or `assistant`; left out, the content's `speaker` or `role`, or the "
+        "name that the text begins with",
+    )
+    position: int = Field(
+        default=0, ge=0, le=2**53, description="place within the session; memories of one place go by their age"
     )
     origin: Annotated[
         str, Field(max_length=256, description="what it came from; a bad origin is rolled back whole")
@@ -78,6 +87,8 @@ class StoreMemory(Input):
             importance=self.importance,
             origin=self.origin,
             session_id=self.session_id,
+            speaker=self.speaker,
+            position=self.position,
             idempotency_key=self.idempotency_key,
             pinned=self.pinned,
             valid_from=self.valid_from,
@@ -90,22 +101,6 @@ class StoreBatch(Input):
     """Many memories, of any agents of the namespace: all are stored or none."""
 
     memories: list[StoreMemory] = Field(min_length=1, max_length=MAX_BATCH)
-
-
-def _known(weights: dict[str, float]) -> dict[str, float]:
-    for name in weights:
-        if name not in SIGNALS:
-            raise ValueError(f"weights: there is no signal {name[:32]!r}; the signals are {', '.join(SIGNALS)}")
-    return weights
-
-
-Weight = Annotated[float, Field(ge=-100, le=100)]
-_WEIGHT = {"type": "number", "minimum": -100, "maximum": 100}
-Weights = Annotated[
-    dict[str, Weight],
-    AfterValidator(_known),
-    WithJsonSchema({"type": "object", "properties": dict.fromkeys(SIGNALS, _WEIGHT), "additionalProperties": False}),
-]
 
 
 class Retrieve(Input):
@@ -121,10 +116,7 @@ class Retrieve(Input):
         description="whose memories: the agent's own, those of its group, or those of all agents of the namespace",
     )
     as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
-    weights: Weights | None = Field(
-        default=None,
-        description="what would come first with these weights instead of the ranker's; is not logged, teaches nothing",
-    )
+    logged: bool = Field(default=True, description="false: only looks; the recall is not logged and teaches nothing")
 
     def ask(self) -> Ask:
         """As it goes to recall: redacted as memories are, or an address in the question is not the `<EMAIL:…>` that is
@@ -135,8 +127,8 @@ class Retrieve(Input):
             self.k,
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,
-            self.weights,
             self.scope,
+            self.logged,
         )
 
 
@@ -156,9 +148,8 @@ async def _read(request: Request, caller: Identity, model: type[Input]) -> Any:
 
 @router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))
 async def store_memory(request: Request) -> Response:
-    """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
-    stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
-    opted out (stored: false)."""
+    """Stores a memory; it can be recalled as soon as this answers. Nothing is stored about a person who opted out
+    (stored: false)."""
     caller = await identify(request)
     body: StoreMemory = await _read(request, caller, StoreMemory)
     await data_plane(request).quotas.room_for_memories(caller.namespace, 1)
@@ -171,7 +162,6 @@ async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
     caller = await identify(request)
     writes = data_plane(request).memory.writes
-    writes.expect_batch()
     body: StoreBatch = await _read(request, caller, StoreBatch)
     await data_plane(request).quotas.room_for_memories(caller.namespace, len(body.memories))
     memories = [memory.memory() for memory in body.memories]
@@ -182,7 +172,7 @@ async def store_batch(request: Request) -> Response:
 
 @router.post("/retrieve", openapi_extra=by_hand(Retrieve))
 async def retrieve(request: Request) -> Response:
-    """The k best memories with the score of every signal."""
+    """The k best memories, each with its score and one word that says why it is there."""
     memory = data_plane(request).memory
     memory.turns.expect()
     caller = await identify(request)
@@ -229,12 +219,6 @@ class GiveFeedback(Input):
 async def give_feedback(
     body: Annotated[GiveFeedback, json_body(GiveFeedback)], memory: Memory, caller: Caller
 ) -> Response:
-    """Teaches the agent's ranker and its memories' utility; the same recall teaches once."""
-    found = await memory.feedback.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
+    """Moves the outcomes of the recalled memories; the same recall teaches once."""
+    found = await memory.outcomes.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
     return answer(found)
-
-
-@feedback.get("/ranker")
-async def get_ranker(agent_id: Annotated[Name, Query()], memory: Memory, caller: Caller) -> Response:
-    """What the agent's ranker has learned, and whether it is in use."""
-    return answer(await memory.feedback.ranker(caller.namespace, agent_id))

@@ -3,7 +3,6 @@
 from typing import Any
 
 from sqlalchemy import Column, DateTime, text
-from sqlalchemy.types import UserDefinedType
 from sqlmodel import Field
 
 
@@ -21,18 +20,3 @@ def column(
 def time_column(*, null: bool = False, key: bool = False, default: str | None = None) -> Any:
     """A timestamptz column: every time here has a zone."""
     return column(DateTime(timezone=True), null=null, key=key, default=default)
-
-
-class Xid8(UserDefinedType[str]):
-    """PostgreSQL's 64-bit transaction id."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        """The type's name in DDL."""
-        return "xid8"
-
-
-def transaction_column(*, key: bool = False) -> Any:
-    """Which transaction wrote the row last."""
-    return column(Xid8(), key=key, default="pg_current_xact_id()")

@@ -3,7 +3,7 @@
 `agent_memories` holds a memory as it was stored, with both of its times: `created_at`..`retired_at` is when the agent
 had it (transaction time; when it was away in between is in `memory_absences`), `valid_from`..`valid_to` when it was
 true of the world. Nothing is overwritten, so `as_of`, snapshots and rollbacks are only other instants to look at.
-`memory_vec` is what recall reads.
+`memory_index` is what recall reads.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, Integer, LargeB
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres.column_types import column, time_column, transaction_column
+from learnloop_dataplane.postgres.column_types import column, time_column
 
 
 class AgentMemory(SQLModel, table=True):
@@ -47,6 +47,9 @@ class AgentMemory(SQLModel, table=True):
     origin: str = column(Text, default="''")
     provenance: dict[str, Any] | None = column(JSONB, null=True)
     session_id: str | None = column(Text, null=True)
+    speaker: str = column(Text, default="''")
+    position: int = column(BigInteger, default="0")  # within the session; memories of one position go by their age
+    kind: int = column(SmallInteger, default="0")
     idempotency_key: str | None = column(Text, null=True)
     pinned: bool = column(Boolean, default="false")
     state: str = column(Text, default="'active'")
@@ -60,76 +63,84 @@ class AgentMemory(SQLModel, table=True):
     ends_at: datetime = time_column(default="'infinity'")
 
 
-class MemoryVector(SQLModel, table=True):
-    """The narrow row an exact per-agent scan reads (0.5 ms for 1,000; 5.6 ms over the wide table).
+class MemoryIndex(SQLModel, table=True):
+    """The narrow row that recall reads, written with the memory.
 
-    `terms` is packed for numpy: little-endian uint32, 24 bits of a word's hash and 8 bits of how often it occurs.
-    `created_at` is what recency goes by: a copy's is that of what it was made from.
-    `analyzer` says what cut the text into them.
-    `embedding` is stored PLAIN (never out of line) and has any number of dimensions; `embedder` says whose it is.
-    `changed` is kept by a trigger: whoever keeps a copy finds by it what was committed after the copy was made.
+    `terms` is packed for numpy: little-endian uint32, 24 bits of a stem's hash and 8 bits of how often it occurs;
+    `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a code of `kinds.Kind`.
+    `said_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`, so
+    recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says whose
+    it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
+    collection of a vector store that has a vector of the row.
     """
 
-    __tablename__ = "memory_vec"
-    __table_args__ = (Index("ix_memory_vec_changed", "namespace", "agent_id", "changed"),)
+    __tablename__ = "memory_index"
+    __table_args__ = (
+        Index("ix_memory_index_said", "namespace", "agent_id", "listed", "session", "position", "said_at", "memory_id"),
+        Index("ix_memory_index_neighbours", "namespace", "agent_id", "session", "position", "said_at", "memory_id"),
+    )
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
     memory_id: UUID = column(Uuid, key=True)
     memory_type: int = column(SmallInteger)
-    embedder: str | None = column(Text, null=True)
-    importance: float = column(REAL)
-    utility: float = column(REAL, default="0")
-    thread: int = column(BigInteger, default="0")
-    created_at: datetime = time_column()
+    kind: int = column(SmallInteger, default="0")
+    speaker: int = column(BigInteger, default="0")
+    person: bool = column(Boolean, default="true")
+    session: int = column(BigInteger, default="0")
+    position: int = column(BigInteger, default="0")
+    said_at: datetime = time_column()
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
-    analyzer: str | None = column(Text, null=True)
+    analyzer: str = column(Text)
+    outcome: float = column(REAL, default="0")
+    listed: bool = column(Boolean, default="false")
+    embedder: str | None = column(Text, null=True)
     embedding: list[float] | None = column(HALFVEC(), null=True)
-    changed: str = transaction_column()
+    next_embedder: str | None = column(Text, null=True)
+    next_embedding: list[float] | None = column(HALFVEC(), null=True)
+    copied: str | None = column(Text, null=True)
 
 
-class MemoryGone(SQLModel, table=True):
-    """Agents some of whose memories were deleted, and by which transaction: copies of these are read again."""
+class MemoryEmbedder(SQLModel, table=True):
+    """Whose vectors answer in a namespace, and which embedder found less than they do and was refused."""
 
-    __tablename__ = "memory_gone"
-    __table_args__ = (Index("ix_memory_gone_at", "namespace", "gone_at"),)
+    __tablename__ = "memory_embedders"
     namespace: str = column(Text, key=True)
-    agent_id: str = column(Text, key=True)
-    changed: str = transaction_column(key=True)
-    gone_at: datetime = time_column(default="now()")
+    embedder: str = column(Text)
+    refused: str | None = column(Text, null=True)
 
 
 class MemoryCopy(SQLModel, table=True):
-    """Which agents a vector store beside PostgreSQL holds: in which of its collections, and up to which snapshot."""
+    """Which agents a vector store beside PostgreSQL holds, in which of its collections, and when that was looked at."""
 
     __tablename__ = "memory_copies"
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
     collection: str = column(Text)
-    snapshot: str = column(Text)
     followed_at: datetime = time_column(default="now()")
 
 
 class MemoryWord(SQLModel, table=True):
-    """Which memories of a large agent have which word (24 bits of its hash). Equality alone finds them, which an index
+    """Which memories of a large agent have which stem (24 bits of its hash). Equality alone finds them, which an index
     may answer before row-level security looks at a row; a text search may not, and reads every text of the agent."""
 
     __tablename__ = "memory_words"
-    __table_args__ = (Index("ix_memory_words", "namespace", "agent_id", "word"),)
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
-    memory_id: UUID = column(Uuid, key=True)
     word: int = column(Integer, key=True)
+    memory_id: UUID = column(Uuid, key=True)
 
 
-class MemoryPending(SQLModel, table=True):
-    """Stored but not yet in `memory_vec`. Recall reads these rows too, so a memory is found as soon as it is stored."""
+class MemoryWordCount(SQLModel, table=True):
+    """How many memories of a large agent have a stem; under -1 how many memories there are, and under -2 how many stems
+    they have together."""
 
-    __tablename__ = "memory_pending"
+    __tablename__ = "memory_word_counts"
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
-    memory_id: UUID = column(Uuid, key=True)
+    word: int = column(Integer, key=True)
+    memories: int = column(BigInteger)
 
 
 class MemoryUse(SQLModel, table=True):
@@ -156,7 +167,7 @@ class MemoryAbsence(SQLModel, table=True):
 
 
 class RecallRecord(SQLModel, table=True):
-    """One recall: what was shown, why, and with which probability. `features` is float32 [hits, signals]."""
+    """One recall: what it answered, and the reward of the episode that asked."""
 
     __tablename__ = "recall_log"
     __table_args__ = (
@@ -167,31 +178,27 @@ class RecallRecord(SQLModel, table=True):
     retrieval_id: UUID = column(Uuid, key=True)
     agent_id: str = column(Text)
     created_at: datetime = time_column(default="now()")
-    ranker: str = column(Text)
-    shown: int = column(SmallInteger)
     memory_ids: list[UUID] = column(ARRAY(Uuid))
-    features: bytes = column(LargeBinary)
-    propensities: list[float] = column(ARRAY(REAL))
     reward: float | None = column(Double, null=True)
     settled_at: datetime | None = time_column(null=True)
 
 
-class MemoryRanker(SQLModel, table=True):
-    """What one agent's ranker has learned so far, and how it did in the shadow of the static one."""
+class RecallReward(SQLModel, table=True):
+    """What rewards of an agent's recalls are usually like: a mean in which older ones fade."""
 
-    __tablename__ = "memory_rankers"
+    __tablename__ = "recall_rewards"
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
-    state: dict[str, Any] = column(JSONB)
-    active: bool = column(Boolean, default="false")
-    updated_at: datetime = time_column(default="now()")
+    mean: float = column(Double, default="0")
+    spread: float = column(Double, default="0")
+    judged: int = column(BigInteger, default="0")
 
 
 class MemorySnapshot(SQLModel, table=True):
     """A name for an instant of an agent's memory. Retention keeps what a snapshot can still see.
 
-    What feedback had taught by then is copied, because it has no history: `ranker` ({}: nothing) and, element by
-    element, what each of `lesson_ids` had helped and hurt. NULL: taken before that was kept.
+    What outcomes had taught by then is copied, because it has no history: element by element, what each of `lesson_ids`
+    had helped and hurt.
     """
 
     __tablename__ = "memory_snapshots"
@@ -200,10 +207,9 @@ class MemorySnapshot(SQLModel, table=True):
     name: str = column(Text, key=True)
     taken_at: datetime = time_column(default="now()")
     created_at: datetime = time_column(default="now()")
-    ranker: dict[str, Any] | None = column(JSONB, null=True)
-    lesson_ids: list[UUID] | None = column(ARRAY(Uuid), null=True)
-    helped: list[float] | None = column(ARRAY(Double), null=True)
-    hurt: list[float] | None = column(ARRAY(Double), null=True)
+    lesson_ids: list[UUID] = column(ARRAY(Uuid), default="'{}'")
+    helped: list[float] = column(ARRAY(Double), default="'{}'")
+    hurt: list[float] = column(ARRAY(Double), default="'{}'")
 
 
 class MemoryBudgetRow(SQLModel, table=True):

@@ -26,15 +26,32 @@ UNSCOPED = ("tenants",)
 # *inserted*: 10 of the 25 µs a batched store may take. It runs as the caller, under the caller's row-level security.
 FORGET_WITH_MEMORY = """
 CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    DELETE FROM memory_vec v USING gone g
+    PERFORM forget_words(g.namespace, g.agent_id, array_agg(g.id)) FROM gone g GROUP BY g.namespace, g.agent_id;
+    DELETE FROM memory_index v USING gone g
         WHERE v.namespace = g.namespace AND v.agent_id = g.agent_id AND v.memory_id = g.id;
-    DELETE FROM memory_pending p USING gone g
-        WHERE p.namespace = g.namespace AND p.agent_id = g.agent_id AND p.memory_id = g.id;
     DELETE FROM memory_use u USING gone g WHERE u.namespace = g.namespace AND u.memory_id = g.id;
-    DELETE FROM memory_words w USING gone g
-        WHERE w.namespace = g.namespace AND w.agent_id = g.agent_id AND w.memory_id = g.id;
     DELETE FROM memory_absences a USING gone g WHERE a.namespace = g.namespace AND a.memory_id = g.id;
     RETURN NULL;
+END $$
+"""
+# Before their index rows go or change: these say which stems the memories have.
+FORGET_WORDS = """
+CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    WITH stems AS (
+        SELECT v.memory_id, get_byte(v.terms, 4 * i + 1) | (get_byte(v.terms, 4 * i + 2) << 8)
+            | (get_byte(v.terms, 4 * i + 3) << 16) AS word, get_byte(v.terms, 4 * i) AS times
+        FROM memory_index v, generate_series(0, length(v.terms) / 4 - 1) AS i
+        WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids) AND v.listed
+    ), deleted AS (
+        DELETE FROM memory_words w USING stems t WHERE w.namespace = of_namespace AND w.agent_id = of_agent
+            AND w.word = t.word AND w.memory_id = t.memory_id
+    ), fewer AS (
+        SELECT word, count(DISTINCT memory_id) AS n FROM stems GROUP BY word
+        UNION ALL SELECT -1, count(DISTINCT memory_id) FROM stems
+        UNION ALL SELECT -2, coalesce(sum(times), 0) FROM stems
+    )
+    UPDATE memory_word_counts c SET memories = greatest(c.memories - f.n, 0) FROM fewer f
+    WHERE c.namespace = of_namespace AND c.agent_id = of_agent AND c.word = f.word AND f.n > 0;
 END $$
 """
 FORGET_TRIGGER = """
@@ -55,28 +72,6 @@ FORGET_EPISODE_TRIGGER = """
 CREATE TRIGGER forget_with_episode AFTER DELETE ON trajectories REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION forget_with_episode()
 """
-# Copies of an agent's memories are kept in other processes; these two tell `recall.cached_agents` what to read again.
-NOTE_CHANGE = """
-CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    NEW.changed := pg_current_xact_id();
-    RETURN NEW;
-END $$
-"""
-NOTE_CHANGE_TRIGGER = """
-CREATE TRIGGER note_change BEFORE UPDATE ON memory_vec FOR EACH ROW EXECUTE FUNCTION note_change()
-"""
-NOTE_GONE = """
-CREATE FUNCTION note_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO memory_gone (namespace, agent_id) SELECT DISTINCT namespace, agent_id FROM gone ON CONFLICT DO NOTHING;
-    RETURN NULL;
-END $$
-"""
-NOTE_GONE_TRIGGER = """
-CREATE TRIGGER note_gone AFTER DELETE ON memory_vec REFERENCING OLD TABLE AS gone
-FOR EACH STATEMENT EXECUTE FUNCTION note_gone()
-"""
-
-
 REFUSE_CHANGE = """
 CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION '% is append-only: % is refused', TG_TABLE_NAME, TG_OP USING ERRCODE = 'insufficient_privilege';
@@ -105,13 +100,12 @@ def policy(table: str) -> list[str]:
 
 def _after_create(table: Table) -> list[str]:
     statements = [] if table.name in UNSCOPED else policy(table.name)
-    if table.name == "memory_vec":
-        statements.append("ALTER TABLE memory_vec ALTER COLUMN embedding SET STORAGE PLAIN")
-        statements += [NOTE_CHANGE, NOTE_CHANGE_TRIGGER, NOTE_GONE, NOTE_GONE_TRIGGER]
+    if table.name == "memory_index":
+        statements.append("ALTER TABLE memory_index ALTER COLUMN embedding SET STORAGE PLAIN")
     if table.name == "trajectories":
         statements += [FORGET_WITH_EPISODE, FORGET_EPISODE_TRIGGER]
     if table.name == "agent_memories":
-        statements += [FORGET_WITH_MEMORY, FORGET_TRIGGER]
+        statements += [FORGET_WORDS, FORGET_WITH_MEMORY, FORGET_TRIGGER]
     if table.name in APPEND_ONLY:
         statements += append_only(table.name)
     return statements

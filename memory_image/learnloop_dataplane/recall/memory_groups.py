@@ -6,13 +6,13 @@ than a namespace: row-level security shows a statement no other one.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.agents_in_table import known_agents
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.ranking.result_order import ScopeOfRecall
 
+ScopeOfRecall = Literal["agent", "group", "namespace"]
 MOST_MEMBERS = 500
 _DECLARED = "SELECT name, memory_group FROM agents WHERE namespace = $1 AND memory_group IS NOT NULL"
 _EVERYBODY = f"""

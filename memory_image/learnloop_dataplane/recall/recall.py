@@ -1,77 +1,113 @@
-"""Recall: find, score, rank, fetch. The answer says how it was found and why each memory is in it."""
+"""Recall: read, rank, fetch the texts. The answer says why each memory is in it."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
+import orjson
 
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import StoreAway, Unavailable
-from learnloop_dataplane.memories.indexer import Indexer
+from learnloop_dataplane.memories.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
-from learnloop_dataplane.ranking.candidates import (
-    EXACT,
-    EXACT_THEN,
-    MOST_PENDING,
-    Pending,
-    Query,
-    cosines_of,
-    light,
-    light_of_pending,
-    pending_of,
-)
-from learnloop_dataplane.ranking.columns import Floats
-from learnloop_dataplane.ranking.learned_ranker import Ranker
-from learnloop_dataplane.ranking.relevance_signals import Population
-from learnloop_dataplane.ranking.result_order import Ask, Ranked, Recall, hits_of, rank, rank_kept
-from learnloop_dataplane.recall.cached_agents import Reader
-from learnloop_dataplane.recall.echo_gate import RecentlyShown
-from learnloop_dataplane.recall.large_agents import BigAgents
-from learnloop_dataplane.recall.memory_groups import Groups
+from learnloop_dataplane.recall.candidates import MOST_TOGETHER, SCOPE, Candidates, Wanted
+from learnloop_dataplane.recall.memory_groups import Groups, ScopeOfRecall
+from learnloop_dataplane.recall.questions import question_of
+from learnloop_dataplane.recall.ranking import Memories, Population, Question, rank
 from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
-from learnloop_dataplane.recall.shared_recall import SharedRecall
 from learnloop_dataplane.text.analysis import Analyzer
 
 log = logging.getLogger(__name__)
-EMBED_SECONDS = 0.5  # that a recall waits for a vector, unless told otherwise
-MAX_EMBEDDED_ON_THE_WAY = 256
+AT_ONCE = 4  # agents whose own best are looked for at a time
+EmbedderOf = Callable[[str], Awaitable[Embedder | None]]
+OWN_BEST = 30  # of each agent, where several have too many to rank them all
+_TEXTS = f"""
+SELECT m.* {SCOPE}, LATERAL (SELECT id, memory_type, content, importance, created_at, session_id, origin, pinned,
+    agent_id, speaker FROM agent_memories m
+    WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[]) AND m.id = ANY($3::uuid[]) OFFSET 0) m
+"""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question to one agent's memory.
+
+    Attributes:
+        at: answer as the agent would have answered at this instant.
+        scope: whose memories: the agent's own, those of its group, or those of all agents of the namespace.
+        logged: whether its outcome may teach; a recall that only looks leaves nothing behind.
+    """
+
+    agent: str
+    text: str
+    k: int = 10
+    types: tuple[MemoryType, ...] = ALL_TYPES
+    at: datetime | None = None
+    scope: ScopeOfRecall = "agent"
+    logged: bool = True
+
+
+@dataclass  # not frozen: a recall makes ten of them
+class Hit:
+    """One recalled memory; `content` is JSON already, `why` is one word."""
+
+    id: UUID
+    memory_type: str
+    content: orjson.Fragment
+    importance: float
+    created_at: datetime
+    score: float
+    why: str
+    session_id: str | None = None
+    origin: str = ""
+    pinned: bool = False
+    agent_id: str = ""
+    speaker: str = ""
+
+
+@dataclass(slots=True)
+class Recall:
+    """The answer to one recall. `plan` says whether everything was ranked, or a choice; `searched` of how many."""
+
+    retrieval_id: UUID
+    plan: Literal["exact", "chosen"]
+    searched: int
+    memories: list[Hit]
+    degraded: list[str] = field(default_factory=list)
 
 
 class Recaller:
-    """Answers recalls of all agents."""
+    """Answers recalls of all agents.
+
+    Args:
+        embedder: of a namespace: adds the meaning of texts; None: words alone.
+        embed_seconds: that a recall waits for the question's vector.
+    """
 
     def __init__(
         self,
         db: Database,
         analyzer: Analyzer,
-        embedder: Embedder,
-        log: RecallLog,
-        shown: RecentlyShown,
-        big: BigAgents,
-        reader: Reader,
-        indexer: Indexer,
+        embedder: EmbedderOf,
+        candidates: Candidates,
         groups: Groups,
+        log: RecallLog,
         *,
-        embed_seconds: float = EMBED_SECONDS,
+        embed_seconds: float = 0.5,
     ) -> None:
-        self._embed_seconds = embed_seconds
         self._db = db
-        self._shown = shown
-        self._indexer = indexer
-        self._groups = groups
-        self._shared = SharedRecall(db, analyzer, self._best, self._on_the_way, indexer.run)
         self._analyzer = analyzer
         self._embedder = embedder
+        self._candidates = candidates
+        self._groups = groups
         self._log = log
-        self._big = big
-        self._reader = reader
+        self._embed_seconds = embed_seconds
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """The k best memories of one agent, or of several, for a text.
@@ -80,118 +116,67 @@ class Recaller:
             Invalid: the agent recalls with a group, but is in none; or with too many agents.
             Unavailable: PostgreSQL does not answer. Without the embedder the answer comes from the words alone.
         """
-        arrived = time.monotonic()
-        query = await self._query(ask)
+        agents = [ask.agent]
         if ask.scope != "agent":
             agents = await self._groups.members(namespace, ask.agent, ask.scope)
-            ranked = await self._shared.rank(namespace, ask, query, agents, MOST_PENDING // 2)
-            rows = await self._reader.texts(namespace, agents, ranked.ids)
-        else:
-            ranked, rows = await self._alone(namespace, ask, query, arrived)
-        retrieval_id = uuid7()
-        self._shown.add(namespace, ask.agent, ((row[0], row[2]) for row in rows))
-        if ask.weights is None and ask.at is None:
-            # In the loop's next turn: the answer is on its way by then.
-            asyncio.get_running_loop().call_soon(self._remember, namespace, ask, retrieval_id, ranked)
-        degraded = ["embedder"] if query.vector is None else []
-        if ask.at is None and self._big.troubled(namespace, ask.agent):
-            degraded.append("vector store")
-        return Recall(retrieval_id, ranked.plan, ranked.ranker, ranked.searched, hits_of(ranked, rows, ask.k), degraded)
-
-    async def _alone(self, namespace: str, ask: Ask, query: Query, arrived: float) -> tuple[Ranked, Sequence[Any]]:
-        if ask.at is not None or self._big.ready(namespace, ask.agent):
-            return await self._scanned(namespace, ask, query)
-        return await self._kept(namespace, ask, query, arrived)
-
-    async def _best(self, namespace: str, ask: Ask, query: Query) -> Ranked:
-        ranked, _ = await self._alone(namespace, ask, query, time.monotonic())
-        return ranked
-
-    async def _query(self, ask: Ask) -> Query:
-        vector: Any = None
+        question = question_of(ask.text, self._analyzer)
+        embedder = await self._embedder(namespace)
+        vector, degraded = await self._vector(embedder, ask.text)
+        name = embedder.name if embedder and vector is not None else None
+        wanted = Wanted(namespace, agents, ask.types, ask.at, vector, name)
         try:
-            if self._embedder.instant:
-                [vector] = await self._embedder.embed([ask.text])
-            else:
-                async with asyncio.timeout(self._embed_seconds):
-                    [vector] = await self._embedder.embed([ask.text])
-        except (Unavailable, TimeoutError) as error:
-            log.warning("recall goes by words only: %s", error or "the embedder takes too long")
-        return Query(
-            ask.text,
-            self._analyzer.terms(ask.text),
-            vector,
-            self._embedder.name,
-            ask.at,
-            ask.types,
-            self._embedder.trust,
-        )
+            memories, population = await self._read(wanted, question)
+        except StoreAway as error:
+            log.warning("the vector store does not answer, words choose the memories to rank: %s", error)
+            degraded.append("vector store")
+            memories, population = await self._read(Wanted(namespace, agents, ask.types, ask.at), question)
+        found = rank(memories, question, ask.k, population)
+        ids = [UUID(bytes=memories.ids[row].tobytes()) for row in found.rows]
+        rows = {row[0]: row for row in await self._db.fetch_as(namespace, _TEXTS, agents, ids)}
+        hits = [
+            Hit(row[0], row[1], orjson.Fragment(row[2]), row[3], row[4], score, why, *row[5:10])
+            for identity, score, why in zip(ids, found.scores, found.why, strict=True)
+            if (row := rows.get(identity)) is not None
+        ]
+        retrieval_id = uuid7()
+        if ask.logged and ask.at is None:
+            self._log.add(namespace, Recalled(retrieval_id, ask.agent, tuple(hit.id for hit in hits)))
+        searched = population.size if population else len(memories)
+        return Recall(retrieval_id, "chosen" if population else "exact", searched, hits, degraded)
 
-    async def _kept(self, namespace: str, ask: Ask, query: Query, arrived: float) -> tuple[Ranked, Sequence[Any]]:
-        """Ranks what is kept and asks, together with the texts, whether it was still true; if not, once more."""
-        kept = self._reader.peek(namespace, ask.agent)
-        if kept is not None:
-            view = kept.view(query.kinds(), kept.now())
-            ranked = rank_kept(kept, view, ask, query)
-            found = await self._reader.check(namespace, ask.agent, kept, ranked.ids)
-            if not found.changed and view.since <= found.now < view.until:
-                return ranked, found.rows
-        kept = await self._reader.fresh(namespace, ask.agent, arrived)
-        if kept is not None and _many(kept.pending):
-            await self._indexer.run(namespace)
-            kept = await self._reader.fresh(namespace, ask.agent, time.monotonic())
-        if kept is None:
-            return await self._scanned(namespace, ask, query)
-        pending = pending_of({"pending": kept.pending}, ask.types, self._analyzer)
-        late = await self._on_the_way(pending, query)
-        ranked = rank_kept(kept, kept.view(query.kinds(), kept.now()), ask, query, pending, late)
-        return ranked, await self._reader.texts(namespace, [ask.agent], ranked.ids)
-
-    async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
-        """Has PostgreSQL read the memories for this one question."""
-        plan, row, population = await self._found(namespace, ask, query)
-        if _many(row["pending"]):  # besides, there may be more than were read
-            await self._indexer.run(namespace)
-            plan, row, population = await self._found(namespace, ask, query)
-        pending = pending_of(row, ask.types, self._analyzer)
-        columns = light(row).append(light_of_pending(pending))
-        cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
-        ranked = rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)
-        return ranked, await self._reader.texts(namespace, [ask.agent], ranked.ids)
-
-    async def _found(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Any, Population | None]:
-        """The plan, what it found, and what that was chosen from; None for everything."""
-        if self._big.ready(namespace, ask.agent) and ask.at is None:
-            with suppress(StoreAway):  # an answer that is slow, but whole
-                return await self._big.find(namespace, ask.agent, query)
-        statement = EXACT if ask.at is None else EXACT_THEN
-        [row] = await self._db.fetch_as(namespace, statement, *query.arguments(namespace, ask.agent)[1:])
-        return "exact", row, None
-
-    async def _on_the_way(self, pending: list[Pending], query: Query) -> Floats:
-        """Cosines of the memories the indexer has not come to yet; of the newest of them, NaN for the rest."""
-        cosines = np.full(len(pending), np.nan)
-        texts = [memory.text for memory in pending[:MAX_EMBEDDED_ON_THE_WAY]]
-        if not texts or query.vector is None:
-            return cosines
+    async def _vector(self, embedder: Embedder | None, text: str) -> tuple[Any, list[str]]:
+        if embedder is None:
+            return None, []
         try:
             async with asyncio.timeout(self._embed_seconds):
-                vectors = await self._embedder.embed(texts)
-        except (Unavailable, TimeoutError):
-            return cosines
-        cosines[: len(texts)] = [float(vector @ query.vector) for vector in vectors]
-        return cosines
+                [vector] = await embedder.embed([text])
+        except (Unavailable, TimeoutError) as error:
+            log.warning("recall goes by words only: %s", error or "the embedder takes too long")
+            return None, ["embedder"]
+        return vector, []
 
-    def _remember(self, namespace: str, ask: Ask, retrieval_id: UUID, ranked: Ranked) -> None:
-        features = ranked.z.astype("<f4").tobytes()
-        now = datetime.now(UTC)
-        shown = len(ranked.ids)
-        self._log.add(
-            namespace,
-            Recalled(retrieval_id, ask.agent, ranked.ranker, shown, ranked.packed, features, ranked.chances, now),
-        )
+    async def _read(self, wanted: Wanted, question: Question) -> tuple[Memories, Population | None]:
+        if len(wanted.agents) > 1:
+            sizes = await self._candidates.sizes(wanted.namespace, wanted.agents)
+            if sum(sizes.values()) > MOST_TOGETHER:
+                return await self._best_of_each(wanted, question, list(sizes), sum(sizes.values()))
+        return await self._candidates.read(wanted, question)
 
+    async def _best_of_each(
+        self, wanted: Wanted, question: Question, agents: Sequence[str], size: int
+    ) -> tuple[Memories, Population]:
+        """Each agent's own best, to be ranked together."""
+        turns = asyncio.Semaphore(AT_ONCE)
 
-def _many(pending: Sequence[Any] | None) -> bool:
-    """Just after a large import: indexing them now takes as long as ranking them unindexed a few times."""
-    return len(pending or ()) >= MOST_PENDING // 2
+        async def best(agent: str) -> list[UUID]:
+            async with turns:
+                own = Wanted(wanted.namespace, [agent], wanted.types, wanted.at, wanted.vector, wanted.embedder)
+                memories, population = await self._candidates.read(own, question)
+            found = rank(memories, question, OWN_BEST, population)
+            return [UUID(bytes=memories.ids[row].tobytes()) for row in found.rows]
+
+        ids = [identity for found in await asyncio.gather(*map(best, agents)) for identity in found]
+        memories = await self._candidates.named(wanted, ids)
+        frequency = np.array([np.count_nonzero(memories.words >> 8 == stem) for stem in question.stems], float)
+        length = float((memories.words & 255).sum()) / max(len(memories), 1)
+        return memories, Population(size, frequency, max(length, 1.0))

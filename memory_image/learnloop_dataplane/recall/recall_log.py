@@ -4,9 +4,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 from uuid import UUID
 
 import asyncpg
@@ -21,12 +20,10 @@ TOGETHER = 64  # recalls written at a time: recalls that are answered meanwhile 
 COUNT_SECONDS = 2.0  # popular memories are counted once in this time, not with every recall
 # What was committed when the connection broke is written again.
 _INSERT = """
-INSERT INTO recall_log
-    (namespace, retrieval_id, agent_id, created_at, ranker, shown, memory_ids, features, propensities)
-SELECT s.namespace, u.id, u.agent, u.at, u.ranker, u.shown, u.ids::uuid[], u.features, u.chances::real[]
+INSERT INTO recall_log (namespace, retrieval_id, agent_id, created_at, memory_ids)
+SELECT s.namespace, u.id, u.agent, u.at, u.ids::uuid[]
 FROM set_config('app.namespace', $1, true) AS s(namespace), LATERAL (SELECT * FROM unnest($2::uuid[], $3::text[],
-    $4::timestamptz[], $5::text[], $6::smallint[], $7::text[], $8::bytea[], $9::text[]) OFFSET 0)
-    AS u(id, agent, at, ranker, shown, ids, features, chances)
+    $4::timestamptz[], $5::text[]) OFFSET 0) AS u(id, agent, at, ids)
 WHERE s.namespace IS NOT NULL
 ON CONFLICT DO NOTHING
 """
@@ -41,22 +38,12 @@ SET access_count = memory_use.access_count + excluded.access_count, last_accesse
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One recall as it is logged.
-
-    Attributes:
-        ids: 16 bytes for each memory in the order of their rank; the first `shown` were answered, the rest came close.
-        features: float32 [len(ids), 6], their z-scores, as bytes.
-        propensities: with which probability each of them was to be among the shown.
-    """
+    """One recall as it is logged, with the memories of the answer in their order."""
 
     retrieval_id: UUID
     agent: str
-    ranker: str
-    shown: int
-    ids: bytes
-    features: bytes
-    propensities: tuple[float, ...]
-    at: datetime
+    ids: tuple[UUID, ...]
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class RecallLog:
@@ -69,15 +56,13 @@ class RecallLog:
         self._db = db
         self._waiting: dict[str, list[Recalled]] = defaultdict(list)
         self._size = 0
-        self._uses: dict[str, Counter[bytes]] = defaultdict(Counter)
+        self._uses: dict[str, Counter[UUID]] = defaultdict(Counter)
         self._counted = time.monotonic()
         self._writing = asyncio.Lock()
 
     def add(self, namespace: str, recalled: Recalled) -> None:
         """One more recall was answered."""
-        used = self._uses[namespace]
-        for start in range(0, 16 * recalled.shown, 16):
-            used[recalled.ids[start : start + 16]] += 1
+        self._uses[namespace].update(recalled.ids)
         self._waiting[namespace].append(recalled)
         self._size += 1
         self._drop_surplus()
@@ -172,24 +157,11 @@ class RecallLog:
         if failed:
             raise failed
 
-    async def _add(self, namespace: str, counts: Counter[bytes]) -> None:
+    async def _add(self, namespace: str, counts: Counter[UUID]) -> None:
         now = datetime.now(UTC)
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_COUNT, namespace, [UUID(bytes=key) for key in counts], list(counts.values()), now)
+            await connection.execute(_COUNT, namespace, list(counts), list(counts.values()), now)
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
-        records = [
-            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, _uuids(r.ids), r.features, _numbers(r.propensities))
-            for r in recalls
-        ]
+        records = [(r.retrieval_id, r.agent, r.at, "{" + ",".join(map(str, r.ids)) + "}") for r in recalls]
         await self._db.fetch_as(namespace, _INSERT, *(list(column) for column in zip(*records, strict=True)))
-
-
-def _uuids(packed: bytes) -> str:
-    """An array of uuid as PostgreSQL reads it, of 16 bytes each."""
-    return "{" + packed.hex(",", 16) + "}"
-
-
-@lru_cache(maxsize=256)  # nearly all recalls have one of a few: so many shown for certain, so many not
-def _numbers(values: tuple[float, ...]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"

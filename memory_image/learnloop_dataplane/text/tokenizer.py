@@ -95,7 +95,7 @@ _PARTS = _Parts()
 
 
 def pack(tokens: list[str]) -> bytes:
-    """The distinct words of a text for `memory_vec.terms`: little-endian uint32, hash << 8 | count, at most 256.
+    """The distinct words of a text for `memory_index.terms`: little-endian uint32, hash << 8 | count, at most 256.
 
     24 bits of hash: two of an agent's 5,000 words share one with probability 0.5, and then score as one word.
     """

@@ -12,14 +12,18 @@ from learnloop_dataplane.vectors.vector_store import VectorStore
 GRPC_PORT = 50051
 
 
-def open_vectors(config: Config, db: Database, embedder: Embedder) -> VectorStore:
-    """Weaviate where its URL is given, otherwise pgvector. weaviate-client, which brings gRPC, is imported only then.
+def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> VectorStore | None:
+    """Weaviate where its URL is given, otherwise pgvector; None without an embedder.
+
+    weaviate-client, which brings gRPC, is imported only where it is used.
 
     Raises:
-        ConfigError: the URL has no host, or a port that is none.
+        ConfigError: the URL has no host, or its port is invalid.
     """
+    if embedder is None:
+        return None
     if config.weaviate_url is None:
-        return PgVectors(db, embedder, config.dsn.get_secret_value(), config.index_build_mib)
+        return PgVectors(db)
     from learnloop_dataplane.vectors.weaviate import WeaviateVectors
     from learnloop_dataplane.vectors.weaviate_tenants import Address, WeaviateTenants
 
@@ -33,5 +37,5 @@ def open_vectors(config: Config, db: Database, embedder: Embedder) -> VectorStor
         raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: names no host; give http(s)://host:port")
     grpc_host, _, grpc_port = (config.weaviate_grpc or f"{url.hostname}:{GRPC_PORT}").rpartition(":")
     key = config.weaviate_key.get_secret_value() if config.weaviate_key else None
-    address = Address(url.hostname, port, secure, grpc_host, int(grpc_port))
-    return WeaviateVectors(db, embedder, WeaviateTenants(address, key))
+    tenants = WeaviateTenants(Address(url.hostname, port, secure, grpc_host, int(grpc_port)), key)
+    return WeaviateVectors(db, tenants, embedder.name, config.exact_up_to)

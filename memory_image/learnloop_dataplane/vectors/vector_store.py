@@ -1,55 +1,30 @@
-"""The vector store port: who is near, among the memories of an agent too large to be scanned at every recall.
+"""The vector store port: the nearest memories of an agent too large to rank them all.
 
-PostgreSQL is the system of record. What a store holds follows from the rows of `memory_vec` and can be made anew from
-them. So it may lag behind, and propose what has ended or was deleted since: recall reads every proposed row in
-PostgreSQL, under row-level security, before it ranks it. A store that is late or wrong costs recall, never truth.
+PostgreSQL is the system of record. A store may lag behind, and propose what has ended or was deleted since: recall
+reads every proposed row in PostgreSQL, under row-level security, before it ranks it. A store that is late or wrong
+costs recall, never truth.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
-
-from learnloop_dataplane.ranking.candidates import Query
-
-
-class Near(NamedTuple):
-    """A memory and its inner product with the query, which for unit vectors is the cosine."""
-
-    id: UUID
-    similarity: float
 
 
 class VectorStore(Protocol):
-    """An index over one embedder's vectors in `memory_vec`. `name` is the `plan` that recalls through it report.
+    """Finds by the vectors of one embedder. Every method but `ping` and `close` is about one namespace.
 
-    Every method names one agent of one namespace: no call sees, changes or deletes anything of another.
     All raise Unavailable when PostgreSQL does not answer, and StoreAway when the store itself does not.
     """
 
-    name: str
-
-    async def follow(self, namespace: str, agent: str) -> int:
-        """Takes in everything that was committed before the call, deletions too; filled from nothing where there is
-        nothing. Repeating it is harmless. Returns how many memories had to be written or removed."""
+    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
+        """At most k memories, nearest first."""
         ...
 
-    async def nearest(self, namespace: str, agent: str, query: Query, k: int) -> list[Near]:
-        """At most k memories of the query's types that are visible at its instant (None: now), nearest first.
-
-        Args:
-            query: its vector must not be None; only vectors of its embedder are compared.
-        """
+    async def follow(self, namespace: str) -> int:
+        """Takes in what was written for large agents, and removes what went; returns how many memories that were."""
         ...
 
-    async def count(self, namespace: str, agent: str) -> int:
-        """How many vectors of this agent the index holds, visible or not."""
-        ...
-
-    async def forget(self, namespace: str, agent: str) -> None:
-        """Nothing of this agent is left in the store, whichever embedder made it; again is fine."""
-        ...
-
-    async def known(self, namespace: str) -> list[str]:
-        """The agents of this namespace that the store holds something of, in order."""
+    async def erased(self, namespace: str, agent: str | None) -> None:
+        """The store has nothing of an erased agent, nor (None) any other memory that PostgreSQL no longer has."""
         ...
 
     async def ping(self) -> None:
@@ -57,5 +32,5 @@ class VectorStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Gives its connections back."""
+        """Closes its connections."""
         ...

@@ -1,8 +1,7 @@
-"""Weaviate as the vector store: it follows the rows of PostgreSQL, and nothing is lost while it is away.
+"""Weaviate as the vector store, with a tenant for each large agent: it follows the rows of PostgreSQL.
 
-A copy like those in processes (`recall.cached_agents`): `memory_copies` says up to which snapshot a tenant has taken in
-its agent's memories, and the transactions in the rows say what came later. The snapshot only moves on once Weaviate has
-acknowledged everything, so a store has nothing to queue: whatever happens, the next pass finds the same rows again.
+An index row says in `copied` which collection has its vector. The note is written after Weaviate has acknowledged, so
+nothing is lost while it is away: the next pass finds the same rows again. What was deleted shows by the counts.
 """
 
 import asyncio
@@ -12,156 +11,140 @@ from uuid import UUID
 
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import StoreAway, StoreLost
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.ranking.candidates import Query
-from learnloop_dataplane.ranking.column_queries import END, SINCE
-from learnloop_dataplane.vectors.vector_store import Near
+from learnloop_dataplane.vectors.pgvector import PgVectors
 from learnloop_dataplane.vectors.weaviate_tenants import TenantVector, WeaviateTenants, collection_of, tenant_of
 
 PAGE = 500
+PAGES = 40  # of one agent in one pass
 WAIT_SECONDS = 10.0
-NEAREST_SECONDS = 0.5  # a scan of the agent takes about as long
-PAUSE_SECONDS = 5.0  # after a failure nobody waits for Weaviate again for so long
-RENEW_SECONDS = 3600  # the snapshot of an agent that does not change; deletions are remembered for a day
-_LOCK = "hashtextextended('vectors/' || $1 || '/' || $2, 0)"
-_ALONE = f"SELECT pg_advisory_xact_lock({_LOCK})"
-# A snapshot of the future is of a database that was restored from a dump and counts its transactions anew.
-_STATE = """
-SELECT collection, snapshot, now() - followed_at > make_interval(secs => $3) AS due,
-    now() - followed_at > interval '12 hours' OR EXISTS(SELECT 1 FROM memory_gone g
-        WHERE g.namespace = $1 AND g.agent_id = $2 AND {since}) AS gone
-FROM memory_copies c WHERE namespace = $1 AND agent_id = $2
-    AND pg_snapshot_xmax(snapshot::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())
-""".format(since=SINCE.format(table="g", base="c.snapshot::pg_snapshot"))
-_COLUMNS = """
-SELECT memory_id, memory_type, extract(epoch FROM visible_from)::float8 AS begins,
-    extract(epoch FROM visible_to)::float8 AS ends, embedding
-FROM memory_vec v WHERE namespace = $1 AND agent_id = $2 AND embedder = $3 AND memory_id > $4 AND memory_id <= $5
+NEAREST_SECONDS = 0.5  # PostgreSQL looks at all vectors in about this time
+PAUSE_SECONDS = 5.0  # between a failure and the next request
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('vectors/' || $1 || '/' || $2, 0))"
+_LARGE = """
+SELECT agent_id FROM memory_index WHERE namespace = $1 AND $2 IN (embedder, next_embedder)
+GROUP BY agent_id HAVING count(*) > $3 ORDER BY agent_id
 """
-_ALL = f"{_COLUMNS} ORDER BY memory_id LIMIT {PAGE}"
-_CHANGED = f"{_COLUMNS} AND {SINCE.format(table='v', base='$6::text::pg_snapshot')} ORDER BY memory_id LIMIT {PAGE}"
-_CHOSEN = f"{_COLUMNS} AND memory_id = ANY($6::uuid[]) ORDER BY memory_id LIMIT {PAGE}"
-_IDS = "SELECT memory_id FROM memory_vec WHERE namespace = $1 AND agent_id = $2 AND embedder = $3"
-_SAVE = """
-INSERT INTO memory_copies (namespace, agent_id, collection, snapshot) VALUES ($1, $2, $3, $4)
-ON CONFLICT (namespace, agent_id) DO UPDATE
-SET collection = excluded.collection, snapshot = excluded.snapshot, followed_at = now()
+_NOT_COPIED = f"""
+SELECT memory_id, CASE WHEN embedder = $3 THEN embedding ELSE next_embedding END AS embedding FROM memory_index
+WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder) AND copied IS DISTINCT FROM $4
+ORDER BY memory_id LIMIT {PAGE}
+"""
+_COPIED = """
+UPDATE memory_index SET copied = $3 WHERE namespace = $1 AND agent_id = $2 AND memory_id = ANY($4::uuid[])
+"""
+_IDS = "SELECT memory_id FROM memory_index WHERE namespace = $1 AND agent_id = $2 AND copied = $3"
+_AGAIN = """
+UPDATE memory_index SET copied = NULL WHERE namespace = $1 AND agent_id = $2 AND copied = $3
+    AND ($4::uuid[] IS NULL OR memory_id = ANY($4))
+"""
+_NOTE = """
+INSERT INTO memory_copies (namespace, agent_id, collection) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, agent_id) DO UPDATE SET collection = excluded.collection, followed_at = now()
 """
 _KNOWN = "SELECT agent_id FROM memory_copies WHERE namespace = $1 ORDER BY agent_id"
 _FORGET = "DELETE FROM memory_copies WHERE namespace = $1 AND agent_id = $2"
-_FIRST = UUID(int=0)
 
 
 class WeaviateVectors:
-    """See VectorStore. The plan it reports is `weaviate`."""
+    """See VectorStore. An agent that it does not have yet, and an embedder that it does not follow, are PostgreSQL's.
 
-    name = "weaviate"
+    Args:
+        embedder: name of the embedder whose vectors it holds.
+        above: agents with more memories than this have a tenant.
+    """
 
-    def __init__(self, db: Database, embedder: Embedder, tenants: WeaviateTenants) -> None:
+    def __init__(self, db: Database, tenants: WeaviateTenants, embedder: str, above: int) -> None:
         self._db = db
-        self._embedder = embedder
         self._tenants = tenants
-        self._collection = collection_of(embedder.name)
+        self._embedder = embedder
+        self._above = above
+        self._collection = collection_of(embedder)
+        self._rows = PgVectors(db)
+        self._held: set[tuple[str, str]] = set()
         self._away_until = 0.0
 
-    async def follow(self, namespace: str, agent: str) -> int:
-        """Waits while another process follows the same agent, a few seconds at most."""
+    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
+        """From PostgreSQL while Weaviate does not answer."""
+        if embedder == self._embedder and (namespace, agent) in self._held and time.monotonic() >= self._away_until:
+            try:
+                async with asyncio.timeout(NEAREST_SECONDS):
+                    return await self._tenants.nearest(self._collection, tenant_of(namespace, agent), vector, k)
+            except StoreLost:
+                self._held.discard((namespace, agent))
+            except (StoreAway, TimeoutError):
+                self._away_until = time.monotonic() + PAUSE_SECONDS
+        return await self._rows.nearest(namespace, agent, embedder, vector, k)
+
+    async def follow(self, namespace: str) -> int:
+        """One agent after the other; agents that are large no longer go."""
         async with self._db.tenant(namespace) as connection:
-            await _alone(connection, namespace, agent)
-            # Read before the rows: what is committed in between is read twice, and never not at all.
-            snapshot = await connection.fetchval("SELECT pg_current_snapshot()::text")
-            state = await connection.fetchrow(_STATE, namespace, agent, RENEW_SECONDS)
-            if state is None or state["collection"] != self._collection:
-                changed = await self._fill(connection, namespace, agent)
-            else:
-                changed = await self._catch_up(connection, namespace, agent, state)
-            if changed or state is None or state["due"] or state["gone"]:
-                await connection.execute(_SAVE, namespace, agent, self._collection, snapshot)
-        return changed
+            rows = await connection.fetch(_LARGE, namespace, self._embedder, self._above)
+            known = {row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)}
+        large = [row["agent_id"] for row in rows]
+        for agent in sorted(known - set(large)):
+            await self._forget(namespace, agent)
+        return sum([await self._follow(namespace, agent) for agent in large])
 
-    async def nearest(self, namespace: str, agent: str, query: Query, k: int) -> list[Near]:
-        """While Weaviate is away, most calls fail at once."""
-        if time.monotonic() < self._away_until:
-            raise StoreAway("Weaviate did not answer a moment ago")
-        at = query.at.timestamp() if query.at else time.time()
-        tenant = tenant_of(namespace, agent)
-        try:
-            async with asyncio.timeout(NEAREST_SECONDS):
-                return await self._tenants.nearest(self._collection, tenant, query.vector, k, query.kinds(), at)
-        except StoreLost:
-            async with self._db.tenant(namespace) as connection:
-                await connection.execute(_FORGET, namespace, agent)  # so that the next pass fills it
-            raise
-        except (StoreAway, TimeoutError) as error:
-            self._away_until = time.monotonic() + PAUSE_SECONDS
-            raise StoreAway(str(error) or f"Weaviate took longer than {NEAREST_SECONDS} s") from error
-
-    async def count(self, namespace: str, agent: str) -> int:
-        """Zero for an agent it never had."""
-        try:
-            return await self._tenants.count(self._collection, tenant_of(namespace, agent))
-        except StoreLost:
-            return 0
-
-    async def forget(self, namespace: str, agent: str) -> None:
-        """Waits for whoever follows the agent, and makes sure that the tenant is gone."""
+    async def erased(self, namespace: str, agent: str | None) -> None:
+        """Waits while another process follows the agent."""
+        if agent is not None:
+            await self._forget(namespace, agent)
+            return
         async with self._db.tenant(namespace) as connection:
-            await _alone(connection, namespace, agent)
-            await self._tenants.drop(tenant_of(namespace, agent))
-            await connection.execute(_FORGET, namespace, agent)
-
-    async def known(self, namespace: str) -> list[str]:
-        """Agents with a tenant."""
-        async with self._db.tenant(namespace) as connection:
-            return [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
+            known = [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
+        for each in known:
+            await self._follow(namespace, each)
 
     async def ping(self) -> None:
         """Weaviate takes requests."""
         await self._tenants.ping()
 
     async def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         await self._tenants.close()
 
-    async def _fill(self, connection: Any, namespace: str, agent: str) -> int:
-        """From nothing, and out of other embedders' collections: what PostgreSQL no longer has is nowhere then."""
-        await self._tenants.drop(tenant_of(namespace, agent))
-        return await self._write(connection, namespace, agent, _ALL)
+    async def _follow(self, namespace: str, agent: str) -> int:
+        tenant, collection = tenant_of(namespace, agent), self._collection
+        changed = 0
+        async with self._db.tenant(namespace) as connection:
+            await _alone(connection, namespace, agent)
+            for _ in range(PAGES):
+                rows = await connection.fetch(_NOT_COPIED, namespace, agent, self._embedder, collection)
+                if not rows:
+                    break
+                items = [TenantVector(row[0], row[1].to_numpy().astype(np.float32)) for row in rows]
+                await self._tenants.upsert(collection, tenant, items)
+                await connection.execute(_COPIED, namespace, agent, collection, [row[0] for row in rows])
+                changed += len(rows)
+            else:
+                return changed
+            wanted = {row["memory_id"] for row in await connection.fetch(_IDS, namespace, agent, collection)}
+            try:
+                if await self._tenants.count(collection, tenant) != len(wanted):
+                    held = await self._tenants.ids(collection, tenant)
+                    await self._tenants.delete(collection, tenant, sorted(held - wanted))
+                    await connection.execute(_AGAIN, namespace, agent, collection, sorted(wanted - held))
+                    changed += len(held ^ wanted)
+            except StoreLost:
+                await connection.execute(_AGAIN, namespace, agent, collection, None)
+                return changed
+            await connection.execute(_NOTE, namespace, agent, collection)
+        self._held.add((namespace, agent))
+        return changed
 
-    async def _catch_up(self, connection: Any, namespace: str, agent: str, state: Any) -> int:
-        try:
-            written = await self._write(connection, namespace, agent, _CHANGED, state["snapshot"])
-            if written or state["gone"] or state["due"]:
-                written += await self._compare(connection, namespace, agent)
-        except StoreLost:
-            return await self._fill(connection, namespace, agent)
-        return written
-
-    async def _compare(self, connection: Any, namespace: str, agent: str) -> int:
-        """Removes what PostgreSQL no longer has, and writes what Weaviate has lost."""
-        tenant = tenant_of(namespace, agent)
-        held = await self._tenants.ids(self._collection, tenant)
-        rows = await connection.fetch(_IDS, namespace, agent, self._embedder.name)
-        wanted = {row["memory_id"] for row in rows}
-        await self._tenants.delete(self._collection, tenant, sorted(held - wanted))
-        missing = sorted(wanted - held)
-        for start in range(0, len(missing), PAGE):
-            await self._write(connection, namespace, agent, _CHOSEN, missing[start : start + PAGE])
-        return len(held ^ wanted)
-
-    async def _write(self, connection: Any, namespace: str, agent: str, statement: str, *more: Any) -> int:
-        written, last, end = 0, _FIRST, await connection.fetchval(END, namespace, agent)
-        while rows := await connection.fetch(statement, namespace, agent, self._embedder.name, last, end, *more):
-            items = [TenantVector(row[0], row[1], row[2], row[3], row[4].to_numpy().astype(np.float32)) for row in rows]
-            await self._tenants.upsert(self._collection, tenant_of(namespace, agent), items)
-            written, last = written + len(rows), rows[-1][0]
-        return written
+    async def _forget(self, namespace: str, agent: str) -> None:
+        self._held.discard((namespace, agent))
+        async with self._db.tenant(namespace) as connection:
+            await _alone(connection, namespace, agent)
+            await self._tenants.drop(tenant_of(namespace, agent))
+            await connection.execute(_AGAIN, namespace, agent, self._collection, None)
+            await connection.execute(_FORGET, namespace, agent)
 
 
 async def _alone(connection: Any, namespace: str, agent: str) -> None:
-    """Until the transaction ends nobody else writes this tenant: a late write of what was erased would stay."""
+    """Until the transaction ends no other process writes this tenant: a late write of what was erased would stay."""
     try:
         await connection.execute(_ALONE, namespace, agent, timeout=WAIT_SECONDS)
     except TimeoutError as error:

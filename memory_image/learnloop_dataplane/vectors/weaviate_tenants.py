@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,15 +16,13 @@ from uuid import UUID
 import grpc
 import httpx
 import weaviate
-from weaviate.classes.config import Configure, DataType, Property, VectorDistances
+from weaviate.classes.config import Configure, VectorDistances
 from weaviate.classes.data import DataObject
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
-from weaviate.classes.query import Filter, MetadataQuery
-from weaviate.collections.classes.filters import _Filters
+from weaviate.classes.query import Filter
 from weaviate.exceptions import WeaviateBaseError
 
 from learnloop_dataplane.errors import StoreAway, StoreLost
-from learnloop_dataplane.vectors.vector_store import Near
 
 log = logging.getLogger(__name__)
 PREFIX = "LearnloopMemory"
@@ -32,18 +30,14 @@ CONNECT_SECONDS, ASK_SECONDS = 5, 5
 GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
 ANEW_SECONDS = 3.0  # between two connections
 PAGE = 1000
-FOREVER = 1e12  # seconds since 1970: what has no end; JSON has no infinity
 _MISSING = ("tenant not found", "could not find class", "class not found", "collection not found")
 _TRANSIENT = (WeaviateBaseError, grpc.RpcError, httpx.HTTPError, OSError, TimeoutError)
 
 
 class TenantVector(NamedTuple):
-    """One vector as a tenant holds it. `begins` and `ends` are seconds since 1970; `vector` is float32 [dimensions]."""
+    """One vector as a tenant holds it, float32 [dimensions]."""
 
     id: UUID
-    kind: int
-    begins: float
-    ends: float
     vector: Sequence[float]
 
 
@@ -91,14 +85,7 @@ class WeaviateTenants:
         async with self._asked():
             await self._make(collection)
             answer = await self._of(collection, tenant).data.insert_many(
-                [
-                    DataObject(
-                        properties={"kind": item.kind, "begins": item.begins, "ends": min(item.ends, FOREVER)},
-                        uuid=item.id,
-                        vector=item.vector,
-                    )
-                    for item in items
-                ]
+                [DataObject(properties={}, uuid=item.id, vector=item.vector) for item in items]
             )
             if answer.has_errors:
                 error = next(iter(answer.errors.values())).message
@@ -129,27 +116,13 @@ class WeaviateTenants:
                     return found
                 after = page.objects[-1].uuid
 
-    async def nearest(
-        self, collection: str, tenant: str, vector: Sequence[float], k: int, kinds: Iterable[int], at: float
-    ) -> list[Near]:
-        """At most k of these kinds that are visible at the instant, nearest first."""
-        visible: _Filters = Filter.all_of(
-            [
-                Filter.by_property("kind").contains_any(list(kinds)),
-                Filter.by_property("begins").less_or_equal(at),
-                Filter.by_property("ends").greater_than(at),
-            ]
-        )
+    async def nearest(self, collection: str, tenant: str, vector: Sequence[float], k: int) -> list[UUID]:
+        """At most k, nearest first."""
         async with self._asked():
             answer = await self._of(collection, tenant).query.near_vector(
-                near_vector=vector,
-                limit=k,
-                filters=visible,
-                return_metadata=MetadataQuery(distance=True),
-                return_properties=[],
+                near_vector=vector, limit=k, return_properties=[]
             )
-        # Weaviate's `dot` distance is the negative inner product.
-        return [Near(UUID(str(item.uuid)), -(item.metadata.distance or 0.0)) for item in answer.objects]
+        return [UUID(str(item.uuid)) for item in answer.objects]
 
     async def count(self, collection: str, tenant: str) -> int:
         """How many vectors the tenant holds."""
@@ -189,11 +162,6 @@ class WeaviateTenants:
                 multi_tenancy_config=Configure.multi_tenancy(
                     enabled=True, auto_tenant_creation=True, auto_tenant_activation=True
                 ),
-                properties=[
-                    Property(name="kind", data_type=DataType.INT),
-                    Property(name="begins", data_type=DataType.NUMBER, index_range_filters=True),
-                    Property(name="ends", data_type=DataType.NUMBER, index_range_filters=True),
-                ],
             )
         self._made.add(collection)
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_common.redaction.rules import RULES, rules_for
-from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.text.analysis import Analyzer
 
@@ -50,16 +49,6 @@ PARTS = [
     "\u017fecret: '",
     "a1B2" * 16,
 ]
-
-
-@given(st.lists(TEXT.map(" ".join), max_size=8))
-def test_vectors_made_together_are_bit_for_bit_those_made_alone(texts: list[str]) -> None:
-    embedder = HashingEmbedder()
-    tokens = [terms(text) for text in texts]
-    together = embedder.vectors(tokens)
-    assert together.shape == (len(texts), 384)
-    for vector, alone in zip(together, map(embedder.vector, tokens), strict=True):
-        assert vector.tobytes() == alone.tobytes()
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=6).map("".join))

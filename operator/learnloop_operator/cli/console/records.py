@@ -66,17 +66,14 @@ class Records:
 
     def _memories(self, asked: Asked) -> Any:
         agent = _name(asked, "agent")
-        entries = self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
-        return {**entries, "ranker": self._get("/api/v1/memory/ranker", {"agent_id": agent})}
+        return self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
 
     def _recall(self, asked: Asked) -> Any:
-        """A recall of the agent, with the score of every signal. Naming the present weights keeps it out of the log, so
-        the ranker learns nothing from it."""
+        """The agent's recall now, with a word why for each memory. It is not logged, so looking teaches nothing."""
         agent, context = _name(asked, "agent"), asked.get("context", "")
         if not 1 <= len(context) <= 2000:
             raise CommandError("context: describe the situation in 1 to 2000 characters")
-        weights = self._get("/api/v1/memory/ranker", {"agent_id": agent})["weights"]
-        body = {"agent_id": agent, "context": context, "k": 10, "weights": weights}
+        body = {"agent_id": agent, "context": context, "k": 10, "logged": False}
         return self._plane.ask("POST", "/api/v1/memory/retrieve", body=body, seconds=SECONDS)
 
     def _episode(self, asked: Asked) -> Any:

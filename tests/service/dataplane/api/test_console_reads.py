@@ -71,14 +71,12 @@ def test_an_episode_is_found_on_a_later_page_with_its_credits(plane: Plane) -> N
         plane.read("episode", trajectory="t-99")
 
 
-def test_memories_come_with_the_ranker_and_a_recall_with_every_signal_unlogged(plane: Plane) -> None:
+def test_memories_and_a_recall_come_with_a_word_why(plane: Plane) -> None:
     found = plane.read("memories")
     assert set(EXAMPLE["/api/v1/memory/entries"]["memories"][0]) <= set(found["memories"][0])
     recalled = plane.read("recall", context="stairs ahead")["memories"]
     assert recalled[0]["content"]["text"] == "Stairs: shorten the step."
-    assert set(recalled[0]["signals"]) == set(found["ranker"]["weights"])
-    parts = [found["ranker"]["weights"][name] * score for name, score in recalled[0]["signals"].items()]
-    assert sum(parts) == pytest.approx(recalled[0]["score"], abs=0.01), "weight times z-score adds up to the score"
+    assert recalled[0]["why"] == "words"
 
 
 def test_the_audit_chain_is_read_without_a_signature_too(plane: Plane) -> None:

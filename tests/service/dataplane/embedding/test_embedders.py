@@ -24,7 +24,6 @@ from learnloop_dataplane.embedding.static_table import StaticEmbedder
 from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_keys
-from learnloop_dataplane.text.analysis import Analyzer
 
 from ..conftest import eventually, running, settings
 from ..recall.test_recall import ask, store
@@ -33,14 +32,14 @@ INPUTS = ("input_ids", "attention_mask")
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat", "dog", "##s", "the", "a", "!"]
 
 
-def model(directory: Path, seed: int = 0) -> Path:
+def model(directory: Path, seed: int = 0, dimensions: int = 8) -> Path:
     """A model that looks token states up in a table: what an encoder does before its first layer."""
-    table = np.random.default_rng(seed).standard_normal((len(VOCABULARY), 8)).astype(np.float32)
+    table = np.random.default_rng(seed).standard_normal((len(VOCABULARY), dimensions)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "input_ids"], ["states"])],
         "g",
         [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "t"]) for name in INPUTS],
-        [helper.make_tensor_value_info("states", TensorProto.FLOAT, ["b", "t", 8])],
+        [helper.make_tensor_value_info("states", TensorProto.FLOAT, ["b", "t", dimensions])],
         [numpy_helper.from_array(table, "table")],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
@@ -131,7 +130,7 @@ def test_a_static_model_that_is_spoilt_is_a_configuration_error(
     for name, content in spoilt.items():
         (tmp_path / "m" / name).write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(said)):
-        open_embedder(f"static://{tmp_path / 'm'}", 1, None, Analyzer())
+        open_embedder(f"static://{tmp_path / 'm'}", 1, None)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -294,24 +293,6 @@ async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> N
     await embedder.close()
 
 
-async def test_another_embedder_embeds_again_what_the_first_one_made(dsn: str, tmp_path: Path) -> None:
-    async with running(**settings(dsn, tmp_path)) as api:
-        await store(api, "changer", ["the cat sleeps", "a dog barks"])
-        await ask(api, "changer", "cat")
-    directory = model(tmp_path / "m")
-    async with running(**settings(dsn, tmp_path, embedder=f"onnx://{directory}")) as api:
-
-        async def again() -> bool:
-            async with api.db.tenant("team-a") as connection:
-                rows = await connection.fetch("SELECT DISTINCT embedder FROM memory_vec WHERE agent_id = 'changer'")
-            return [row[0] for row in rows] == [api.memory.embedder.name]
-
-        answer = await ask(api, "changer", "the cat")
-        assert answer["memories"][0]["content"]["text"] == "the cat sleeps", "words find it meanwhile"
-        await eventually(again)
-        assert (await ask(api, "changer", "the cat"))["memories"][0]["signals"]["vector"] != 0
-
-
 async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(dsn: str, tmp_path: Path) -> None:
     with serving() as url:
         async with running(**settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8)) as api:
@@ -323,8 +304,8 @@ async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(
 
             async def embedded() -> bool:
                 async with api.db.tenant("team-a") as connection:
-                    found = "SELECT count(*) FROM memory_vec WHERE agent_id = 'victim' AND embedder = $1"
-                    return bool(await connection.fetchval(found, api.memory.embedder.name) == 3)
+                    found = "SELECT count(*) FROM memory_index WHERE agent_id = 'victim' AND embedder = $1"
+                    return bool(await connection.fetchval(found, api.memory.indexing._embedder.name) == 3)
 
             await eventually(embedded)
             sent = len(Server.seen)
@@ -369,4 +350,4 @@ async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, 
 @pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere", "static:///nowhere"])
 def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
-        open_embedder(bad, 384, None, Analyzer())
+        open_embedder(bad, 384, None)

@@ -1,56 +1,47 @@
-"""A process killed while it embeds everything again: nothing lost, nothing twice, and recall goes on."""
+"""A new embedder is staged beside the old one, which answers until all vectors are there, and can come back."""
 
-import time
 from pathlib import Path
-from typing import Any
 
-from testing.servers.data_plane_process import Product
+from learnloop_dataplane.memories import indexing
 
-from ..conftest import superuser
+from ..conftest import eventually, running, settings
+from ..recall.test_recall import ask, store
 from .test_embedders import model
 
-MEMORIES = 3000
-COUNTS = "SELECT embedder, count(*) AS n FROM memory_vec WHERE agent_id = 'changer' GROUP BY embedder"
+COUNT = "SELECT count(*) FROM memory_index WHERE $1 IN (embedder, next_embedder)"
+MEMORIES = 700
 
 
-def recalled(product: Product) -> Any:
-    body = {"agent_id": "changer", "context": "the cat number 1234", "k": 5}
-    return product.post("/api/v1/memory/retrieve", body)["memories"]
+async def test_a_new_embedder_takes_over_when_its_vectors_are_there_and_the_old_one_comes_back(
+    dsn: str, tmp_path: Path
+) -> None:
+    old = f"onnx://{model(tmp_path / 'old')}"
+    new = f"onnx://{model(tmp_path / 'new', dimensions=12)}"
 
+    async def in_use(api: object, setting: str, name: str) -> None:
+        async def switched() -> bool:
+            async with api.db.tenant("team-a") as connection:  # type: ignore[attr-defined]
+                used = await connection.fetchval(indexing._IN_USE, "team-a")
+                return bool(used == name and await connection.fetchval(COUNT, name) == MEMORIES)
 
-async def test_embedding_again_goes_on_where_a_kill_cut_it_off(dsn: str, tmp_path: Path) -> None:
-    memories = [
-        {"agent_id": "changer", "memory_type": "semantic", "content": {"text": f"the cat number {number}"}}
-        for number in range(MEMORIES)
-    ]
-    slow = {"SWEEP_SECONDS": "5", "RECALL_WAIT_MS": "10000"}  # 500 memories in a sweep
-    with Product(dsn, tmp_path, tmp_path, **slow) as product:
-        ids = product.post("/api/v1/memory/store/batch", {"memories": memories})["ids"]
-        async with superuser(dsn) as watcher:
-            while {row["n"] for row in await watcher.fetch(COUNTS)} != {MEMORIES}:
-                recalled(product)
-    onnx = f"onnx://{model(tmp_path / 'model')}"
-    async with superuser(dsn) as watcher:
+        await eventually(switched)
 
-        async def counts() -> dict[str | None, int]:
-            return {row["embedder"]: row["n"] for row in await watcher.fetch(COUNTS)}
-
-        async def until(least: int) -> dict[str | None, int]:
-            end = time.monotonic() + 120
-            while True:
-                assert recalled(product)[0]["id"] == ids[1234], "words find it, whoever made its vector"
-                found = await counts()
-                done = sum(n for name, n in found.items() if name and name.startswith("onnx"))
-                if done >= least:
-                    return found
-                assert time.monotonic() < end, found
-
-        with Product(dsn, tmp_path, tmp_path, EMBEDDER=onnx, **slow) as product:
-            await until(500)
-            product.kill()
-            halfway = await counts()
-            assert len(halfway) == 2
-            product.start(SWEEP_SECONDS="0.1")
-            found = await until(MEMORIES)
-    assert found == {name: MEMORIES for name in found}
-    assert len(found) == 1
+    async with running(**settings(dsn, tmp_path, embedder=old, sweep_seconds=0.1)) as api:
+        ids = await store(api, "changer", [f"the cat number {number}" for number in range(MEMORIES)])
+        first = api.memory.indexing._embedder.name
+        await in_use(api, old, first)
+        before = (await ask(api, "changer", "the cat number 123"))["memories"]
+        assert before[0]["id"] == ids[123]
+    values = settings(dsn, tmp_path, embedder=new, embedder_before=old, sweep_seconds=30)
+    async with running(**values) as api:
+        assert (await api.memory.indexing.embedder("team-a")).name == first
+        half = (await ask(api, "changer", "the cat number 123"))["memories"]
+        assert [hit["id"] for hit in half] == [hit["id"] for hit in before], "half migrated, it answers as before"
+        while await api.memory.indexing.embed("team-a"):
+            pass
+        await in_use(api, new, api.memory.indexing._embedder.name)
+        assert (await ask(api, "changer", "the cat number 123"))["memories"][0]["id"] == ids[123]
+    async with running(**settings(dsn, tmp_path, embedder=old, embedder_before=new, sweep_seconds=0.1)) as api:
+        await in_use(api, old, first)
+        back = (await ask(api, "changer", "the cat number 123"))["memories"]
+        assert [hit["id"] for hit in back] == [hit["id"] for hit in before]

@@ -339,8 +339,7 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
     assert await api.call("POST", f"{BASE}/delete", namespace="team-b", json=body) == {"deleted": 0}
     assert await post(api, "delete", **body) == {"deleted": 2}
     async with api.db.tenant("team-a") as connection:
-        for table in ("memory_vec", "memory_pending"):
-            assert not await connection.fetchval(f"SELECT count(*) FROM {table} WHERE agent_id = 'erased'")
+        assert not await connection.fetchval("SELECT count(*) FROM memory_index WHERE agent_id = 'erased'")
 
 
 @pytest.mark.parametrize("pinned", [True, False])

@@ -21,9 +21,9 @@ async def post(api: Api, path: str, status: int = 201, **body: Any) -> Any:
     return await api.call("POST", f"{BASE}/{path}", status, json=body)
 
 
-async def ranker(api: Api, agent: str) -> Any:
-    state = await api.call("GET", f"{BASE}/ranker?agent_id={agent}")
-    return {name: value for name, value in state.items() if name != "agent_id"}
+async def outcomes(api: Api, agent: str) -> list[float]:
+    rows = (await api.call("GET", f"{BASE}/entries?agent_id={agent}"))["memories"]
+    return [row["helped"] - row["hurt"] for row in rows]
 
 
 async def order(api: Api, agent: str) -> list[str]:
@@ -47,24 +47,24 @@ async def taught(api: Api, dsn: str, agent: str) -> None:
     async with superuser(dsn) as connection:
         uuids = [UUID(identity) for identity in ids]
         await connection.execute(AGED.format(table="agent_memories", column="created_at", key="id"), uuids)
-        await connection.execute(AGED.format(table="memory_vec", column="created_at", key="memory_id"), uuids)
+        await connection.execute(AGED.format(table="memory_index", column="said_at", key="memory_id"), uuids)
     await teach(api, agent, HINTS[2], 4)
 
 
 async def test_a_fork_and_a_restore_rank_as_the_agent_did_when_the_snapshot_was_taken(api: Api, dsn: str) -> None:
     await taught(api, dsn, "elder")
-    then, learned = await order(api, "elder"), await ranker(api, "elder")
+    then, learned = await order(api, "elder"), await outcomes(api, "elder")
     assert then[0] == HINTS[2]
     await post(api, "snapshots", agent_id="elder", name="wise")
     await teach(api, "elder", HINTS[5], 12)  # misled
     assert await order(api, "elder") != then
-    assert await ranker(api, "elder") != learned
+    assert await outcomes(api, "elder") != learned
     await post(api, "snapshots/fork", agent_id="elder", name="wise", into="junior")
     assert await order(api, "junior") == then
-    assert await ranker(api, "junior") == learned
+    assert await outcomes(api, "junior") == learned
     await post(api, "snapshots/restore", 200, agent_id="elder", name="wise")
     assert await order(api, "elder") == then
-    assert await ranker(api, "elder") == learned
+    assert await outcomes(api, "elder") == learned
     await teach(api, "junior", HINTS[5], 12)
     assert await order(api, "junior") != then, "what it was given is a beginning, not the end"
     assert await order(api, "elder") == then, "and its own"
@@ -73,26 +73,13 @@ async def test_a_fork_and_a_restore_rank_as_the_agent_did_when_the_snapshot_was_
 async def test_before_anything_was_learned_there_is_nothing_to_hand_on(api: Api, dsn: str) -> None:
     await store(api, "blank", HINTS)
     await post(api, "snapshots", agent_id="blank", name="new")
-    nothing = await ranker(api, "blank")
+    nothing = await outcomes(api, "blank")
     await teach(api, "blank", HINTS[0], 2)
     await post(api, "snapshots/fork", agent_id="blank", name="new", into="blank-too")
     await post(api, "snapshots/restore", 200, agent_id="blank", name="new")
-    assert await ranker(api, "blank") == await ranker(api, "blank-too") == nothing
+    assert await outcomes(api, "blank") == await outcomes(api, "blank-too") == nothing
     entries = (await api.call("GET", f"{BASE}/entries?agent_id=blank"))["memories"]
     assert {entry["helped"] for entry in entries} == {0.0}
-
-
-async def test_a_snapshot_of_before_lessons_were_kept_hands_on_what_is_known_now(api: Api, dsn: str) -> None:
-    await taught(api, dsn, "veteran")
-    await post(api, "snapshots", agent_id="veteran", name="old")
-    async with superuser(dsn) as connection:
-        await connection.execute("UPDATE memory_snapshots SET ranker = NULL, lesson_ids = NULL WHERE name = 'old'")
-    learned, now = await ranker(api, "veteran"), await order(api, "veteran")
-    await post(api, "snapshots/restore", 200, agent_id="veteran", name="old")
-    await post(api, "snapshots/fork", agent_id="veteran", name="old", into="recruit")
-    for agent in ("veteran", "recruit"):
-        assert await ranker(api, agent) == learned
-        assert await order(api, agent) == now
 
 
 async def test_an_import_keeps_what_helped_and_a_file_that_claims_too_much_is_outvoted(api: Api, dsn: str) -> None:

@@ -3,12 +3,10 @@
 import json
 from uuid import UUID
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.text.tokenizer import MAX_TEXT, text_of
 
@@ -73,14 +71,6 @@ async def test_a_bad_query_is_refused_with_field_and_value(api: Api, change: dic
     refused = (await api.call("POST", "/api/v1/memory/retrieve", 422, json=body))["error"]
     assert refused["field"] == field
     assert refused["value"] == str(next(iter(change.values())) if field != "memory_types.0" else "dreams")
-
-
-@given(st.text(max_size=300))
-def test_embeddings_are_unit_vectors_and_always_the_same(text: str) -> None:
-    vector = HashingEmbedder().vector(terms(text))
-    assert vector.shape == (384,)
-    assert np.array_equal(vector, HashingEmbedder().vector(terms(text)))
-    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5) or (not terms(text) and not vector.any())
 
 
 values = st.recursive(

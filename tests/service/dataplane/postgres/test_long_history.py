@@ -137,7 +137,6 @@ REQUESTS: dict[Route, list[Asked]] = {
     ],
     ("PUT", "/api/v1/training/studies/{job}"): [send("/api/v1/training/studies/s", **order("s"))],
     ("GET", "/api/v1/memory/entries"): [*(get("/api/v1/memory/entries", agent_id=one) for one in BOTH)],
-    ("GET", "/api/v1/memory/ranker"): [get("/api/v1/memory/ranker", agent_id=BUSY)],
     ("GET", "/api/v1/memory/snapshots"): [get("/api/v1/memory/snapshots", agent_id=BUSY)],
     ("POST", "/api/v1/memory/store"): [
         send("/api/v1/memory/store", agent_id=BUSY, memory_type="semantic", content={"text": "The floor is wet."})
@@ -192,7 +191,7 @@ PASSES = {
     "v.analyzer IS DISTINCT FROM": "once after each start",
     "v.embedder IS DISTINCT FROM": "once after each start",
     "DELETE FROM memory_use": "once an hour",
-    "FROM memory_vec": "how many memories an agent has decides how it is recalled: an index of numbers, once a minute",
+    "FROM memory_index": "memories to list or embed are looked for by an index, once a minute",
 }
 """Passes over all there is, by a part of their statement."""
 
@@ -220,7 +219,7 @@ async def history(
 
         async def indexed() -> bool:
             async with api.db.tenant(NAMESPACE) as connection:
-                return bool(await connection.fetchval("SELECT count(*) FROM memory_vec"))
+                return bool(await connection.fetchval("SELECT count(*) FROM memory_index"))
 
         await eventually(indexed)
     async with superuser(dsn) as owner:

@@ -38,7 +38,7 @@ async def test_what_a_connection_was_asked_for_one_namespace_it_forgets_before_t
         assert [row["namespace"] for row in told] == ["team-a", "team-b"]
         assert len({row["pid"] for row in told}) == 1
         async with database.transaction() as connection:
-            assert await connection.fetchval("SELECT count(*) FROM memory_vec") == 0
+            assert await connection.fetchval("SELECT count(*) FROM memory_index") == 0
     finally:
         await database.close()
 

@@ -84,15 +84,14 @@ async def test_a_fork_that_takes_longer_than_a_statement_may_is_whole_and_recall
         assert {line["of"] for line in lines[:-1]} == {MANY}
         assert steps == sorted(steps)
         assert 0 < steps[-1] <= MANY
-        waiting = "SELECT count(*) FROM memory_pending WHERE agent_id = 'child'"
-        assert await connection.fetchval(waiting) == 0, "nothing is embedded twice"
     [first] = (await ask(api, "child", "fact 7 of the depot", k=1))["memories"]
     assert first["content"]["text"] == "fact 7 of the depot"
     same = """
-    SELECT count(*) FROM memory_vec p JOIN agent_memories m ON m.provenance ->> 'original' = p.memory_id::text
-    JOIN memory_vec c ON c.memory_id = m.id
-    WHERE c.embedding = p.embedding AND c.terms = p.terms AND (c.created_at, c.thread, c.embedder, c.utility)
-        IS NOT DISTINCT FROM (p.created_at, p.thread, p.embedder, p.utility) AND m.agent_id = 'child'"""
+    SELECT count(*) FROM memory_index p JOIN agent_memories m ON m.provenance ->> 'original' = p.memory_id::text
+    JOIN memory_index c ON c.memory_id = m.id
+    WHERE c.terms = p.terms AND (c.said_at, c.session, c.speaker, c.kind, c.embedder, c.outcome)
+        IS NOT DISTINCT FROM (p.said_at, p.session, p.speaker, p.kind, p.embedder, p.outcome)
+        AND m.agent_id = 'child'"""
     async with superuser(dsn) as connection:
         assert await connection.fetchval(same) == MANY
 
@@ -113,7 +112,7 @@ async def test_a_fork_that_dies_leaves_nothing_and_can_be_begun_again(api: Api, 
         )
         assert (await fork).status_code == 503
         left = "SELECT count(*) FROM {} t WHERE t::text LIKE '%heir%'"
-        for table in ("agent_memories", "memory_vec", "memory_pending", "memory_use", "audit_pending"):
+        for table in ("agent_memories", "memory_index", "memory_use", "audit_pending"):
             assert await connection.fetchval(left.format(table)) == 0, table
     assert await post(api, "snapshots/fork", 201, **body) == {"copied": MANY}
 

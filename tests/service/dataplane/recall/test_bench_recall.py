@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.recall import learned
 from bench.recall.asked import Asked, service
-from bench.recall.conversations import Conversation, Question, read, split
+from bench.recall.conversations import Conversation, Question, read
 from bench.recall.measures import MEASURES, figures, measure
 
 from ..embedding.test_embedders import model
@@ -53,7 +52,10 @@ def test_a_file_is_read_with_its_turns_in_order_and_the_questions_that_have_evid
     assert isinstance(second, Conversation)
     assert [turn.id for turn in first.turns[:2]] == ["D1:1", "D1:2"]
     assert first.turns[-1].session == "session_11", "sessions are in the order of their numbers"
-    assert first.turns[0].text == "Ann: the violin of my 0th friend keeps me busy in week 1"
+    assert (first.turns[0].speaker, first.turns[0].text) == (
+        "Ann",
+        "the violin of my 0th friend keeps me busy in week 1",
+    )
     assert len(first.questions) == 110, "a question whose evidence nobody said is none"
     assert first.questions[0].evidence == {"D1:1", "D2:1"}
     assert first.questions[0].category == "4"
@@ -109,26 +111,39 @@ def test_an_interval_holds_the_mean_and_is_the_same_each_time(tmp_path: Path) ->
     assert found["arm.r@10.low"] < found["arm.r@10"] == 0.5 < found["arm.r@10.high"]
 
 
-@pytest.mark.parametrize("embedder", ["hashing", "onnx"])
-def test_questions_are_asked_of_the_service_by_default_and_by_one_signal(tmp_path: Path, embedder: str) -> None:
+@pytest.mark.parametrize("embedder", ["none", "onnx"])
+def test_questions_are_asked_of_the_service(tmp_path: Path, embedder: str) -> None:
     settings = {"EMBEDDER": f"onnx://{model(tmp_path / 'model')}"} if embedder == "onnx" else {}
     conversations = read(written(tmp_path / "set.json", made_up()))
     with service(conversations, **settings) as asked:
-        default = asked.ask()
-        found = figures("default", conversations, default)
-        everywhere = figures("namespace", conversations, asked.ask(scope="namespace"))
-        found |= figures("lexical", conversations, asked.ask({"lexical": 1.0}))
-        found |= figures("vector", conversations, asked.ask({"vector": 1.0}))
-        found |= learned.measure(asked, default)
+        found = figures("default", conversations, asked.ask())
         costs = asked.costs()
-    assert found["lexical.r@10"] == 1.0
     assert found["default.r@10"] >= 0.9
     assert found["default.r@10.category_4"] > 0
-    assert found["learned.r@10"] >= found["learned.static.r@10"] - 0.01
-    assert everywhere["namespace.r@10"] <= found["default.r@10"], "there is more to confuse it with"
     assert 0 < costs["ms.p50"] <= costs["ms.p99"]
-    if embedder == "onnx":
-        assert found["vector.r@10"] < 0.9, "a model that knows none of these words finds next to nothing"
+
+
+def test_beams_directories_are_read_with_messages_as_turns(tmp_path: Path) -> None:
+    chat = tmp_path / "100K" / "3"
+    (chat / "probing_questions").mkdir(parents=True)
+    messages = [
+        {"id": 0, "role": "user", "content": "I prefer tea. ->-> 1,1"},
+        {"id": 1, "role": "assistant", "content": "Noted."},
+    ]
+    written(chat / "chat.json", [{"batch_number": 1, "turns": [messages]}])
+    asked = {
+        "preference_following": [{"question": "What do I drink?", "source_chat_ids": {"first": [0]}}],
+        "abstention": [{"question": "Who?"}],
+    }
+    written(chat / "probing_questions" / "probing_questions.json", asked)
+    [conversation] = read(tmp_path)
+    assert [(turn.speaker, turn.text) for turn in conversation.turns] == [
+        ("user", "I prefer tea."),
+        ("assistant", "Noted."),
+    ]
+    assert [(question.evidence, question.category) for question in conversation.questions] == [
+        (frozenset({"0"}), "preference_following")
+    ]
 
 
 class Half:
@@ -169,5 +184,3 @@ def test_figures_of_conversations_that_constants_were_picked_on_are_told_apart(t
     found = figures("arm", conversations, all_found | {"26": none["26"]})
     assert found["arm.r@10"] == pytest.approx(2 / 3, abs=1e-3)
     assert found["arm.r@10.unseen"] == 1.0
-    assert [[each.name for each in part] for part in split(conversations)] == [["26"], ["44", "47"]]
-    assert [[each.name for each in part] for part in split(conversations[1:])] == [["44"], ["47"]]

@@ -1,4 +1,4 @@
-"""Recall against the real PostgreSQL: exact, own index, as of then; what was stored is found at once."""
+"""Recall against the real PostgreSQL: all memories of an agent or a choice, as of then; stored is found."""
 
 import asyncio
 from pathlib import Path
@@ -6,28 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from learnloop_dataplane.embedding.embedder import HashingEmbedder
-from learnloop_dataplane.ranking.candidates import Query
-from learnloop_dataplane.ranking.columns import Columns
-from learnloop_dataplane.ranking.relevance_signals import SIGNALS, best, bm25, neighbours, signals
-from learnloop_dataplane.text.analysis import Analyzer
-from learnloop_dataplane.text.tokenizer import pack, term_hash
-from learnloop_dataplane.vectors.vector_store import Near
-
-from ..conftest import Api, eventually, running, settings, superuser
-
-terms = Analyzer().terms
+from ..conftest import Api, eventually, running, settings
 
 PLACES = ("harbour", "library", "station", "bakery", "museum", "garden", "bridge", "tower", "market", "school")
-PLAN = """
-EXPLAIN SELECT memory_id FROM memory_vec
-WHERE namespace = 'team-a' AND agent_id = 'large' AND embedder = 'hashing-384-v3-english-2'
-ORDER BY (embedding::halfvec(384)) <#> (SELECT embedding FROM memory_vec LIMIT 1) LIMIT 5
-"""
 THINGS = ("lamp", "ticket", "ladder", "violin", "kettle", "saddle", "anchor", "mirror", "compass", "basket")
 
 
@@ -51,153 +33,93 @@ async def ask(
 async def indexed(api: Api, agent: str, n: int) -> None:
     async def all_in() -> bool:
         async with api.db.tenant("team-a") as connection:
-            rows = "SELECT count(*) FROM memory_vec WHERE agent_id = $1 AND embedder IS NOT NULL"
+            rows = "SELECT count(*) FROM memory_index WHERE agent_id = $1"
             return await connection.fetchval(rows, agent) == n
 
     await eventually(all_in)
 
 
-async def test_the_scan_ranks_as_brute_force_does(api: Api) -> None:
-    rng = np.random.default_rng(7)
-    texts = [f"{' '.join(rng.choice(PLACES, 3))} {' '.join(rng.choice(THINGS, 4))} {index}" for index in range(300)]
-    ids = await store(api, "exact", texts)
-    await indexed(api, "exact", 300)
-    embedder = HashingEmbedder()
-    matrix = np.stack([embedder.vector(terms(text)) for text in texts])
-    for context in ("violin in the museum", "which bridge has a lamp and an anchor", "bakery bakery bakery"):
-        wanted = matrix @ embedder.vector(terms(context))
-        answer = await ask(api, "exact", context, weights={"vector": 1})
-        found = [ids.index(memory["id"]) for memory in answer["memories"]]
-        assert (answer["plan"], answer["searched"], len(found)) == ("exact", 300, 10)
-        # Halves round: a memory within a thousandth of the tenth best may stand in for it.
-        assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
+async def test_a_memory_is_found_as_soon_as_it_is_stored(api: Api) -> None:
+    await ask(api, "swift", "anything")
+    [identity] = await store(api, "swift", ["the sesame door opens at noon"])
+    answer = await ask(api, "swift", "when does the sesame door open")
+    [hit] = answer["memories"]
+    assert (hit["id"], hit["why"], answer["plan"], answer["degraded"]) == (identity, "words", "exact", [])
 
 
-async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_path: Path) -> None:
-    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=600, index_check_seconds=0.2)
-    async with running(**values) as api:
+async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) -> None:
+    talk = [
+        ("Ann", "Which instrument did you learn as a child?"),
+        ("Bob", "The cello, for eight years."),
+        ("Ann", "Lovely."),
+    ]
+    noise = [("Ann", text) for text in invented(60, seed=3)]
+    for session, turns in (("one", noise[:30]), ("two", talk), ("three", noise[30:])):
+        memories = [
+            {"agent_id": "talk", "memory_type": "episodic", "content": {"text": text}, "speaker": name}
+            | {"session_id": session}
+            for name, text in turns
+        ]
+        await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+    found = (await ask(api, "talk", "Which instrument did Bob learn?", k=3))["memories"]
+    assert ("The cello, for eight years.", "Bob") in [(hit["content"]["text"], hit["speaker"]) for hit in found]
+
+
+async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api) -> None:
+    said = [f"The report about libraries number {number} is on the shelf." for number in range(30)]
+    [rule] = await store(api, "ruled", ["Always include version numbers when I ask about libraries."], speaker="user")
+    await store(api, "ruled", said, speaker="user")
+    found = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
+    assert [(hit["why"]) for hit in found if hit["id"] == rule] == ["instruction"]
+    await store(api, "ruled", ["You no longer need to include version numbers for libraries."], speaker="user")
+    found = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
+    assert rule not in [hit["id"] for hit in found]
+
+
+async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
+    steps = ["I plant the apple tree.", "I water the apple tree.", "I prune the apple tree."]
+    await store(api, "garden", [*steps[:2], *invented(40, seed=5), steps[2]], session_id="s", speaker="user")
+    answer = await ask(api, "garden", "In which order did I look after the apple tree?", k=5)
+    found = [hit["content"]["text"] for hit in answer["memories"]]
+    assert [text for text in found if text in steps] == steps
+    assert {hit["why"] for hit in answer["memories"]} == {"order"}
+
+
+async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
         rng = np.random.default_rng(3)
         texts = [
-            f"{' '.join(rng.choice(PLACES, 2))} {' '.join(rng.choice(THINGS, 2))} n{index}" for index in range(1200)
+            f"{' '.join(rng.choice(PLACES, 2))} {' '.join(rng.choice(THINGS, 2))} n{index} rare{index // 20}"
+            for index in range(1200)
         ]
-        await store(api, "large", texts)
+        questions = [f"{rng.choice(PLACES)} {rng.choice(THINGS)} rare{number}" for number in range(20)]
+        await store(api, "large", texts, session_id="s")
         await store(api, "small", texts[:50])
 
         async def planned() -> bool:
-            return (await ask(api, "large", "x"))["plan"] == "hnsw"
+            return bool((await ask(api, "large", "x"))["plan"] == "chosen")
 
-        await indexed(api, "large", 1200)
+        exact = [[hit["content"] for hit in (await ask(api, "large", text))["memories"]] for text in questions]
         await eventually(planned)
+
+        async def listed() -> bool:
+            async with api.db.tenant("team-a") as connection:
+                left = "SELECT count(*) FROM memory_index WHERE agent_id = 'large' AND NOT listed"
+                return bool(await connection.fetchval(left) == 0)
+
+        await eventually(listed)
         assert (await ask(api, "small", "harbour"))["plan"] == "exact"
-        answer = await ask(api, "large", "n777 harbour lamp", k=1)
-        assert answer["memories"][0]["content"]["text"] == texts[777], "a rare word finds its memory"
-        embedder = HashingEmbedder()
-        matrix = np.stack([embedder.vector(terms(text)) for text in texts])
-        wanted = matrix @ embedder.vector(terms("violin museum mirror"))
-        answer = await ask(api, "large", "violin museum mirror", weights={"vector": 1})
-        found = [texts.index(memory["content"]["text"]) for memory in answer["memories"]]
-        assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
-        late = await store(api, "large", ["the quartz heron sings"])
-        assert (await ask(api, "large", "quartz heron"))["memories"][0]["id"] == late[0]
-        async with api.db.tenant("team-a") as connection:
-            await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
-            await connection.execute("SET LOCAL enable_sort = off")  # of so few rows a sort may be the cheaper way
-            plan = await connection.fetch(PLAN)
-        assert "hnsw_" in "\n".join(row[0] for row in plan), "row-level security does not keep the index from use"
-
-
-async def test_an_agent_that_outgrew_the_process_is_asked_for_its_nearest_and_gets_no_index(
-    dsn: str, tmp_path: Path
-) -> None:
-    async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
-        texts = invented(1200, seed=12)
-        ids = await store(api, "middling", texts)
-        await indexed(api, "middling", 1200)
-
-        async def planned() -> bool:
-            return bool((await ask(api, "middling", "x"))["plan"] == "nearest")
-
-        await eventually(planned)
-        embedder = HashingEmbedder()
-        matrix = np.stack([embedder.vector(terms(text)) for text in texts])
-        for context in ("violin museum mirror", "harbour", "a lamp under the bridge"):
-            wanted = matrix @ embedder.vector(terms(context))
-            answer = await ask(api, "middling", context, weights={"vector": 1})
-            found = [ids.index(memory["id"]) for memory in answer["memories"]]
-            assert (answer["plan"], answer["searched"], len(found)) == ("nearest", 1200, 10)
-            assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
-        [late] = await store(api, "middling", ["the quartz heron sings"])
-        assert (await ask(api, "middling", "quartz heron"))["memories"][0]["id"] == late
-        assert await api.memory.vectors.known("team-a") == []
-
-
-async def test_nobody_waits_for_an_index_that_is_being_built(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=1000, index_check_seconds=0.2)
-    async with running(**values) as api:
-        build, built = api.memory.vectors.follow, asyncio.Event()
-
-        async def slow(namespace: str, agent: str) -> int:
-            await built.wait()
-            return await build(namespace, agent)
-
-        monkeypatch.setattr(api.memory.vectors, "follow", slow)
-        for agent, memories in (("huge", 1200), ("grown", 600)):
-            await store(api, agent, invented(memories, seed=14))
-            await indexed(api, agent, memories)
-
-        async def planned(agent: str, plan: str) -> bool:
-            return bool((await ask(api, agent, "x"))["plan"] == plan)
-
-        for agent in ("huge", "grown"):
-            await eventually(lambda agent=agent: planned(agent, "nearest"))
-            [late] = await store(api, agent, ["the quartz heron sings"])
-            answer = await ask(api, agent, "quartz heron")
-            assert (answer["memories"][0]["id"], answer["degraded"]) == (late, [])
-        built.set()
-        await eventually(lambda: planned("huge", "hnsw"))
-
-
-async def test_what_an_index_overlooks_is_found_all_the_same(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=600, index_check_seconds=0.2)
-    async with running(**values) as api:
-        texts = [f"{text} rare{index // 20}" for index, text in enumerate(invented(1200, seed=13))]
-        ids = await store(api, "astray", texts)
-        await indexed(api, "astray", 1200)
-
-        async def planned() -> bool:
-            return bool((await ask(api, "astray", "x"))["plan"] == "hnsw")
-
-        await eventually(planned)
-        walk = api.memory.vectors.nearest
-
-        async def another_way(namespace: str, agent: str, query: Query, k: int) -> list[Near]:
-            """A walk that ended among other memories than the nearest hundred."""
-            return list((await walk(namespace, agent, query, k + 100))[100:])
-
-        monkeypatch.setattr(api.memory.vectors, "nearest", another_way)
-        wanted = np.stack([HashingEmbedder().vector(terms(text)) for text in texts]) @ HashingEmbedder().vector(
-            terms("violin museum rare7")
-        )
-        # The word is in 20 memories, which shows what was overlooked, and the other 20 have nothing but their vectors.
-        answer = await ask(api, "astray", "violin museum rare7", weights={"vector": 1}, k=40)
-        found = [ids.index(memory["id"]) for memory in answer["memories"]]
-        assert (answer["plan"], len(found)) == ("hnsw", 40)
-        assert wanted[found].min() >= np.sort(wanted)[-40] - 1e-3
-
-
-async def test_a_memory_is_found_before_it_is_indexed(api: Api, dsn: str) -> None:
-    await ask(api, "swift", "anything")
-    # Not one of the service's four connections: the sweep's writers wait on some of them.
-    async with superuser(dsn) as connection, connection.transaction():
-        await connection.execute("LOCK TABLE memory_vec IN SHARE MODE")  # readers pass, the indexer waits
-        [identity] = await store(api, "swift", ["the sesame door opens at noon"])
-        [hit] = (await ask(api, "swift", "when does the sesame door open"))["memories"]
-        assert await connection.fetchval("SELECT count(*) FROM memory_vec WHERE agent_id = 'swift'") == 0
-    assert hit["id"] == identity
+        for text, expected in zip(questions, exact, strict=True):
+            answer = await ask(api, "large", text)
+            found = [hit["content"] for hit in answer["memories"]]
+            assert answer["searched"] == 1200
+            assert sum(content in expected for content in found) >= 9, text
+        [late] = await store(api, "large", ["the quartz heron sings"])
+        assert (await ask(api, "large", "quartz heron"))["memories"][0]["id"] == late
+        body = {"agent_id": "large", "ids": [late]}
+        await api.call("POST", "/api/v1/memory/delete", json=body)
+        found = (await ask(api, "large", "quartz heron"))["memories"]
+        assert late not in [hit["id"] for hit in found]
 
 
 async def test_expired_and_not_yet_valid_memories_are_not_recalled(api: Api) -> None:
@@ -246,88 +168,15 @@ async def test_another_namespace_finds_nothing_whatever_it_asks(api: Api) -> Non
         assert await connection.fetchval("SELECT current_setting('app.namespace', true)") in (None, "")
 
 
-async def test_a_recall_is_logged_with_what_it_showed(api: Api) -> None:
+async def test_a_recall_is_logged_with_what_it_answered_unless_it_only_looks(api: Api) -> None:
     await store(api, "logged", [f"fact {index}" for index in range(5)])
     answer = await ask(api, "logged", "fact 3", k=2)
+    looked = await ask(api, "logged", "fact 3", k=2, logged=False)
     await api.memory.recall_log.flush()
     async with api.db.tenant("team-a") as connection:
-        row = await connection.fetchrow(
-            "SELECT * FROM recall_log WHERE retrieval_id = $1", UUID(answer["retrieval_id"])
-        )
+        rows = await connection.fetch("SELECT * FROM recall_log WHERE agent_id = 'logged'")
         used = await connection.fetch("SELECT memory_id, access_count FROM memory_use")
-    assert (row["ranker"], row["shown"], len(row["memory_ids"])) == ("static", 2, 5)
-    assert [str(identity) for identity in row["memory_ids"][:2]] == [memory["id"] for memory in answer["memories"]]
-    features = np.frombuffer(row["features"], "<f4").reshape(5, len(SIGNALS))
-    assert features[0].tolist() == pytest.approx(list(answer["memories"][0]["signals"].values()), abs=1e-4)
+    assert [row["retrieval_id"] for row in rows] == [UUID(answer["retrieval_id"])]
+    assert [str(identity) for identity in rows[0]["memory_ids"]] == [memory["id"] for memory in answer["memories"]]
     assert {(str(item[0]), item[1]) for item in used} >= {(memory["id"], 1) for memory in answer["memories"]}
-
-
-def columns(texts: list[str], threads: list[int] | None = None) -> Columns:
-    """Memories made of texts, one second apart."""
-    n = len(texts)
-    packed = [np.frombuffer(pack(terms(text)), "<u4") for text in texts]
-    return Columns(
-        ids=np.array([[index // 256, index % 256] + [1] * 14 for index in range(n)], np.uint8).reshape(n, 16),
-        words=np.concatenate([np.zeros(0, np.uint32), *packed]),
-        lengths=np.array([len(item) for item in packed], np.int32),
-        created=np.arange(float(n)),
-        importance=np.full(n, 0.5, np.float32),
-        utility=np.zeros(n, np.float32),
-        threads=np.array(threads or [0] * n, np.int64),
-    )
-
-
-def query(text: str) -> Any:
-    return np.array([term_hash(word) for word in dict.fromkeys(terms(text))], np.uint32)
-
-
-def test_rare_words_count_more_and_any_word_counts() -> None:
-    found = columns(["the red fox", "the red dog", "the red cat", "the blue cat"])
-    score = bm25(found, query("a blue dog"))
-    assert score[3] > 0
-    assert score[1] > 0
-    assert score[0] == score[2] == 0
-    assert bm25(found, query("fox red"))[0] > bm25(found, query("fox red"))[1] > 0
-
-
-def test_the_neighbour_of_a_match_gains_only_within_its_session() -> None:
-    found = columns(["what is the code", "it is 4711", "unrelated", "far", "code", "other"], [5, 5, 5, 5, 0, 0])
-    near, further = 3 / (1 + 1 + 0.7), 3 * 0.7 / (1 + 1 + 0.7)
-    assert neighbours(found, np.array([3.0, 0, 0, 0, 9.0, 0])) == pytest.approx([0, near, further, 0, 0, 0])
-
-
-@given(st.lists(st.text(alphabet="ab ", max_size=8), max_size=12), st.text(alphabet="ab ", max_size=6))
-def test_signals_are_finite_whatever_is_stored(texts: list[str], asked: str) -> None:
-    found = signals(columns(texts), np.full(len(texts), np.nan), query(asked))
-    z = found.of(np.arange(len(texts)))
-    assert z.shape == (len(texts), len(SIGNALS))
-    assert np.isfinite(z).all()
-    assert np.abs(z.sum(axis=0)).max(initial=0) < 1e-5
-    weights = np.arange(1.0, 7.0)
-    assert found.scores(weights) == pytest.approx(z @ weights, abs=1e-5), "the sum of what is shown is the score"
-
-
-@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0]), max_size=200), st.integers(1, 5), st.randoms())
-def test_the_best_do_not_depend_on_the_order_of_the_scan(scores: list[float], k: int, random: Any) -> None:
-    ids = columns(["x"] * len(scores)).ids
-    shuffled = list(range(len(scores)))
-    random.shuffle(shuffled)
-    plain = [ids[i].tobytes() for i in best(np.array(scores), ids, k)]
-    again = [ids[shuffled][i].tobytes() for i in best(np.array(scores)[shuffled], ids[shuffled], k)]
-    assert plain == again
-    assert len(plain) == min(k, len(scores))
-
-
-def test_the_cache_of_words_may_fill_up_in_the_middle_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = terms(" ".join(PLACES))
-    whole = HashingEmbedder().vector(text)
-    monkeypatch.setattr("learnloop_dataplane.embedding.embedder.MAX_CACHED_WORDS", 3)
-    assert np.array_equal(HashingEmbedder().vector(text), whole)
-
-
-@pytest.mark.parametrize(("changes", "bar"), [({}, 121_856), ({"cache_mib": 0}, 20_000), ({"exact_up_to": 7}, 7)])
-async def test_agents_that_fit_into_the_process_are_ranked_exactly(
-    dsn: str, tmp_path: Path, changes: dict[str, int], bar: int
-) -> None:
-    async with running(**settings(dsn, tmp_path, **changes)) as api:
-        assert api.memory.large_agents._above == bar
+    assert [hit["id"] for hit in looked["memories"]] == [hit["id"] for hit in answer["memories"]]

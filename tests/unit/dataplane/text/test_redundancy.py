@@ -3,11 +3,9 @@
 import math
 from uuid import uuid4
 
-import orjson
 import pytest
 
 from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
-from learnloop_dataplane.recall.echo_gate import RecentlyShown
 
 SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
 
@@ -77,10 +75,6 @@ def test_a_correction_in_any_language_is_neither_a_duplicate_nor_an_echo(fact: s
     assert duplicates([item(fact), item(correction, 1.0)]) == []
     assert duplicates([item(correction), item(fact, 1.0)]) == []
     assert echoes([item(correction, 160.0)], [Told(100.0, uuid4(), fact)]) == []
-    gate, shown = RecentlyShown(), uuid4()
-    gate.add("ns", "a", [(shown, orjson.dumps({"text": fact}))])
-    assert gate.source_of("ns", "a", {"text": correction}) is None
-    assert gate.source_of("ns", "a", {"text": f"{fact.capitalize()}."}) == shown
 
 
 @pytest.mark.parametrize(

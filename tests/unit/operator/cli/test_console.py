@@ -242,13 +242,10 @@ def test_every_order_is_a_verb_of_the_command_line() -> None:
     assert all(load(name) is verb for name, (_, verb) in ORDERS.items())
 
 
-def test_looking_at_a_recall_teaches_the_ranker_nothing(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:
-    cluster.records = {
-        "/api/v1/memory/ranker": {"weights": {"semantic": 1.0}},
-        "/api/v1/memory/retrieve": {"memories": []},
-    }
+def test_looking_at_a_recall_teaches_nothing(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:
+    cluster.records = {"/api/v1/memory/retrieve": {"memories": []}}
     assert pair[1].ask("GET", "/records/recall?namespace=ns&agent=walker&context=stairs")[0] == 200
-    assert cluster.asked[-1][3] == {"agent_id": "walker", "context": "stairs", "k": 10, "weights": {"semantic": 1.0}}
+    assert cluster.asked[-1][3] == {"agent_id": "walker", "context": "stairs", "k": 10, "logged": False}
     status, _, said = pair[1].ask("GET", "/records/run?namespace=ns&job=walker-1")
     assert (status, "nothing at /api/v1/training/runs/walker-1" in json.loads(said)["error"]) == (400, True)
 
@@ -410,11 +407,3 @@ def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_mus
         "watch",
     ]
     assert [item["metadata"]["name"] for item in log.read(None, 0.0).snapshot or []] == ["a"], "as the new list has it"
-
-
-def test_an_answer_of_another_form_is_a_sentence_and_no_silence(
-    pair: tuple[Console, Browser], cluster: WrittenCluster
-) -> None:
-    cluster.records = {"/api/v1/memory/ranker": {}}
-    status, _, said = pair[1].ask("GET", "/records/recall?namespace=ns&agent=walker&context=stairs")
-    assert (status, "'weights'" in json.loads(said)["error"]) == (500, True)

@@ -9,7 +9,7 @@ export function memories(redraw, namespace, name) {
   const found = read("memories", { namespace, agent: name });
   const gone = missing(found, "Memories");
   if (gone) return gone;
-  const { memories: all, ranker } = found.value;
+  const all = found.value.memories;
   const place = `${namespace}/${name}`;
   if (state.agent !== place) Object.assign(state, { agent: place, question: "", asked: "" });
   const ask = () => { state.asked = state.question.trim(); redraw(); };
@@ -19,9 +19,8 @@ export function memories(redraw, namespace, name) {
       h("input", { id: "question", value: state.question, maxlength: "2000", size: "50", autocomplete: "off",
         oninput: (event) => { state.question = event.target.value; }, onkeydown: (event) => { if (event.key === "Enter") ask(); } }),
       h("button", { type: "button", id: "ask", onclick: ask }, "Recall")),
-    h("p", { class: "quiet" }, `Looking teaches nothing: the recall is not logged. The ranker is ${ranker.ranker}, from ${ranker.feedbacks} feedbacks; its weights: `,
-      Object.entries(ranker.weights).map(([signal, weight]) => `${signal} ${figure(weight, 2)}`).join(", "), "."),
-    state.asked ? recalled(read("recall", { namespace, agent: name, context: state.asked }, 3600), ranker) : null,
+    h("p", { class: "quiet" }, "Looking teaches nothing: the recall is not logged."),
+    state.asked ? recalled(read("recall", { namespace, agent: name, context: state.asked }, 3600)) : null,
     h("h2", null, "Memories"),
     table(found.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
       ["Stored", (item) => clock(item.created_at)], ["Kind", (item) => item.memory_type], ["What", (item) => what(item), "why"],
@@ -31,19 +30,16 @@ export function memories(redraw, namespace, name) {
   ];
 }
 
-function recalled(found, ranker) {
+function recalled(found) {
   const gone = missing(found, "The recall");
   if (gone) return gone;
-  const hits = found.value.memories || [], signals = Object.keys(ranker.weights);
-  return table("Recalled, best first: weight times z-score of each signal", [
-    ["What", (item) => what(item), "why"], ["Score", (item) => figure(item.score), "figure"],
-    ...signals.map((signal) => [signal, (item) => part(item.signals?.[signal], ranker.weights[signal]), "figure"]),
-  ], hits, "Nothing comes to its mind.");
+  return table("Recalled, best first", [
+    ["What", (item) => what(item), "why"], ["Score", (item) => figure(item.score), "figure"], ["Why", (item) => item.why],
+  ], found.value.memories || [], "Nothing comes to its mind.");
 }
 
 const from = (item, namespace, name) => {
   const episode = /^trajectory\/(.+)$/.exec(item.origin || "");
   return episode ? link(episode[1].slice(0, 20), namespace, "agents", name, "episodes", episode[1]) : item.origin || item.source || "";
 };
-const part = (score, weight) => (score === undefined || score === null ? "" : figure(score * weight));
 const what = (item) => { const all = typeof item.content?.text === "string" ? item.content.text : text(item.content); return all.length > 400 ? all.slice(0, 400) + " …" : all; };

@@ -1,0 +1,228 @@
+"""Keeps index rows current: stems of another analyzer are cut again, and vectors follow the embedder.
+
+An index row has room for the vectors of two embedders. One that replaces another is staged: its vectors are made in the
+second place while the first go on answering. A namespace switches when all are there and its agents' own questions find
+as much with them as before. Whoever names the old embedder again switches back at once: its vectors were kept.
+"""
+
+import logging
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pgvector import HalfVector
+
+from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.recall.candidates import Candidates
+from learnloop_dataplane.recall.questions import index
+from learnloop_dataplane.text.analysis import Analyzer
+
+log = logging.getLogger(__name__)
+BATCH = 500
+BATCHES = 20  # of one step
+K = 10
+FEWEST_QUESTIONS, MOST_QUESTIONS = 20, 500
+WORSE = 0.02  # of recall@10 that a new embedder may lose on the agents' own questions
+
+_OTHER_STEMS = """
+SELECT v.agent_id, v.memory_id, m.content, m.speaker, m.session_id FROM memory_index v
+JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
+WHERE v.namespace = $1 AND v.analyzer <> $2 ORDER BY v.agent_id, v.memory_id LIMIT $3 FOR UPDATE OF v SKIP LOCKED
+"""
+_FORGET_WORDS = "SELECT forget_words($1, $2, $3::uuid[])"
+_RESTEM = """
+UPDATE memory_index v SET analyzer = $2, terms = t.terms, listed = false
+FROM unnest($3::text[], $4::uuid[], $5::bytea[]) AS t(agent, id, terms)
+WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
+"""
+_IN_USE = "SELECT embedder, refused FROM memory_embedders WHERE namespace = $1"
+_USE = """
+INSERT INTO memory_embedders (namespace, embedder) VALUES ($1, $2)
+ON CONFLICT (namespace) DO UPDATE SET embedder = excluded.embedder, refused = NULL
+"""
+_REFUSE = "UPDATE memory_embedders SET refused = $2 WHERE namespace = $1"
+_WITHOUT = """
+SELECT v.agent_id, v.memory_id, m.text FROM memory_index v
+JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
+WHERE v.namespace = $1 AND v.embedder IS DISTINCT FROM $2 AND v.next_embedder IS DISTINCT FROM $2
+ORDER BY v.agent_id, v.memory_id LIMIT $3 FOR UPDATE OF v SKIP LOCKED
+"""
+# Into the place that the embedder in use ($3) does not have.
+_EMBED = """
+UPDATE memory_index v SET
+    embedder = CASE WHEN first THEN $2 ELSE v.embedder END,
+    embedding = CASE WHEN first THEN t.embedding ELSE v.embedding END,
+    next_embedder = CASE WHEN first THEN v.next_embedder ELSE $2 END,
+    next_embedding = CASE WHEN first THEN v.next_embedding ELSE t.embedding END,
+    copied = NULL
+FROM (SELECT t.*, m.embedder IS DISTINCT FROM $3 OR m.embedder IS NULL AS first
+    FROM unnest($4::text[], $5::uuid[], $6::halfvec[]) AS t(agent, id, embedding)
+    JOIN memory_index m ON m.namespace = $1 AND m.agent_id = t.agent AND m.memory_id = t.id) t
+WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
+"""
+# What was asked within a session, and what was said next; with both embedders' vectors.
+_QUESTIONS = """
+SELECT q.agent_id, array_agg(q.place) FILTER (WHERE q.asks) AS asked,
+    array_agg(CASE WHEN q.embedder = $2 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS old,
+    array_agg(CASE WHEN q.embedder = $3 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS new
+FROM (SELECT v.*, m.text LIKE '%?' AND lead(v.session) OVER spoken = v.session AND v.session <> 0 AS asks,
+        row_number() OVER spoken - 1 AS place
+    FROM memory_index v JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
+    WHERE v.namespace = $1 AND v.agent_id = $4 AND v.visible_to > now()
+        AND $2 IN (v.embedder, v.next_embedder) AND $3 IN (v.embedder, v.next_embedder)
+    WINDOW spoken AS (ORDER BY v.session, v.position, v.said_at, v.memory_id) LIMIT 5000) q
+GROUP BY q.agent_id HAVING count(*) FILTER (WHERE q.asks) > 0
+"""
+_AGENTS = "SELECT agent_id FROM memory_index WHERE namespace = $1 GROUP BY agent_id ORDER BY count(*) DESC LIMIT 5"
+
+
+class Indexing:
+    """Steps of one namespace each; every one may be repeated.
+
+    Args:
+        embedder: that `LEARNLOOP_EMBEDDER` names; None: words alone.
+        before: the one that `LEARNLOOP_EMBEDDER_BEFORE` names, which answers until the other's vectors are there.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        analyzer: Analyzer,
+        candidates: Candidates,
+        embedder: Embedder | None,
+        before: Embedder | None = None,
+    ) -> None:
+        self._db = db
+        self._analyzer = analyzer
+        self._candidates = candidates
+        self._embedder = embedder
+        self._before = before
+        self._in_use: dict[str, str | None] = {}
+        self._current_stems: set[str] = set()
+
+    async def embedder(self, namespace: str) -> Embedder | None:
+        """The embedder whose vectors answer in this namespace; None: words alone.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        if self._embedder is None:
+            return None
+        if namespace not in self._in_use:
+            async with self._db.tenant(namespace) as connection:
+                self._in_use[namespace] = await connection.fetchval(_IN_USE, namespace)
+        name = self._in_use[namespace]
+        if name is None or name == self._embedder.name:
+            return self._embedder
+        return self._before if self._before is not None and self._before.name == name else None
+
+    async def restem(self, namespace: str) -> int:
+        """Cuts up to twenty batches of memories again that another analyzer cut; returns how many there were.
+
+        Raises:
+            Unavailable: the rest waits.
+        """
+        done = 0
+        while namespace not in self._current_stems and done < BATCHES * BATCH:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_OTHER_STEMS, namespace, self._analyzer.name, BATCH)
+                agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
+                for agent in sorted(set(agents)):
+                    own = [row["memory_id"] for row in rows if row["agent_id"] == agent]
+                    await connection.execute(_FORGET_WORDS, namespace, agent, own)
+                terms = [self._terms(row) for row in rows]
+                await connection.execute(_RESTEM, namespace, self._analyzer.name, agents, ids, terms)
+            done += len(rows)
+            if not rows:
+                self._current_stems.add(namespace)
+        return done
+
+    async def list_words(self, namespace: str) -> int:
+        """Lists the stems of large agents' memories (see `candidates`)."""
+        return await self._candidates.list_words(namespace)
+
+    async def embed(self, namespace: str) -> int:
+        """Makes up to twenty batches of vectors, and switches to the embedder when all are there; returns how many.
+
+        Raises:
+            Unavailable: PostgreSQL or the embedder does not answer; the rest waits.
+        """
+        if self._embedder is None:
+            return 0
+        async with self._db.tenant(namespace) as connection:
+            row = await connection.fetchrow(_IN_USE, namespace)
+        in_use = row["embedder"] if row else None
+        self._in_use[namespace] = in_use
+        done = 0
+        if self._before is not None and self._before.name == in_use:
+            done += await self._fill(namespace, self._before, in_use)
+        count = await self._fill(namespace, self._embedder, in_use)
+        target = self._embedder.name
+        if count < BATCHES * BATCH and in_use != target and not (row and row["refused"] == target):
+            await self._switch(namespace, in_use)
+        return done + count
+
+    async def _fill(self, namespace: str, embedder: Embedder, in_use: str | None) -> int:
+        done = 0
+        while done < BATCHES * BATCH:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH)
+                if rows:
+                    vectors = [HalfVector(vector) for vector in await embedder.embed([row["text"] for row in rows])]
+                    agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
+                    # Beside the vectors in use; over them only where they are this embedder's own.
+                    keep = None if in_use == embedder.name else in_use
+                    await connection.execute(_EMBED, namespace, embedder.name, keep, agents, ids, vectors)
+            done += len(rows)
+            if len(rows) < BATCH:
+                break
+        return done
+
+    async def _switch(self, namespace: str, in_use: str | None) -> None:
+        assert self._embedder is not None
+        target = self._embedder.name
+        async with self._db.tenant(namespace) as connection:
+            if in_use is not None:
+                before, after, questions = await self._compared(connection, namespace, in_use, target)
+                if questions >= FEWEST_QUESTIONS and after < before - WORSE:
+                    await connection.execute(_REFUSE, namespace, target)
+                    log.warning(
+                        "%s keeps embedder %s: of %d own questions %s finds %.3f, and %.3f are found now; name %s in "
+                        "LEARNLOOP_EMBEDDER, or another one",
+                        *(namespace, in_use, questions, target, after, before, in_use),
+                    )
+                    return
+                log.info("%s switches from embedder %s to %s", namespace, in_use, target)
+            await connection.execute(_USE, namespace, target)
+        self._in_use[namespace] = target
+
+    async def _compared(self, connection: Any, namespace: str, old: str, new: str) -> tuple[float, float, int]:
+        """Recall@10 of replies by the question before them, with the old vectors and the new; of how many questions."""
+        found = np.zeros(2)
+        questions = 0
+        for agent in await connection.fetch(_AGENTS, namespace):
+            row = await connection.fetchrow(_QUESTIONS, namespace, old, new, agent["agent_id"])
+            if row is None:
+                continue
+            asked = np.array(row["asked"][:MOST_QUESTIONS])
+            questions += len(asked)
+            found += [_found(_matrix(row[name]), asked) for name in ("old", "new")]
+        before, after = found / max(questions, 1)
+        return float(before), float(after), questions
+
+    def _terms(self, row: Any) -> bytes:
+        return index(orjson.loads(row["content"]), row["speaker"], row["session_id"], self._analyzer).terms
+
+
+def _matrix(vectors: Any) -> NDArray[np.float32]:
+    return np.array([vector.to_numpy() for vector in vectors], np.float32)
+
+
+def _found(vectors: NDArray[np.float32], asked: NDArray[np.intp]) -> int:
+    """How many of the questions have their reply, the next row, among the ten nearest others."""
+    cosines = vectors[asked] @ vectors.T
+    cosines[np.arange(len(asked)), asked] = -np.inf
+    replies = cosines[np.arange(len(asked)), asked + 1]
+    return int(((cosines > replies[:, None]).sum(axis=1) < K).sum())

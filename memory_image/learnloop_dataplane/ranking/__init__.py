@@ -1,1 +1,0 @@
-"""Ranks one agent's memories for a query. Pure, but for the queries that read the columns."""

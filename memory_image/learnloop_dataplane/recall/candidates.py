@@ -1,0 +1,264 @@
+"""Reads from PostgreSQL what a recall ranks: all memories of an agent, or of a large one those worth ranking.
+
+A large agent's stems are listed in `memory_words`. Of its memories those are read that have the rarest stems of the
+question, those next to them, the nearest by vector, and all that are not listed yet.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from pgvector import HalfVector
+
+from learnloop_dataplane.memories.memory_types import CODES, MemoryType
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.memory_absences import away
+from learnloop_dataplane.recall.ranking import Memories, Population, Question
+from learnloop_dataplane.vectors.vector_store import VectorStore
+
+ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
+MOST_POSTINGS = 20_000  # entries of `memory_words` that one question looks at
+BY_WORDS, AROUND, NEAREST = 400, 150, 200
+BATCH = 2000  # memories that are listed in one transaction
+AFTER = 500  # memories of a listed agent that may wait to be listed
+MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
+_FACTS = np.dtype(
+    [("session", ">i8"), ("said", ">f8"), ("speaker", ">i8"), ("kind", ">i2"), ("person", ">i2"), ("outcome", ">f4")]
+)
+
+# Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
+# row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
+SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+_READ = """
+SELECT x.*, EXISTS(SELECT 1 FROM memory_word_counts c
+    WHERE c.namespace = s.namespace AND c.agent_id = ANY($2::text[]) AND c.word = -1) AS large
+{scope}, LATERAL (SELECT count(*)::int AS n,
+    string_agg(uuid_send(v.memory_id), '') AS ids,
+    string_agg(v.terms, '') AS terms,
+    string_agg(int4send(length(v.terms)), '') AS lengths,
+    string_agg(int8send(v.session) || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker)
+        || int2send(v.kind) || int2send(v.person::int::int2) || float4send(v.outcome), '') AS facts{cosines}
+FROM (SELECT m.memory_id, m.terms, m.said_at, m.speaker, m.kind, m.person, m.outcome{vectors},
+        CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.session
+            ELSE m.session # hashtextextended(m.agent_id, 0) END AS session
+    FROM memory_index m
+    WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[]) AND m.memory_type = ANY($3::smallint[])
+        AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) {which}
+    ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
+"""
+_COSINES = """,
+    string_agg(CASE WHEN v.embedder = $5 THEN float4send((-(v.embedding <#> $6))::real)
+        WHEN v.next_embedder = $5 THEN float4send((-(v.next_embedding <#> $6))::real)
+        ELSE '\\x7fc00000'::bytea END, '')
+    AS cosines"""
+_COUNTS = f"""
+SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
+    WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
+"""
+_CHOSEN = f"""
+WITH top AS MATERIALIZED (
+    SELECT x.* {SCOPE}, LATERAL (
+        SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
+        FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
+        JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
+        GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC, w.memory_id LIMIT {BY_WORDS}) x
+), best AS MATERIALIZED (
+    SELECT v.agent_id, v.session, v.position, v.said_at, v.memory_id
+    FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t
+    JOIN memory_index v ON v.namespace = $1 AND v.agent_id = t.agent_id AND v.memory_id = t.memory_id
+    WHERE v.session <> 0
+)
+SELECT memory_id FROM top
+UNION SELECT n.memory_id FROM best b, LATERAL (
+    (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
+        AND v.session = b.session AND (v.position, v.said_at, v.memory_id) > (b.position, b.said_at, b.memory_id)
+        ORDER BY v.position, v.said_at, v.memory_id LIMIT 2)
+    UNION ALL
+    (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
+        AND v.session = b.session AND (v.position, v.said_at, v.memory_id) < (b.position, b.said_at, b.memory_id)
+        ORDER BY v.position DESC, v.said_at DESC, v.memory_id DESC LIMIT 2)) n
+UNION SELECT v.memory_id FROM memory_index v
+    WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
+UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
+    AND v.kind >= 2 LIMIT {BY_WORDS})
+"""
+_SIZES = f"""
+SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index
+    WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) GROUP BY agent_id) x
+"""
+_WAITING = """
+SELECT v.agent_id FROM memory_index v WHERE v.namespace = $1 AND NOT v.listed GROUP BY v.agent_id
+HAVING count(*) > CASE WHEN EXISTS(SELECT 1 FROM memory_word_counts c WHERE c.namespace = $1
+    AND c.agent_id = v.agent_id AND c.word = -1) THEN least($2::int, $3::int) ELSE $2::int END ORDER BY v.agent_id
+"""
+_LIST = f"""
+WITH page AS MATERIALIZED (
+    SELECT memory_id, terms FROM memory_index WHERE namespace = $1 AND agent_id = $2 AND NOT listed
+    ORDER BY memory_id LIMIT {BATCH} FOR UPDATE SKIP LOCKED
+), stems AS MATERIALIZED (
+    SELECT p.memory_id, get_byte(p.terms, 4 * i + 1) | (get_byte(p.terms, 4 * i + 2) << 8)
+        | (get_byte(p.terms, 4 * i + 3) << 16) AS word, get_byte(p.terms, 4 * i) AS times
+    FROM page p, generate_series(0, length(p.terms) / 4 - 1) AS i
+), written AS (
+    INSERT INTO memory_words (namespace, agent_id, word, memory_id)
+    SELECT DISTINCT $1, $2, word, memory_id FROM stems ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO memory_word_counts AS c (namespace, agent_id, word, memories)
+    SELECT $1, $2, word, n FROM (
+        SELECT word, count(DISTINCT memory_id) AS n FROM stems GROUP BY word
+        UNION ALL SELECT {ALL}, count(*) FROM page
+        UNION ALL SELECT {STEMS}, coalesce(sum(times), 0) FROM stems) f ORDER BY word
+    ON CONFLICT (namespace, agent_id, word) DO UPDATE SET memories = c.memories + excluded.memories
+), marked AS (
+    UPDATE memory_index v SET listed = true FROM page p
+    WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = p.memory_id RETURNING 1
+)
+SELECT count(*) FROM marked
+"""
+
+
+def _statement(which: str, *, vectors: bool) -> str:
+    return _READ.format(
+        scope=SCOPE,
+        cosines=_COSINES if vectors else "",
+        vectors=", m.embedder, m.embedding, m.next_embedder, m.next_embedding" if vectors else "",
+        which=which,
+    )
+
+
+_THEN = f"AND ($4::timestamptz IS NULL OR NOT {away('s.namespace', 'm.memory_id', '$4')})"
+_EVERYTHING = {vectors: _statement(f"AND NOT m.listed {_THEN}", vectors=vectors) for vectors in (False, True)}
+_NAMED = {
+    vectors: _statement(f"AND m.memory_id = ANY(${7 if vectors else 5}::uuid[]) {_THEN}", vectors=vectors)
+    for vectors in (False, True)
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Whose memories, of which types, at which instant (None: now), and the question's vector with its embedder."""
+
+    namespace: str
+    agents: list[str]
+    types: tuple[MemoryType, ...]
+    at: datetime | None = None
+    vector: Any = None
+    embedder: str | None = None
+
+    def arguments(self) -> tuple[Any, ...]:
+        """$2 and what follows of the statements that read."""
+        first = (self.agents, [CODES[name] for name in self.types], self.at)
+        return first if self.vector is None else (*first, self.embedder, HalfVector(self.vector))
+
+
+class Candidates:
+    """What is worth ranking.
+
+    Args:
+        vectors: proposes the nearest of a large agent; None: there is no embedder.
+        exact_up_to: memories of an agent that are all ranked.
+    """
+
+    def __init__(self, db: Database, vectors: VectorStore | None, exact_up_to: int) -> None:
+        self._db = db
+        self._vectors = vectors
+        self._exact_up_to = exact_up_to
+
+    async def read(self, wanted: Wanted, question: Question) -> tuple[Memories, Population | None]:
+        """The memories, and what they were chosen from; None for everything.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING[wanted.vector is not None], *wanted.arguments())
+        if not row["large"]:
+            return memories_of(row), None
+        words = question.stems.astype(np.int64).tolist()
+        rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
+        counts = {found["word"]: found["n"] for found in rows}
+        size = int(counts.get(ALL, 0)) + row["n"]
+        frequency = np.array([counts.get(word, 0.0) for word in words])
+        rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
+        looked_at = _rarest(frequency)
+        ids = [
+            found["memory_id"]
+            for found in await self._db.fetch_as(
+                wanted.namespace,
+                _CHOSEN,
+                wanted.agents,
+                [words[place] for place in looked_at],
+                [float(rarity[place]) for place in looked_at],
+            )
+        ]
+        ids += await self._nearest(wanted)
+        length = counts.get(STEMS, 0.0) / max(counts.get(ALL, 0.0), 1.0)
+        return await self.named(wanted, ids), Population(size, frequency, max(length, 1.0))
+
+    async def named(self, wanted: Wanted, ids: Sequence[UUID]) -> Memories:
+        """Those of these ids that the question may see."""
+        statement = _NAMED[wanted.vector is not None]
+        [row] = await self._db.fetch_as(wanted.namespace, statement, *wanted.arguments(), list(ids))
+        return memories_of(row)
+
+    async def sizes(self, namespace: str, agents: Sequence[str]) -> dict[str, int]:
+        """How many memories each of these agents has."""
+        rows = await self._db.fetch_as(namespace, _SIZES, list(agents))
+        return {row["agent_id"]: row["n"] for row in rows}
+
+    async def list_words(self, namespace: str) -> int:
+        """Lists the stems of large agents' memories, a batch of each; returns how many memories those were.
+
+        Raises:
+            Unavailable: the rest is listed the next time.
+        """
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_WAITING, namespace, self._exact_up_to, AFTER)
+        done = 0
+        for row in rows:
+            async with self._db.tenant(namespace) as connection:
+                done += await connection.fetchval(_LIST, namespace, row["agent_id"])
+        return done
+
+    async def _nearest(self, wanted: Wanted) -> list[UUID]:
+        if wanted.vector is None or self._vectors is None:
+            return []
+        found: list[UUID] = []
+        for agent in wanted.agents:
+            found += await self._vectors.nearest(wanted.namespace, agent, wanted.embedder or "", wanted.vector, NEAREST)
+        return found
+
+
+def _rarest(frequency: Any) -> list[int]:
+    """Places of the rarest stems, as many as MOST_POSTINGS allows, and one at least."""
+    places: list[int] = []
+    postings = 0.0
+    for place in np.argsort(frequency, kind="stable").tolist():
+        if frequency[place] == 0:
+            continue
+        if places and postings + frequency[place] > MOST_POSTINGS:
+            break
+        places.append(place)
+        postings += frequency[place]
+    return places
+
+
+def memories_of(row: Any) -> Memories:
+    """The columns of an answer."""
+    facts = np.frombuffer(row["facts"] or b"", _FACTS)
+    n = len(facts)
+    cosines = row.get("cosines")
+    return Memories(
+        ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
+        words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
+        distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
+        sessions=facts["session"].astype(np.int64),
+        said=facts["said"].astype(np.float64),
+        speakers=facts["speaker"].astype(np.int64),
+        kinds=facts["kind"].astype(np.int64),
+        persons=facts["person"].astype(bool),
+        outcomes=facts["outcome"].astype(np.float64),
+        cosines=np.frombuffer(cosines, ">f4").astype(np.float64) if cosines else np.full(n, np.nan),
+    )

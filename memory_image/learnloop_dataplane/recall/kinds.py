@@ -1,0 +1,113 @@
+"""Recognises what words of a question cannot find: standing instructions, preferences, and questions of another form.
+
+The rules are patterns in `kinds.toml`, of one sentence each, in a dozen languages; a distiller may say what rules miss.
+They prefer an ordinary statement: a wrong kind makes a memory 1.5 times as likely, a missed one leaves it as it is.
+"""
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+from typing import Any
+
+MOST_TEXT = 4000  # characters of a memory that are looked at
+MOST_SENTENCE = 600
+LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
+ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
+_SPLIT = re.compile(r"(?<=[.!?;])\s+|[\n\r]+|(?<=[。!?؟।])\s*")
+
+
+class Kind(IntEnum):
+    """Kind of statement that a memory holds; stored in the column `kind`."""
+
+    STATEMENT = 0
+    PREFERENCE = 1
+    INSTRUCTION = 2
+    WITHDRAWAL = 3  # ends an instruction or preference that was given before
+
+
+class Form(IntEnum):
+    """Form of a question: about a fact, about an order in time, or about the whole of something."""
+
+    FACT = 0
+    ORDER = 1
+    SUMMARY = 2
+
+
+def kind_of(text: str, speaker: str = "") -> Kind:
+    """The kind of a statement; an assistant's is always an ordinary one."""
+    if not is_person(speaker):
+        return Kind.STATEMENT
+    parts = _sentences(text)
+    latin = text.isascii()
+    for kind, pattern in (
+        (Kind.WITHDRAWAL, _rules("withdrawals")),
+        (Kind.INSTRUCTION, _rules("instructions", latin=latin)),
+        (Kind.PREFERENCE, _rules("preferences", latin=latin)),
+    ):
+        if any(pattern.search(part) for part in parts):
+            return kind
+    return Kind.STATEMENT
+
+
+def is_person(speaker: str) -> bool:
+    """Whether a person speaks; unknown speakers are people."""
+    return speaker.casefold() not in ASSISTANTS
+
+
+def form_of(question: str) -> Form:
+    """The form of a question."""
+    plain = _plain(question)
+    if _question_rules("summary").search(plain):
+        return Form.SUMMARY
+    return Form.ORDER if _question_rules("order").search(plain) else Form.FACT
+
+
+def about(question: str, form: Form) -> str:
+    """The question without the words that only say how to answer."""
+    return question if form == Form.FACT else _question_rules("asking").sub(" ", _plain(question))
+
+
+def asks_assistant(question: str) -> bool:
+    """Whether the question is about what the assistant said."""
+    return bool(_question_rules("assistant").search(_plain(question)))
+
+
+def says_i(question: str) -> bool:
+    """Whether the question is about the person who asks."""
+    return bool(_question_rules("first_person").search(_plain(question)))
+
+
+def _sentences(text: str) -> list[str]:
+    """Sentences in lower case, without marks of lists and quotation."""
+    parts = _SPLIT.split(_plain(text[:MOST_TEXT]))
+    return [part.strip(" \t-*•>#\"'“”«»„()")[:MOST_SENTENCE] for part in parts if part.strip()]
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
+    return folded.replace("ً", "").replace("،", ",")
+
+
+@cache
+def _patterns() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _rules(name: str, *, latin: bool = False) -> re.Pattern[str]:
+    table = _patterns()[name]
+    return _compiled(chain.from_iterable(table[language] for language in table if not latin or language in LATIN))
+
+
+@cache
+def _question_rules(name: str) -> re.Pattern[str]:
+    return _compiled(_patterns()["questions"][name])
+
+
+def _compiled(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))

@@ -1,0 +1,85 @@
+"""What recall needs to know of a text: of a memory when it is stored, of a question when it is asked. Pure."""
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learnloop_dataplane.recall.kinds import Form, Kind, about, asks_assistant, form_of, is_person, kind_of, says_i
+from learnloop_dataplane.recall.ranking import NOBODY, Question
+from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text.tokenizer import pack, term_hash, text_of, thread_of, words
+
+MOST_STEMS = 64  # of a question: those at its beginning and those at its end
+MOST_NAME = 64
+_SPEAKER = re.compile(r"\s*([^\W\d_][\w .'’-]{0,40}?)\s*[:：]\s+\S")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The columns of a memory that recall reads: packed stems, session, speaker, who that is, and kind."""
+
+    terms: bytes
+    session: int
+    speaker: int
+    person: bool
+    kind: Kind
+
+
+def speaker_of(content: dict[str, Any], given: str | None, *, prefixed: bool = True) -> str:
+    """Who said it: as given, as the content has it, or as the text begins (`Ann: hello`); empty for unknown."""
+    for name in (given, content.get("speaker"), content.get("role")):
+        if isinstance(name, str) and name.strip():
+            return name.strip()[:MOST_NAME]
+    text = content.get("text")
+    match = _SPEAKER.match(text[:100]) if prefixed and isinstance(text, str) else None
+    return match[1][:MOST_NAME] if match else ""
+
+
+def index(content: dict[str, Any], speaker: str, session: str | None, analyzer: Analyzer) -> Indexed:
+    """The columns of one memory; its speaker's name can be searched, too."""
+    text = text_of(content)
+    spoken = text
+    if speaker:
+        prefix = _SPEAKER.match(text[:100])
+        if prefix and prefix[1] == speaker:
+            spoken = text[text.index(":" if ":" in text[: prefix.end()] else "：") + 1 :]
+        else:
+            text = f"{speaker}: {text}"
+    return Indexed(
+        pack(analyzer.terms(text)),
+        thread_of(session),
+        name_hash(speaker),
+        is_person(speaker),
+        kind_of(spoken, speaker),
+    )
+
+
+def name_hash(name: str) -> int:
+    """A number for a speaker's first name."""
+    first = words(name)[:1]
+    return zlib.crc32(first[0].encode()) if first else NOBODY
+
+
+def question_of(text: str, analyzer: Analyzer) -> Question:
+    """What is looked for."""
+    form = form_of(text)
+    stems = list(dict.fromkeys(analyzer.terms(about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
+    if len(stems) > MOST_STEMS:
+        stems = stems[: MOST_STEMS // 2] + stems[-MOST_STEMS // 2 :]
+    asked = words(text)
+    names = {name_hash(word) for word in asked if len(word) > 1}
+    for run in _UNSPACED.findall(text):
+        names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
+    speakers = [name_hash("user")] if says_i(text) else []
+    if form == Form.FACT and asks_assistant(text):
+        speakers.append(name_hash("assistant"))
+    return Question(
+        np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
+        np.array(sorted(names), np.int64),
+        np.array(speakers, np.int64),
+        form,
+    )

@@ -1,0 +1,290 @@
+"""Ranks memories for one question. Pure: columns and a question in, the rows of the answer out.
+
+1. A stem of the question counts by how often a memory has it, divided by the memory's length norm, plus half of that in
+   the memories next to it and a quarter two away, within the session. The sum saturates, is multiplied by the stem's
+   rarity, and is added up: BM25F over a memory and its neighbours.
+2. Times 1 + 2 × the share of the question's stems that the memory itself has.
+3. Times 1.5 where the question names the speaker, says I and the user speaks, or asks what the assistant said.
+4. Times 1.5 where a person states a preference or a standing instruction, unless the question names somebody else.
+5. Divided by the square root of 1 + length / 100 stems.
+6. Plus 0.3 × the best score of the memory's session.
+7. Times 0.8 to 1.25, by what came of earlier recalls of the memory.
+8. With an embedder: plus 0.75 × the z-score of the cosine, in units of the scores' own deviation.
+
+The last of k goes to the standing instruction that shares most with the question. Questions of order spread over the
+conversation and are answered in its order; questions for a summary take what a person said together with the reply.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_dataplane.recall.kinds import Form, Kind
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+# Picked by leaving out one of three sets after the other; docs/measurements/memory.md has the figures.
+K1, B = 1.2, 0.5
+NEIGHBOURS = (0.5, 0.25)  # weight of a memory next to this one, and of one two away
+COVERAGE = 2.0
+SPEAKER = 1.5
+KIND = 1.5
+LONG = 100.0  # stems
+SESSION = 0.3
+OUTCOME = 1.25
+COSINE = 0.75
+APART, REACH = 0.3, 30.0  # of an order: how much a chosen memory lowers those around it, and how far
+NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
+WITHDRAWN = 0.5  # share of the stems of the shorter of two statements
+NOBODY = 0  # the hash of an unknown speaker
+
+
+@dataclass(frozen=True)
+class Memories:
+    """Columns over n memories in the order of their sessions, and within these as they were said.
+
+    Attributes:
+        ids: bytes [n, 16].
+        words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
+        distinct: how many distinct stems each memory has, int64 [n].
+        sessions: int64 [n]; 0 where a memory belongs to no session.
+        said: seconds since 1970, float64 [n].
+        speakers: hash of the speaker's name, int64 [n].
+        kinds: codes of `Kind`, int64 [n].
+        persons: whether a person and not an assistant speaks, bool [n].
+        outcomes: from -1 to 1, float64 [n].
+        cosines: with the question's vector, float64 [n]; NaN for a memory without a vector of the same embedder.
+    """
+
+    ids: NDArray[np.uint8]
+    words: NDArray[np.uint32]
+    distinct: NDArray[np.int64]
+    sessions: NDArray[np.int64]
+    said: Floats
+    speakers: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    persons: NDArray[np.bool_]
+    outcomes: Floats
+    cosines: Floats
+
+    def __len__(self) -> int:
+        return len(self.distinct)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is looked for.
+
+    Attributes:
+        stems: hashes of the distinct stems, uint32 [q].
+        names: hashes of what may be a speaker's name, int64.
+        speakers: hashes of `user` or `assistant`, where the question is about what one of them said, int64.
+        form: of the answer.
+    """
+
+    stems: NDArray[np.uint32]
+    names: NDArray[np.int64]
+    speakers: NDArray[np.int64]
+    form: Form = Form.FACT
+
+
+@dataclass(frozen=True)
+class Population:
+    """What the memories were chosen from, where they are not all of them.
+
+    Attributes:
+        size: how many there are.
+        frequency: in how many of them each of the question's stems occurs, float64 [q].
+        length: mean number of stems.
+    """
+
+    size: int
+    frequency: Floats
+    length: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of the answer, best first (of an order: as they were said), their scores, and a word why for each."""
+
+    rows: list[int]
+    scores: list[float]
+    why: list[str]
+
+
+def rank(memories: Memories, question: Question, k: int, population: Population | None = None) -> Answer:
+    """The k best memories.
+
+    Args:
+        population: given where `memories` are only those worth ranking.
+    """
+    if not len(memories) or not k:
+        return Answer([], [], [])
+    ranking = _Ranking(memories, question, population)
+    rows = ranking.best(k)
+    return Answer(rows, [round(float(ranking.scores[row]), 6) for row in rows], [ranking.why(row) for row in rows])
+
+
+class _Ranking:
+    def __init__(self, memories: Memories, question: Question, population: Population | None) -> None:
+        self.memories, self.question = memories, question
+        self.counts, lengths = _counts(memories, question.stems)
+        self.has = self.counts > 0
+        size = population.size if population else len(memories)
+        frequency = population.frequency if population else self.has.sum(axis=1)
+        self.rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
+        mean = population.length if population else float(lengths.mean())
+        self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
+        self.kinds = _in_force(memories)
+        self.standing = np.flatnonzero((self.kinds == Kind.INSTRUCTION) & self.has.any(axis=0))
+        words = self._words(1 - B + B * lengths / max(mean, 1.0))
+        if question.form != Form.SUMMARY:
+            words *= 1 / np.sqrt(1 + lengths / LONG)
+        self.meaning = np.zeros(len(memories))
+        self.scores = (words + SESSION * _best_of_session(words, memories.sessions)) * OUTCOME**memories.outcomes
+        if not np.isnan(memories.cosines).all():
+            self.meaning = COSINE * float(self.scores.std() or 1.0) * _z_scores(memories.cosines)
+            self.scores = self.scores + self.meaning
+
+    def _words(self, norm: Floats) -> Floats:
+        """Steps 1 to 4."""
+        own = self.counts / norm
+        total = own.copy()
+        sessions = self.memories.sessions
+        for distance, weight in enumerate(NEIGHBOURS, 1):
+            together = weight * ((sessions[distance:] == sessions[:-distance]) & (sessions[distance:] != 0))
+            total[:, distance:] += own[:, :-distance] * together
+            total[:, :-distance] += own[:, distance:] * together
+        score: Floats = self.rarity @ (total * (K1 + 1) / (total + K1))
+        if len(self.has):
+            score *= 1 + COVERAGE * self.has.mean(axis=0)
+        meant = np.isin(self.memories.speakers, np.append(self.question.names, self.question.speakers))
+        score *= np.where(meant & (self.memories.speakers != NOBODY), SPEAKER, 1.0)
+        if self.question.form != Form.SUMMARY and not self.named:
+            stated = (self.kinds == Kind.PREFERENCE) | (self.kinds == Kind.INSTRUCTION)
+            score *= np.where(stated, KIND, 1.0)
+        return score
+
+    def best(self, k: int) -> list[int]:
+        """The rows of the answer."""
+        if self.question.form == Form.ORDER:
+            return sorted(self._spread(k), key=lambda row: (self.memories.said[row], row))
+        if self.question.form == Form.SUMMARY:
+            return self._cover(k)
+        rows: list[int] = np.lexsort((-self.memories.said, -self.scores))[:k].tolist()  # of equal ones the newest
+        if len(self.standing) and not self.named:
+            shared = self.rarity @ self.has[:, self.standing]
+            fitting = int(self.standing[np.argmax(shared)])
+            if fitting not in rows and len(rows) == k:
+                rows[-1] = fitting
+        return rows
+
+    def _spread(self, k: int) -> list[int]:
+        """Of an order: what people said, one after the other lowered by those chosen around it."""
+        left = np.where(self._candidates(), self.scores, -np.inf)
+        places = np.arange(len(left))
+        rows: list[int] = []
+        while len(rows) < k and np.isfinite(left).any():
+            row = int(np.argmax(left))
+            rows.append(row)
+            left *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
+            left[row] = -np.inf
+        return rows
+
+    def _cover(self, k: int) -> list[int]:
+        """Of a summary: what people said that has most of the words not covered yet, each with its reply."""
+        memories = self.memories
+        left = np.where(self._candidates(), self.scores / (1 + _lengths(memories) / LONG) ** 0.25, -np.inf)
+        covered = np.zeros(len(self.rarity), bool)
+        rows: list[int] = []
+        while len(rows) < k and np.isfinite(left).any():
+            new = (self.rarity * ~covered) @ self.has / max(float(self.rarity.sum()), 1e-9)
+            row = int(np.argmax(left * (1 + NEW_WORDS * new)))
+            rows.append(row)
+            covered |= self.has[:, row]
+            left[row] = -np.inf
+            reply = row + 1
+            if (
+                len(rows) < k
+                and reply < len(memories)
+                and memories.sessions[reply] == memories.sessions[row] != 0
+                and not memories.persons[reply]
+            ):
+                rows.append(reply)
+        return rows
+
+    def _candidates(self) -> NDArray[np.bool_]:
+        """People's words; everything where no person speaks."""
+        persons = self.memories.persons
+        return persons if persons.any() else np.ones(len(persons), bool)
+
+    def why(self, row: int) -> str:
+        """What put a memory into the answer, in one word."""
+        if self.question.form == Form.ORDER:
+            return "order"
+        if self.question.form == Form.SUMMARY:
+            return "cover"
+        if self.kinds[row] == Kind.INSTRUCTION and not self.named:
+            return "instruction"
+        if self.kinds[row] == Kind.PREFERENCE and not self.named:
+            return "preference"
+        if self.meaning[row] > self.scores[row] - self.meaning[row]:
+            return "meaning"
+        return "words" if self.has[:, row].any() else "context"
+
+
+def _counts(memories: Memories, stems: NDArray[np.uint32]) -> tuple[Floats, Floats]:
+    """How often each memory has each stem, float64 [q, n], and how many stems it has, float64 [n]."""
+    n = len(memories)
+    owners = np.repeat(np.arange(n), memories.distinct)
+    counts = np.zeros((len(stems), n))
+    if len(stems) and len(memories.words):
+        order = np.argsort(stems)
+        hashes = memories.words >> 8
+        places = order[np.minimum(np.searchsorted(stems, hashes, sorter=order), len(stems) - 1)]
+        found = stems[places] == hashes
+        counts[places[found], owners[found]] = memories.words[found] & 255
+    return counts, _lengths(memories)
+
+
+def _lengths(memories: Memories) -> Floats:
+    owners = np.repeat(np.arange(len(memories)), memories.distinct)
+    lengths: Floats = np.bincount(owners, memories.words & 255, len(memories)).astype(np.float64)
+    return lengths
+
+
+def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
+    """The highest score of each memory's session; its own where it belongs to none. Sessions lie side by side."""
+    starts = np.flatnonzero(np.append(True, (sessions[1:] != sessions[:-1]) | (sessions[1:] == 0)))
+    best: Floats = np.repeat(np.maximum.reduceat(scores, starts), np.diff(starts, append=len(scores)))
+    return best
+
+
+def _in_force(memories: Memories) -> NDArray[np.int64]:
+    """The kinds, without instructions and preferences that were withdrawn later."""
+    ends = np.flatnonzero(memories.kinds == Kind.WITHDRAWAL)
+    stated = np.flatnonzero((memories.kinds == Kind.PREFERENCE) | (memories.kinds == Kind.INSTRUCTION))
+    if not len(ends) or not len(stated):
+        return memories.kinds
+    bounds = np.append(0, np.cumsum(memories.distinct))
+    stems = {int(row): set((memories.words[bounds[row] : bounds[row + 1]] >> 8).tolist()) for row in (*ends, *stated)}
+    kinds = memories.kinds.copy()
+    for row in map(int, stated):
+        for end in map(int, ends):
+            least = min(len(stems[row]), len(stems[end]))
+            later = (memories.said[end], end) > (memories.said[row], row)
+            if later and least and len(stems[row] & stems[end]) >= WITHDRAWN * least:
+                kinds[row] = Kind.STATEMENT
+    return kinds
+
+
+def _z_scores(values: Floats) -> Floats:
+    """z-scores; 0 where there is no value."""
+    known = ~np.isnan(values)
+    deviation = float(values[known].std())
+    z: Floats = np.zeros(len(values))
+    if deviation > 0:
+        z[known] = (values[known] - values[known].mean()) / deviation
+    return z

@@ -1,0 +1,85 @@
+"""The ranking's steps, each by what it puts first. Pure."""
+
+import numpy as np
+
+from learnloop_dataplane.recall.questions import index, question_of
+from learnloop_dataplane.recall.ranking import Memories, rank
+from learnloop_dataplane.text.analysis import Analyzer
+
+ANALYZER = Analyzer()
+Said = tuple[str, str, str]  # session, speaker, text
+
+
+def memories(said: list[Said], outcomes: list[float] | None = None, cosines: list[float] | None = None) -> Memories:
+    n = len(said)
+    rows = [index({"text": text}, speaker, session or None, ANALYZER) for session, speaker, text in said]
+    packed = [np.frombuffer(row.terms, "<u4") for row in rows]
+    return Memories(
+        ids=np.zeros((n, 16), np.uint8),
+        words=np.concatenate([np.zeros(0, np.uint32), *packed]).astype(np.uint32),
+        distinct=np.array([len(item) for item in packed]),
+        sessions=np.array([row.session for row in rows]),
+        said=np.arange(n, dtype=float),
+        speakers=np.array([row.speaker for row in rows]),
+        kinds=np.array([int(row.kind) for row in rows]),
+        persons=np.array([row.person for row in rows]),
+        outcomes=np.array(outcomes or [0.0] * n),
+        cosines=np.array(cosines or [np.nan] * n),
+    )
+
+
+def order(said: list[Said], question: str, k: int = 10, **more: list[float]) -> list[int]:
+    return rank(memories(said, **more), question_of(question, ANALYZER), k).rows
+
+
+NOISE = [("n", "Ann", f"the weather of day {number} was mild") for number in range(20)]
+
+
+def test_the_reply_next_to_the_words_comes_before_what_has_none_of_them() -> None:
+    said = [*NOISE, ("s", "Ann", "which violin did you buy?"), ("s", "Bob", "the old one"), ("t", "Bob", "lunch")]
+    assert set(order(said, "which violin was bought", 2)) == {20, 21}
+
+
+def test_the_named_speaker_comes_first() -> None:
+    said = [("a", "Ann", "we saw a heron"), ("b", "Bob", "we saw a heron"), *NOISE]
+    assert order(said, "what did Bob see, a heron?", 1) == [1]
+    assert order(said, "what did Ann see, a heron?", 1) == [0]
+
+
+def test_a_question_in_the_first_person_is_about_the_user() -> None:
+    said = [("a", "assistant", "the deadline is on Friday"), ("b", "user", "the deadline is on Monday"), *NOISE]
+    assert order(said, "when is my deadline?", 1) == [1]
+    assert order(said, "what deadline did you mention?", 1) == [0]
+
+
+def test_outcomes_decide_between_equals_and_never_bring_up_what_does_not_fit() -> None:
+    said = [("", "Ann", "key behind the clock"), ("", "Ann", "key behind the mirror"), *NOISE]
+    assert order(said, "where is the key", 2, outcomes=[1.0, -1.0] + [0.0] * 20) == [0, 1]
+    assert order(said, "where is the key", 2, outcomes=[-1.0, 1.0] + [0.0] * 20) == [1, 0]
+    assert set(order(said, "where is the key", 2, outcomes=[-1.0, -1.0] + [1.0] * 20)) == {0, 1}
+
+
+def test_a_cosine_adds_and_a_missing_one_changes_nothing() -> None:
+    said = [("", "Ann", "the cello sounds"), ("", "Ann", "a bus stops"), *NOISE]
+    near = [0.1] * 22
+    near[1] = 0.9
+    assert order(said, "which instrument plays", 1, cosines=near) == [1]
+    assert order(said, "which cello sounds", 1) == [0]
+
+
+def test_of_nothing_comes_nothing() -> None:
+    assert order([], "anything") == []
+    assert rank(memories(NOISE), question_of("", ANALYZER), 3).rows == [19, 18, 17], "without a word, the newest"
+
+
+def test_words_of_scripts_without_spaces_and_of_any_form_meet() -> None:
+    for text, question in (
+        ("我把小提琴放在左边的柜子里", "小提琴在哪里"),
+        ("バイオリンは左の棚にあります", "バイオリンはどこ"),
+        ("الكمان في الخزانة اليسرى", "أين الكمان"),
+        ("दाल बाईं अलमारी में है", "दाल कहाँ है"),
+        ("Скрипка лежит в левом шкафу", "где скрипка"),
+        ("Die STRASSE ist gesperrt", "welche straße ist gesperrt"),
+    ):
+        said = [("", "", "दिल की बात"), ("", "", "今日は雨です"), ("", "", text), *NOISE]
+        assert order(said, question, 1) == [2], text
