@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 
 from learnloop_dataplane.lifecycle.duplicates import Effort, Item, Superfluous, Told, duplicates, echoes
-from learnloop_dataplane.memories.memory_types import POLICIES
+from learnloop_dataplane.recall.memory_types import POLICIES
 from learnloop_dataplane.text.redundancy import details
 
 # The columns of a row, in the order in which a page has them.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from learnloop_dataplane.memories.memories_about_people import PEOPLE
 from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.memories.memory_types import MemoryType
+from learnloop_dataplane.recall.memory_types import MemoryType
 
 FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done

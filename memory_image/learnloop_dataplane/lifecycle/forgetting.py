@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.lifecycle.retirement import retire
-from learnloop_dataplane.memories.memory_types import CODES, POLICIES
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.sliced_transactions import hold
+from learnloop_dataplane.recall.memory_types import CODES, POLICIES
 
 Floats = NDArray[np.float64]
 REASONS_SHOWN = 50

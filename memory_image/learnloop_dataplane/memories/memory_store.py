@@ -14,10 +14,10 @@ from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.memories.memory_types import CODES, POLICIES, MemoryType
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.recall.kinds import Kind
+from learnloop_dataplane.recall.memory_types import CODES, POLICIES, MemoryType
 from learnloop_dataplane.recall.outcomes import OUTCOME
 from learnloop_dataplane.recall.questions import index, speaker_of
 from learnloop_dataplane.text.analysis import Analyzer

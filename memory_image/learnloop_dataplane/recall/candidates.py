@@ -13,9 +13,9 @@ from uuid import UUID
 import numpy as np
 from pgvector import HalfVector
 
-from learnloop_dataplane.memories.memory_types import CODES, MemoryType
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away
+from learnloop_dataplane.recall.memory_types import CODES, MemoryType
 from learnloop_dataplane.recall.ranking import Memories, Population, Question
 from learnloop_dataplane.vectors.vector_store import VectorStore
 

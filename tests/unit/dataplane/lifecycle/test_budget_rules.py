@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.lifecycle.budgets import Held
 from learnloop_dataplane.lifecycle.forgetting import above
-from learnloop_dataplane.memories.memory_types import CODES
+from learnloop_dataplane.recall.memory_types import CODES
 
 KINDS = st.sampled_from(sorted(CODES))
 MEMORY = st.tuples(st.floats(0, 10), st.integers(1, 500), KINDS, st.booleans())
