@@ -53,7 +53,7 @@ SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state =
     AND superseded_by IN (SELECT unnest($5::uuid[])) AND origin <> '' AND NOT {_FROM_IT}
 """
 _RECALLS = """
-SELECT count(DISTINCT r.retrieval_id) FROM recall_log r CROSS JOIN LATERAL unnest(r.memory_ids[1:r.shown]) AS hit(id)
+SELECT count(DISTINCT r.retrieval_id) FROM recall_log r CROSS JOIN LATERAL unnest(r.memory_ids) AS hit(id)
 JOIN unnest($2::uuid[]) AS gone(id) ON gone.id = hit.id WHERE r.namespace = $1
 """
 

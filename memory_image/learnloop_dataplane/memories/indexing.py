@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 
 from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.candidates import Candidates
 from learnloop_dataplane.recall.questions import index
@@ -106,7 +107,7 @@ class Indexing:
         """The embedder whose vectors answer in this namespace; None: words alone.
 
         Raises:
-            Unavailable: PostgreSQL does not answer.
+            Unavailable: PostgreSQL does not answer, or the embedder in use is not configured.
         """
         if self._embedder is None:
             return None
@@ -116,7 +117,9 @@ class Indexing:
         name = self._in_use[namespace]
         if name is None or name == self._embedder.name:
             return self._embedder
-        return self._before if self._before is not None and self._before.name == name else None
+        if self._before is None or self._before.name != name:
+            raise Unavailable(f"embedder {name}, whose vectors are in use; name it in LEARNLOOP_EMBEDDER_BEFORE")
+        return self._before
 
     async def restem(self, namespace: str) -> int:
         """Cuts up to twenty batches of memories again that another analyzer cut; returns how many there were.

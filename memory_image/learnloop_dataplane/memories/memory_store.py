@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.chain import note_stored
+from learnloop_dataplane.concurrency.large_work import in_thread_if_large
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -152,7 +153,7 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory],
         return [list(column) for column in zip(*(row_of(memory, now, analyzer) for memory in memories), strict=True)]
 
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
-    arrays = await asyncio.to_thread(columns) if len(memories) > FEW else columns()
+    arrays = await (asyncio.to_thread(columns) if len(memories) > FEW else in_thread_if_large(namespace, columns))
     new = {row["memory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays, analyzer.name)}
     by_agent: dict[str, list[UUID]] = {}
     for memory in memories:

@@ -120,9 +120,7 @@ class Recaller:
         if ask.scope != "agent":
             agents = await self._groups.members(namespace, ask.agent, ask.scope)
         question = question_of(ask.text, self._analyzer)
-        embedder = await self._embedder(namespace)
-        vector, degraded = await self._vector(embedder, ask.text)
-        name = embedder.name if embedder and vector is not None else None
+        name, vector, degraded = await self._vector(namespace, ask.text)
         wanted = Wanted(namespace, agents, ask.types, ask.at, vector, name)
         try:
             memories, population = await self._read(wanted, question)
@@ -144,16 +142,18 @@ class Recaller:
         searched = population.size if population else len(memories)
         return Recall(retrieval_id, "chosen" if population else "exact", searched, hits, degraded)
 
-    async def _vector(self, embedder: Embedder | None, text: str) -> tuple[Any, list[str]]:
-        if embedder is None:
-            return None, []
+    async def _vector(self, namespace: str, text: str) -> tuple[str | None, Any, list[str]]:
+        """The embedder's name, the question's vector, and what is missing."""
         try:
+            embedder = await self._embedder(namespace)
+            if embedder is None:
+                return None, None, []
             async with asyncio.timeout(self._embed_seconds):
                 [vector] = await embedder.embed([text])
         except (Unavailable, TimeoutError) as error:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
-            return None, ["embedder"]
-        return vector, []
+            return None, None, ["embedder"]
+        return embedder.name, vector, []
 
     async def _read(self, wanted: Wanted, question: Question) -> tuple[Memories, Population | None]:
         if len(wanted.agents) > 1:

@@ -23,19 +23,18 @@ async def test_a_correction_of_what_was_recalled_is_stored(api: Api) -> None:
     await store(api, "corrected", [SAID])
     await ask(api, "corrected", "billing port")
     body = {"agent_id": "corrected", "memory_type": "semantic", "content": {"text": SAID.replace("8080", "9090")}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["echo"] is False
+    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["duplicate"] is False
     detailed = body | {"content": {"text": SAID, "owner": "team north"}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=detailed))["echo"] is False
+    assert (await api.call("POST", f"{BASE}/store", 201, json=detailed))["duplicate"] is False
     person = body | {"content": {"text": SAID}, "user_id": "alice"}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=person))["echo"] is False
-    assert (await api.call("POST", f"{BASE}/store", 200, json=body | {"content": {"text": SAID}}))["echo"] is True
+    assert (await api.call("POST", f"{BASE}/store", 201, json=person))["duplicate"] is False
 
 
 async def test_what_was_recalled_from_working_memory_can_be_kept_for_good(api: Api) -> None:
     await store(api, "promoter", [SAID], memory_type="working")
     await ask(api, "promoter", "billing port")
     body = {"agent_id": "promoter", "memory_type": "semantic", "content": {"text": SAID}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["echo"] is False
+    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["duplicate"] is False
 
 
 async def test_consolidation_keeps_what_outlives_its_twin_and_details_that_differ(api: Api) -> None:
@@ -171,7 +170,7 @@ async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
     for place, word in enumerate(said):
         hits = (await ask(api, "talker", word, k=len(said)))["memories"]
-        context = {hit["content"]["text"]: hit["signals"]["context"] for hit in hits}
+        context = {hit["content"]["text"]: hit["score"] for hit in hits}
         around = {said[other] for other in range(len(said)) if 1 <= abs(other - place) <= 2}
         assert set(sorted(said, key=lambda turn: -context[turn])[: len(around)]) == around
         # A first or last turn has fewer around it, and each counts more for it: only others are compared.

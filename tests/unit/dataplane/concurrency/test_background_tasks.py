@@ -169,7 +169,7 @@ async def test_a_namespace_has_one_turn_at_a_time_and_a_slow_one_delays_no_other
 
 def recalled(number: int) -> Recalled:
     when = datetime(2026, 1, 31, tzinfo=UTC)
-    return Recalled(UUID(int=number), "walker", "static", 1, bytes(15) + b"\x01", b"", (1.0,), when)
+    return Recalled(UUID(int=number), "walker", (UUID(int=1),), when)
 
 
 class Refusing:
