@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -332,7 +333,10 @@ def pseudonyms() -> Iterator[str]:
     use_keys(None)
 
 
-async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, pseudonyms: str) -> None:
+async def test_a_question_is_redacted_as_memories_are(
+    migrated: Callable[[str], str], tmp_path: Path, pseudonyms: str
+) -> None:
+    dsn = migrated(f"redacted_{os.getpid()}")  # a namespace keeps the embedder that another test put in use
     with serving() as url:
         values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8, pseudonym_key=pseudonyms)
         async with running(**values) as api:

@@ -144,11 +144,10 @@ async def test_consolidation_ends_junk_once_and_leaves_the_rest_in_a_thread_and_
     assert (again["duplicates"], again["echoes"], again["distilled"]) == (0, 0, 0)
 
 
-async def test_an_echo_that_another_replica_took_in_ends(api: Api) -> None:
+async def test_an_echo_of_a_recalled_memory_ends_at_consolidation(api: Api) -> None:
     await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"])
     await ask(api, "parrot", "crane")
     await api.memory.recall_log.flush()
-    api.memory.shown._agents.clear()  # as in a process that did not answer that recall
     await store(api, "parrot", ["as noted the harbour crane needs an inspection in the second week of may"])
     assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
 
