@@ -7,6 +7,7 @@ import orjson
 
 from learnloop_dataplane.memories.memories_about_people import name_people, opted_out
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
+from learnloop_dataplane.text.analysis import Analyzer
 
 from ..conftest import Api, superuser, trajectory
 
@@ -133,7 +134,7 @@ async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) ->
         leaving = asyncio.create_task(api.privacy.erasing.opt_out("race", "anna"))
         await asyncio.wait([leaving], timeout=0.3)
         assert not leaving.done(), "the opt-out waits for who has checked and not yet written"
-        assert await insert(connection, "race", [late]) == {late.id}
+        assert await insert(connection, "race", [late], Analyzer()) == {late.id}
     await leaving
     assert await texts(api, "race") == set()
 
