@@ -41,7 +41,7 @@ class StaticEmbedder:
             table, vocabulary = _table(content), _vocabulary(directory)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
             raise ConfigError(f"LEARNLOOP_EMBEDDER: {directory} holds no static model: {error}") from error
-        if max(vocabulary.values(), default=0) >= len(table):
+        if not all(0 <= place < len(table) for place in vocabulary.values()):
             raise ConfigError(
                 f"LEARNLOOP_EMBEDDER: {directory} has {len(vocabulary)} pieces, but {len(table)} rows; "
                 "model and vocabulary belong to two models"
@@ -76,11 +76,11 @@ def _table(content: bytes) -> NDArray[Any]:
     (size,) = struct.unpack("<Q", content[:8])
     if size > MOST_HEADER:
         raise ValueError("model.safetensors has no safetensors header")
-    told = orjson.loads(content[8 : 8 + size])[TENSOR]
-    if told["dtype"] not in KINDS or len(told["shape"]) != 2:
-        raise ValueError(f"{TENSOR} is {told['dtype']} {told['shape']}; give F16 or F32 with one row for each piece")
-    begin, end = told["data_offsets"]
-    table = np.frombuffer(content[8 + size :][begin:end], KINDS[told["dtype"]]).reshape(told["shape"])
+    header = orjson.loads(content[8 : 8 + size])[TENSOR]
+    if header["dtype"] not in KINDS or len(header["shape"]) != 2:
+        raise ValueError(f"{TENSOR} is {header['dtype']} {header['shape']}; give F16 or F32 with one row for each piece")
+    begin, end = header["data_offsets"]
+    table = np.frombuffer(content[8 + size :][begin:end], KINDS[header["dtype"]]).reshape(header["shape"])
     if not 1 <= table.shape[1] <= MOST_DIMENSIONS:
         raise ValueError(f"{TENSOR} has {table.shape[1]} dimensions; give at most {MOST_DIMENSIONS}")
     if not np.isfinite(table).all():
@@ -92,7 +92,7 @@ def _vocabulary(directory: Path) -> dict[str, int]:
     plain, rich = directory / "vocab.txt", directory / "tokenizer.json"
     if plain.exists():
         return listed(plain.read_text(encoding="utf-8"))
-    told = orjson.loads(rich.read_bytes())["model"]
-    if told["type"] != "WordPiece":
-        raise ValueError(f"tokenizer.json is of the type {told['type']}; give one of the type WordPiece")
-    return {str(piece): int(place) for piece, place in told["vocab"].items()}
+    model = orjson.loads(rich.read_bytes())["model"]
+    if model["type"] != "WordPiece":
+        raise ValueError(f"tokenizer.json is of the type {model['type']}; give one of the type WordPiece")
+    return {str(piece): int(place) for piece, place in model["vocab"].items()}
