@@ -9,13 +9,13 @@ and `blip_caption` where a picture was shown), by themselves or within `conversa
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 _SESSION = re.compile(r"session_(\d+)$")
-_AGENT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NO_NAME = re.compile(r"[^a-z0-9]+")
 _TURN = re.compile(r"D\d+:\d+")
 _MARK = re.compile(r"\s*->->\s*[\d,]+\s*$")
 PICKED_ON = frozenset({"26", "30", "41", "42", "43"})
@@ -57,19 +57,30 @@ def read(path: Path) -> list[Conversation]:
         SystemExit: says what is missing where.
     """
     if chats := sorted(path.rglob("chat.json")) if path.is_dir() else []:
-        return [_beam(chat) for chat in chats]
+        return list(_as_agents(_beam(chat) for chat in chats))
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not files:
         raise SystemExit(f"{path}: holds no *.json; give a directory of conversations as LoCoMo writes them")
-    found = [conversation for file in files for conversation in _of_file(file)]
-    if not any(conversation.questions for conversation in found):
+    conversations = list(_as_agents(conversation for file in files for conversation in _of_file(file)))
+    if not any(conversation.questions for conversation in conversations):
         raise SystemExit(f"{path}: no question's evidence names a turn; qa[].evidence must hold dia_id's")
-    return found
+    return conversations
 
 
 def seen(conversation: Conversation) -> bool:
     """Were constants of recall picked on it?"""
     return conversation.name.removeprefix("conv-") in PICKED_ON
+
+
+def _as_agents(conversations: Iterable[Conversation]) -> Iterator[Conversation]:
+    """With names that agents may have, each of them once."""
+    taken: set[str] = set()
+    for number, conversation in enumerate(conversations):
+        name = _NO_NAME.sub("-", conversation.name.lower())[:50].strip("-")
+        if not name or name in taken:
+            name = f"{name or 'conversation'}-{number}"
+        taken.add(name)
+        yield replace(conversation, name=name)
 
 
 def _of_file(path: Path) -> list[Conversation]:
@@ -83,9 +94,9 @@ def _of_file(path: Path) -> list[Conversation]:
 
 
 def _name(item: Any, path: Path, number: int) -> str:
-    """LoCoMo's own, `conv-26`, where it can be an agent's."""
+    """LoCoMo's own, `conv-26`, where there is one."""
     own = item.get("sample_id") if isinstance(item, dict) else None
-    return own if isinstance(own, str) and _AGENT.fullmatch(own) else f"{path.stem}-{number}"
+    return own if isinstance(own, str) and own else f"{path.stem}-{number}"
 
 
 def _conversation(item: Any, where: str, name: str) -> Conversation:

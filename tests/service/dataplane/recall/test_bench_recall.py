@@ -1,6 +1,7 @@
 """The measure for a set of conversations, on one that is made up here: its reader, its figures, its refusals."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def test_a_file_is_read_with_its_turns_in_order_and_the_questions_that_have_evid
     assert len(first.questions) == 110, "a question whose evidence nobody said is none"
     assert first.questions[0].evidence == {"D1:1", "D2:1"}
     assert first.questions[0].category == "4"
+
+
+def test_conversations_have_names_that_agents_may_have_each_once(tmp_path: Path) -> None:
+    first, second = made_up()
+    for name in ("Chat_1_Ann & Ben.json", "chat-1-ann-ben.json", "対話.json"):
+        written(tmp_path / name, first)
+    written(tmp_path / "z.json", [first | {"sample_id": "conv-26"}, second | {"sample_id": "conv-26"}])
+    names = [conversation.name for conversation in read(tmp_path)]
+    assert names[0] == "chat-1-ann-ben"
+    assert "conv-26" in names
+    assert len(set(names)) == 5
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
 
 
 @pytest.mark.parametrize(
