@@ -300,7 +300,7 @@ class MemoryServiceSpec(Resource):
         ),
     ] = Field(default="english", description="Whose stems and stop words memories are searched by, or none.")
     embedder: Embedder | None = Field(
-        default=None, description="What makes vectors of memories; left out, hashed n-grams do, beside the words."
+        default=None, description="What makes vectors of memories; left out, memories are found by their words alone."
     )
     distiller: Distiller | None = Field(
         default=None, description="A language model for consolidation; left out, episodes are counted."

@@ -140,9 +140,19 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read(r
     assert {"name": "embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
 
 
+def test_a_previous_embedder_is_named_with_the_one_that_follows_it(render: Render) -> None:
+    embedder = {"url": "https://e.example/v1", "model": "new", "previous": "https://e.example/v1#old"}
+    environment = render({"dataPlane": {"embedder": embedder}}).environment("learnloop-data")
+    assert environment["LEARNLOOP_EMBEDDER"] == "https://e.example/v1#new"
+    assert environment["LEARNLOOP_EMBEDDER_BEFORE"] == "https://e.example/v1#old"
+    assert "LEARNLOOP_EMBEDDER_BEFORE" not in render().environment("learnloop-data")
+
+
 @pytest.mark.parametrize(
     ("embedder", "said"),
     [
+        ({"previous": "https://e.example/v1#old"}, "no embedder follows it"),
+        ({"url": "https://e.example/v1", "model": "m", "previous": "magic"}, "previous"),
         ({"volume": {"claimName": "a", "image": "b"}}, "set one of them"),
         ({"url": "https://e.example/v1", "model": "m", "volume": {"claimName": "a"}}, "set one of them"),
         ({"volume": {"claimName": "a", "path": "../up"}}, "path"),

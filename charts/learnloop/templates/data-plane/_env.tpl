@@ -102,6 +102,12 @@
   valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
 {{- end }}
 {{- end }}
+{{- if .previous }}
+{{- if not (or .url (include "learnloop.embedderVolume" $)) }}
+{{- fail (printf "dataPlane.embedder.previous: is %s, but no embedder follows it; set url or volume" .previous) }}
+{{- end }}
+- {name: LEARNLOOP_EMBEDDER_BEFORE, value: {{ .previous | quote }}}
+{{- end }}
 - {name: LEARNLOOP_EMBEDDER_RECALL_MS, value: {{ int .recallTimeoutMilliseconds | quote }}}
 {{- end }}
 {{- with $options.distiller }}
