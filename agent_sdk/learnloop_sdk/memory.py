@@ -20,7 +20,7 @@ class Recall:
 
     Attributes:
         memories: best first.
-        retrieval_id: lets rewards teach the ranker which of the memories helped.
+        retrieval_id: lets rewards teach which of the memories helped.
         degraded: what was missing, e.g. `embedder`; `unavailable` where nobody answered, so that no memories does not
             mean that there are none. Empty: this is all there is.
     """

@@ -78,7 +78,9 @@ def _table(content: bytes) -> NDArray[Any]:
         raise ValueError("model.safetensors has no safetensors header")
     header = orjson.loads(content[8 : 8 + size])[TENSOR]
     if header["dtype"] not in KINDS or len(header["shape"]) != 2:
-        raise ValueError(f"{TENSOR} is {header['dtype']} {header['shape']}; give F16 or F32 with one row for each piece")
+        raise ValueError(
+            f"{TENSOR} is {header['dtype']} {header['shape']}; give F16 or F32 with one row for each piece"
+        )
     begin, end = header["data_offsets"]
     table = np.frombuffer(content[8 + size :][begin:end], KINDS[header["dtype"]]).reshape(header["shape"])
     if not 1 <= table.shape[1] <= MOST_DIMENSIONS:

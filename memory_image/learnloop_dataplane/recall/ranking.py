@@ -1,8 +1,8 @@
 """Ranks memories for one question. Pure: columns and a question in, the rows of the answer out.
 
-1. A stem of the question counts by how often a memory has it, divided by the memory's length norm, plus half of that in
-   the memories next to it and a quarter two away, within the session. The sum saturates, is multiplied by the stem's
-   rarity, and is added up: BM25F over a memory and its neighbours.
+1. A stem of the question counts by how often a memory has it, divided by the memory's length norm. Half of that is
+   added from the memories next to it in the session, a quarter from those two away. The sum saturates, is multiplied
+   by the stem's rarity, and is added up: BM25F over a memory and its neighbours.
 2. Times 1 + 2 × the share of the question's stems that the memory itself has.
 3. Times 1.5 where the question names the speaker, says I and the user speaks, or asks what the assistant said.
 4. Times 1.5 where a person states a preference or a standing instruction, unless the question names somebody else.
