@@ -1,4 +1,4 @@
-"""Which embedder the configuration means."""
+"""Opens the embedder that the configuration names."""
 
 from pathlib import Path
 

@@ -17,11 +17,11 @@ from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError
 
 BATCH = 32
-MOST_TOGETHER = 1024  # tokens that run at once, padding included: a recall waits for one such run, not for all
+MOST_TOGETHER = 1024  # tokens that run together, padding included: a recall waits for one such run, not for all
 
 
 class OnnxEmbedder:
-    """Mean of the token states, as sentence-transformers pools them, normalised. Runs beside the event loop.
+    """Mean of the token states, as sentence-transformers pools them, normalised. Runs outside the event loop.
 
     Raises:
         ConfigError: the directory does not hold such a model.

@@ -27,7 +27,7 @@ class HttpEmbedder:
     Args:
         url: base of the API, e.g. https://host/v1.
         model: name the server knows the model by. It is part of the embedder's name, as `url` is: a new model, or one
-            that another server calls alike, embeds everything anew.
+            that another server calls alike, embeds everything again.
         dimensions: length of its vectors; an answer of another length is refused.
         key: bearer token, if the server wants one.
         seconds: for the answer to one request.

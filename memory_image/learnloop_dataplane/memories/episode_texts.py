@@ -1,4 +1,4 @@
-"""What was said and done in an episode of text, in a few lines. Pure.
+"""Describes an episode of text in a few lines: words and actions. Pure.
 
 Numbers say nothing to somebody who searches by words: of steps that are numbers there is none. System messages are left
 out: they hold what the agent was told before, its recalled memories among them, and a memory made of recalled ones

@@ -2,7 +2,7 @@
 
 An index row has room for the vectors of two embedders. One that replaces another is staged: its vectors are made in the
 second place while the first go on answering. A namespace switches when all are there and its agents' own questions find
-as much with them as before. Whoever names the old embedder again switches back at once: its vectors were kept.
+as much with them as before. Naming the old embedder again switches back immediately: its vectors were kept.
 """
 
 import logging
@@ -175,7 +175,7 @@ class Indexing:
                 if rows:
                     vectors = [HalfVector(vector) for vector in await embedder.embed([row["text"] for row in rows])]
                     agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
-                    # Beside the vectors in use; over them only where they are this embedder's own.
+                    # Next to the vectors in use; over them only where they are this embedder's own.
                     keep = None if in_use == embedder.name else in_use
                     await connection.execute(_EMBED, namespace, embedder.name, keep, agents, ids, vectors)
             done += len(rows)

@@ -1,4 +1,4 @@
-"""Storing memories that may say whom they are about: by pseudonym only, and none once that person opted out."""
+"""Stores memories that may be about a person: by pseudonym only, and none once that person opted out."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,22 +10,22 @@ from learnloop_dataplane.privacy.people import Users, hold_off
 from learnloop_dataplane.text.analysis import Analyzer
 
 USER, PEOPLE = "user", "people"
-"""Where a memory's provenance has the pseudonym of whom it is about, and of those whose episodes it was distilled from;
+"""Where a memory's provenance has the pseudonym of its person, and of those whose episodes it was distilled from;
 erasures look for them there."""
 
 
 def about(memory: NewMemory) -> str:
-    """The pseudonym of the person that it is about; empty for nobody."""
+    """The pseudonym of the person that it is about; empty without one."""
     return str((memory.provenance or {}).get(USER, ""))
 
 
 async def name_people(
     db: Database, users: Users, namespace: str, given: Iterable[tuple[NewMemory, str | None]]
 ) -> None:
-    """Writes into each memory whom it is about; a pseudonym stays what it is.
+    """Writes its person into each memory; a pseudonym stays what it is.
 
     Args:
-        given: a memory, and the person as the application knows them; None: it is about nobody.
+        given: a memory, and the person as the application knows them; None: it is about no person.
 
     Raises:
         Unavailable: the namespace's key cannot be read.
@@ -58,9 +58,9 @@ async def name_sources(
 
 
 async def opted_out(connection: Any, users: Users, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
-    """Which of these are about people who opted out, or were distilled from their episodes.
+    """Those of these that are about people who opted out, or were distilled from their episodes.
 
-    Nobody can opt out between this and the end of the caller's transaction: a memory that is written in it either
+    No person can opt out between this and the end of the caller's transaction: a memory that is written in it either
     comes after the opt-out and is not written, or is there when the opt-out erases.
     """
     about = {memory.id: people for memory in memories if (people := _named(memory.provenance or {}))}

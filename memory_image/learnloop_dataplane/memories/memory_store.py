@@ -32,7 +32,7 @@ _COLUMNS = (
     "id, agent_id, memory_type, content, text, importance, source, origin, provenance, session_id, idempotency_key,"
     " pinned, valid_from, valid_to, expires_at, ends_at, speaker, position, kind"
 )
-# The index row goes with the memory, so a recall finds it at once; its vector follows (see `indexing`). A copy (an
+# The index row goes with the memory, so a recall finds it immediately; its vector follows (see `indexing`). A copy (an
 # import) is as old as what it was made from, and knows what that was worth.
 _INSERT = f"""
 WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[],

@@ -13,7 +13,7 @@ from learnloop_dataplane.text.analysis import Analyzer
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """What became of one memory. `id` is None, and `stored` false, where its person opted out."""
+    """Result of storing one memory. `id` is None, and `stored` false, where its person opted out."""
 
     id: UUID | None
     duplicate: bool
@@ -22,7 +22,7 @@ class StoredMemory:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """What became of a batch; `ids` in the order of the batch, None where a person opted out."""
+    """Result of storing a batch; `ids` in the order of the batch, None where a person opted out."""
 
     ids: list[UUID | None]
     duplicates: int
@@ -104,7 +104,7 @@ class MemoryWrites:
         """Stores the memories of an export in one transaction, or none; what is there already is not stored again.
 
         Args:
-            users: for each memory the person that it is about; None: nobody.
+            users: for each memory the person that it is about; None: no person.
             sources: for each memory the people from whose episodes it was distilled.
 
         Raises:

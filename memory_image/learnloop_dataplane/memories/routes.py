@@ -109,7 +109,7 @@ class Retrieve(Input):
     agent_id: Name
     context: dict[str, JsonValue] | str = Field(max_length=65_536)
     k: int = Field(default=10, ge=1, le=100)
-    # A tuple: pydantic would copy a list anew for every request.
+    # A tuple: pydantic would copy a list for every request.
     memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
     scope: ScopeOfRecall = Field(
         default="agent",

@@ -139,7 +139,7 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Whose memories, of which types, at which instant (None: now), and the question's vector with its embedder."""
+    """Agents, types and instant (None: now) of the memories, and the question's vector with its embedder."""
 
     namespace: str
     agents: list[str]
@@ -155,10 +155,10 @@ class Wanted:
 
 
 class Candidates:
-    """What is worth ranking.
+    """Reads the memories that are worth ranking.
 
     Args:
-        vectors: proposes the nearest of a large agent; None: there is no embedder.
+        vectors: proposes the nearest of a large agent; None without an embedder.
         exact_up_to: memories of an agent that are all ranked.
     """
 

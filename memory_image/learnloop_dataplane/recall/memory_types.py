@@ -18,7 +18,7 @@ class TypePolicy:
 
     Attributes:
         half_life_days: after this many days half of a memory's freshness is gone when it is decided what to forget.
-        ttl_seconds: how long a memory lives when its writer does not say; None for ever.
+        ttl_seconds: how long a memory lives when its writer does not say; None: without an end.
         consolidates: are near-duplicates merged, and are these distilled into others?
     """
 

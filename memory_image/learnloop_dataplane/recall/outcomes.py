@@ -1,4 +1,4 @@
-"""What came of recalls: each outcome moves the recalled memories' own, once for each recall.
+"""Outcomes of recalls: each one moves the recalled memories' own, once for each recall.
 
 A memory's outcome is a decayed mean from -1 to 1. It multiplies the memory's score by 0.8 to 1.25 (`ranking.OUTCOME`):
 enough to put the more useful of two memories that fit first, too little to bring up one that does not fit.
@@ -76,7 +76,7 @@ class Outcomes:
         """One recall's outcome: whose it was, and whether its outcome was known before.
 
         Raises:
-            ApiError: 404, there is no such recall; 422, a memory in `helpful` was not in its answer.
+            ApiError: 404, the recall does not exist; 422, a memory in `helpful` was not in its answer.
             Unavailable, Busy: nothing was learned.
         """
         await self._log.flush()

@@ -1,4 +1,4 @@
-"""What recall needs to know of a text: of a memory when it is stored, of a question when it is asked. Pure."""
+"""Prepares texts for recall: those of a memory when it is stored, those of a question when it is asked. Pure."""
 
 import re
 import zlib
@@ -30,7 +30,7 @@ class Indexed:
 
 
 def speaker_of(content: dict[str, Any], given: str | None, *, prefixed: bool = True) -> str:
-    """Who said it: as given, as the content has it, or as the text begins (`Ann: hello`); empty for unknown."""
+    """The speaker: as given, as the content has it, or as the text begins (`Ann: hello`); empty for unknown."""
     for name in (given, content.get("speaker"), content.get("role")):
         if isinstance(name, str) and name.strip():
             return name.strip()[:MOST_NAME]
@@ -65,7 +65,7 @@ def name_hash(name: str) -> int:
 
 
 def question_of(text: str, analyzer: Analyzer) -> Question:
-    """What is looked for."""
+    """Analyses a question."""
     form = form_of(text)
     stems = list(dict.fromkeys(analyzer.terms(about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
     if len(stems) > MOST_STEMS:

@@ -75,7 +75,7 @@ class Memories:
 
 @dataclass(frozen=True)
 class Question:
-    """What is looked for.
+    """The question in the terms of the ranking.
 
     Attributes:
         stems: hashes of the distinct stems, uint32 [q].
@@ -92,7 +92,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Population:
-    """What the memories were chosen from, where they are not all of them.
+    """All memories that these were chosen from, where they are not all.
 
     Attributes:
         size: how many there are.
@@ -221,7 +221,7 @@ class _Ranking:
         return persons if persons.any() else np.ones(len(persons), bool)
 
     def why(self, row: int) -> str:
-        """What put a memory into the answer, in one word."""
+        """The reason for a memory in the answer, in one word."""
         if self.question.form == Form.ORDER:
             return "order"
         if self.question.form == Form.SUMMARY:
@@ -281,7 +281,7 @@ def _in_force(memories: Memories) -> NDArray[np.int64]:
 
 
 def _z_scores(values: Floats) -> Floats:
-    """z-scores; 0 where there is no value."""
+    """z-scores; 0 for NaN."""
     known = ~np.isnan(values)
     deviation = float(values[known].std())
     z: Floats = np.zeros(len(values))

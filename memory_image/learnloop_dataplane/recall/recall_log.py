@@ -1,4 +1,4 @@
-"""What recalls leave behind, written in batches after they were answered: the recall log and the access counts."""
+"""Writes the recall log and the access counts, in batches after the recalls were answered."""
 
 import asyncio
 import logging
@@ -85,7 +85,7 @@ class RecallLog:
             Exception: as for `write`, unless the database was only away.
         """
         await asyncio.sleep(0)  # what was answered in this turn of the loop is noted in the next
-        # Whoever waits for the lock finds everything written that was added before it asked.
+        # With the lock, everything is written that was added before the call.
         async with self._writing:
             await self._flush()
             await self._count()
@@ -130,7 +130,7 @@ class RecallLog:
         self._drop_surplus()
 
     def _drop_surplus(self) -> None:
-        """Beyond the limit the oldest go, of the namespace that has the most: nobody's log costs another's."""
+        """Beyond the limit the oldest go, of the namespace that has the most: others lose nothing."""
         while self._size > MAX_WAITING:
             longest = max(self._waiting.values(), key=len)
             surplus = min(self._size - MAX_WAITING, len(longest))

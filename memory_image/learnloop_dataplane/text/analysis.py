@@ -63,7 +63,7 @@ class Analyzer:
 
 
 class _Terms(dict[str, str]):
-    """What each word is searched by, empty for a stop word; worked out once, and begun anew when it has grown large."""
+    """The stem of each word, empty for a stop word; computed once, and begun again when it has grown large."""
 
     def __init__(self, language: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""When a text says nothing that another one did not say: the rules of consolidation and of the gate for echoes. Pure.
+"""When a text says nothing that another one did not say: the rules of consolidation. Pure.
 
 They err on the side of two memories: junk costs a little, a correction taken for a repetition costs the truth. A word
 that two texts do not share may be a negation, in any language; so they say the same only word for word.
@@ -88,7 +88,7 @@ def _hashes(words: Iterable[str]) -> Iterator[int]:
 
 
 def details(content: dict[str, Any]) -> frozenset[str]:
-    """What a memory says beside the text that is searched: its other fields as JSON, and the end of a long text."""
+    """Everything of a memory but the text that is searched: its other fields as JSON, and the end of a long text."""
     text = content.get("text")
     if not isinstance(text, str):
         return frozenset({orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()})

@@ -1,4 +1,4 @@
-"""Which vector store the configuration means."""
+"""Opens the vector store that the configuration names."""
 
 from urllib.parse import urlsplit
 

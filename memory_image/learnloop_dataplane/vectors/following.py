@@ -14,7 +14,7 @@ class Following:
     """One pass after the other, namespace by namespace.
 
     Args:
-        store: None: there is no embedder, and nothing to do.
+        store: None without an embedder: nothing to do.
         clock: seconds, monotonic.
     """
 

@@ -42,7 +42,7 @@ class TenantVector(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where Weaviate answers."""
+    """Address of a Weaviate."""
 
     host: str
     port: int
@@ -92,7 +92,7 @@ class WeaviateTenants:
                 raise StoreAway(f"Weaviate refused {len(answer.errors)} of {len(items)} vectors: {error[:300]}")
 
     async def delete(self, collection: str, tenant: str, ids: Sequence[UUID]) -> None:
-        """Deletes these; those that are not there are no error."""
+        """Deletes these; those that are not there are ignored."""
         async with self._asked() as limit:
             for start in range(0, len(ids), PAGE):
                 _again(limit)
