@@ -270,21 +270,6 @@ class KubernetesCluster:
 
         return Workloads(self.api, namespace)
 
-    def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]:
-        """GET requests to `NAMESPACE/NAME:PORT` through the API server, below /api/v1/."""
-        send = through(self.api, service)
-
-        def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
-            try:
-                return send("GET", f"/api/v1/{path}", form, {}, None, SECONDS)
-            except NoAnswerError:
-                raise
-            except CommandError as error:
-                advice = "name another with --prometheus-service, or use --prometheus URL"
-                raise CommandError(f"{error}; {advice}") from error
-
-        return ask
-
     def forward(self, service: str) -> SendRequest:
         """Any requests to `NAMESPACE/NAME:PORT` through the API server."""
         return through(self.api, service)

@@ -39,7 +39,7 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb("reporting", "list what got better, was refused, rolled back, or waits for a person"),
     "trace": Verb("looking", "trace a served model to its training run, reward policy revision and experience"),
     "why": Verb("looking", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
-    "plan": Verb("planning", "preview a ModelDeployment, or replay the rollouts of the past with it"),
+    "plan": Verb("planning", "preview what a ModelDeployment would do; nothing is written"),
     "train": Verb("pipelines", "start a training run of an agent now"),
     "retrain": Verb(
         "pipelines",

@@ -1,7 +1,6 @@
-"""`plan`: the effect of a ModelDeployment's spec, through the operator's own `decide`; or a replay of past rollouts."""
+"""`plan`: the effect of a ModelDeployment's spec, through the operator's own `decide`."""
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,65 +12,23 @@ from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec,
 from learnloop_api.names import API_VERSION
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.cli.objects import Cluster, CommandError, Object
-from learnloop_operator.cli.prometheus_history import PrometheusHistory, at_url
-from learnloop_operator.cli.replay import timelines
 from learnloop_operator.cli.rollout_order import wanted
 from learnloop_operator.cli.text import rows
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.evidence import POD_LABEL
 from learnloop_operator.rollout.model import rollout_state as blocked
 from learnloop_operator.rollout.model.profiles import expanded
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def duration(text: str) -> timedelta:
-    """`90s`, `30m`, `6h`, `7d`, `2w`."""
-    match = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
-    if not match:
-        raise typer.BadParameter(f"invalid duration {text!r}: write e.g. 30m, 6h or 7d")
-    return timedelta(seconds=int(match[1]) * UNITS[match[2]])
-
-
-def label(text: str) -> str:
-    """A label's name; empty: none."""
-    if text and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        raise typer.BadParameter(f"invalid label {text!r}: write e.g. pod")
-    return text
 
 
 def plan(
     cluster: Cluster,
     filename: Annotated[str, typer.Option("-f", "--filename", help="a ModelDeployment in YAML")],
-    last: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="TIME", help="replay the rollouts of this time, e.g. 30m, 6h, 7d"),
-    ] = None,
-    prometheus: Annotated[
-        str | None, typer.Option(metavar="URL", help="default: the chart's, through the API server's proxy")
-    ] = None,
-    prometheus_service: Annotated[
-        str, typer.Option(metavar="NAMESPACE/NAME:PORT", help="the service behind the proxy")
-    ] = "learnloop-system/learnloop-prometheus:http",
-    pod_label: Annotated[
-        str,
-        typer.Option(
-            parser=label,
-            metavar="LABEL",
-            help="the label that has a server's pod: the chart's prometheus.queries.podLabel",
-        ),
-    ] = POD_LABEL,
 ) -> str:
     """The API server checks the file first, in a dry run with the caller's own rights."""
     body = _read(filename)
     body.setdefault("metadata", {}).setdefault("namespace", cluster.namespace)
     stored = cluster.dry_run("modeldeployments", body)
-    spec = _spec(filename, stored)
-    if last is None:
-        return preview(cluster, stored, spec)
-    ask = at_url(prometheus) if prometheus else cluster.proxy(prometheus_service)
-    return timelines(cluster, PrometheusHistory(ask), stored, spec, last, pod_label)
+    return preview(cluster, stored, _spec(filename, stored))
 
 
 def _read(filename: str) -> Object:
