@@ -68,6 +68,13 @@ class ModelDeployed(WireModel):
     approved_by: str | None = Field(default=None, max_length=1024, description="who let it begin; null: nobody asked")
     deployed_at: Timestamp = Field(description="when it became the stable one, or was rolled back")
 
+    @property
+    def outcome(self) -> Literal["promotions", "rollbacks"] | None:
+        """The count that it belongs to in reports. None: a first model, promoted over none."""
+        if self.event == "rolled_back":
+            return "rollbacks"
+        return "promotions" if self.previous_revision else None
+
 
 class ServedModel(WireModel):
     """One line of GET /api/v1/models: what serves at a ModelDeployment, and what was rolled back there last."""
@@ -156,14 +163,9 @@ class WeekOfAgent(WireModel):
         default=None,
         description="mean over those runs of the held-out return minus that of the policy before, on the same episodes",
     )
-    deployments: int = Field(default=0, ge=0, description="revisions that were tried or served for the first time")
-    deployment_success_rate: float | None = Field(default=None, description="of these, those that are no rollbacks")
-    rollbacks: int = Field(
-        default=0,
-        ge=0,
-        description="of these, those that were rolled back, also after they served all, and those given up: not played "
-        "for a day, and never what serves",
-    )
+    promotions: int = Field(default=0, ge=0, description="models that replaced another one at 100 %")
+    rollbacks: int = Field(default=0, ge=0, description="models that were rolled back, also after their promotion")
+    deployment_success_rate: float | None = Field(default=None, description="promotions among promotions and rollbacks")
     false_rollbacks: int = Field(
         default=0,
         ge=0,

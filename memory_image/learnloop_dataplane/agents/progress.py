@@ -1,17 +1,15 @@
 """The specification's figures that can be counted, by week and agent. What retention took is not counted any more."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import UTC, date
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.wire.deployment import AgentProgress, WeekOfAgent
+from learnloop_api.wire.deployment import AgentProgress, ModelDeployed, WeekOfAgent
 from learnloop_dataplane.postgres.database import Database
 
 SETTLED_HOURS = 24
-"""A revision that nobody has played for so long, and that never served all, was given up; a run that was silent for so
-long has failed."""
+"""A run without a heartbeat for this long has failed."""
 # By the calendar of UTC, whatever time zone the database has: there, some weeks have an hour more.
 _BEGINS = "SELECT (date_trunc('week', now() AT TIME ZONE 'UTC') - make_interval(weeks => $1 - 1)) AT TIME ZONE 'UTC'"
 _EPISODES = """
@@ -58,27 +56,29 @@ SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date AS week, count(*) AS trai
     avg(proven::int)::float8 AS training_success_rate, count(gain) AS gains, avg(gain)::float8 AS gain_per_training
 FROM judged GROUP BY 1
 """
-# Of all times: a revision that was played before is no deployment of these weeks.
-_REVISIONS = """
-SELECT t.model_deployment AS deployment, t.policy_revision AS revision, min(t.received_at) AS first,
-    max(t.received_at) AS last, count(*) AS episodes, avg(t.episode_return)::float8 AS mean,
-    avg(t.success::int)::float8 AS success, max(t.received_at) < now() - make_interval(hours => $3) AS settled
-FROM trajectories t
-WHERE t.namespace = $1 AND t.agent_id = $2 AND t.model_deployment IS NOT NULL AND t.status <> 'withdrawn'
-GROUP BY 1, 2
-"""
-# What is named as the one before, or as what serves now, has served everybody, too.
+# The agent's own rollout has its name; its episodes name the others.
 _MOVES = """
-SELECT o.payload::jsonb ->> 'model_deployment' AS deployment, o.payload::jsonb ->> 'revision' AS revision,
-    o.payload::jsonb ->> 'previous_revision' AS previous, o.created_at AS at,
-    coalesce(o.payload::jsonb ->> 'event', 'deployed') = 'deployed' AS serves
-FROM event_outbox o WHERE o.namespace = $1 AND o.subject = ANY($2::text[]) ORDER BY o.created_at, o.message_id
+SELECT o.payload FROM event_outbox o
+WHERE o.namespace = $1 AND o.subject IN (
+    SELECT $3 || d.deployment FROM (
+        SELECT $2 AS deployment UNION SELECT DISTINCT t.model_deployment FROM trajectories t
+        WHERE t.namespace = $1 AND t.agent_id = $2 AND t.model_deployment IS NOT NULL
+    ) d
+)
 """
-_BESIDE = """
-SELECT count(*) AS episodes, avg(t.episode_return)::float8 AS mean, avg(t.success::int)::float8 AS success
-FROM trajectories t
-WHERE t.namespace = $1 AND t.model_deployment = $2 AND t.policy_revision <> $3 AND t.status <> 'withdrawn'
-    AND t.received_at BETWEEN $4 AND $5
+# The revision, and all others while it was played.
+_COMPARED = """
+WITH own AS (
+    SELECT count(*) AS episodes, avg(t.episode_return)::float8 AS mean, avg(t.success::int)::float8 AS success,
+        min(t.received_at) AS first, max(t.received_at) AS last
+    FROM trajectories t
+    WHERE t.namespace = $1 AND t.model_deployment = $2 AND t.policy_revision = $3 AND t.status <> 'withdrawn'
+)
+SELECT own.episodes, own.mean, own.success, count(t.*) AS other_episodes,
+    avg(t.episode_return)::float8 AS other_mean, avg(t.success::int)::float8 AS other_success
+FROM own LEFT JOIN trajectories t ON t.namespace = $1 AND t.model_deployment = $2 AND t.policy_revision <> $3
+    AND t.status <> 'withdrawn' AND t.received_at BETWEEN own.first AND own.last
+GROUP BY own.episodes, own.mean, own.success
 """
 FEWEST = 10
 """Episodes of each side, below which nothing is said of a rollback."""
@@ -99,52 +99,29 @@ async def progress(db: Database, namespace: str, agent: str, weeks: int) -> Agen
         runs = f"{names.SUBJECT_TRAINING_STATUS}.{namespace}."
         for row in await connection.fetch(_TRAININGS, *asked, SETTLED_HOURS, runs):
             found[row["week"]] |= dict(row)
-        revisions = await connection.fetch(_REVISIONS, namespace, agent, SETTLED_HOURS)
-        subjects = sorted({f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}.{row['deployment']}" for row in revisions})
-        rollouts = _Rollouts(await connection.fetch(_MOVES, namespace, subjects))
-        for row in revisions:
-            known = (row["deployment"], row["revision"])
-            first = min(row["first"], rollouts.since.get(known, row["first"]))
-            serves = rollouts.serves.get(known)
-            if first >= begins and (serves is not None or row["settled"]):
-                false = not serves and await _was_no_worse(connection, namespace, row)
-                _count(found[_monday(first.date())], serves=bool(serves), false=false)
+        subject = f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}."
+        for row in await connection.fetch(_MOVES, namespace, agent, subject):
+            event = ModelDeployed.model_validate_json(row["payload"])
+            if event.outcome is not None and event.deployed_at >= begins:
+                week = found[_monday(event.deployed_at.astimezone(UTC).date())]
+                week[event.outcome] = week.get(event.outcome, 0) + 1
+                if event.outcome == "rollbacks":
+                    false = await _was_no_worse(connection, namespace, event)
+                    week["false_rollbacks"] = week.get("false_rollbacks", 0) + false
     for week in found.values():
-        if tried := week.get("deployments"):
-            week["deployment_success_rate"] = 1.0 - week["rollbacks"] / tried
+        promoted, ended = week.get("promotions", 0), week.get("promotions", 0) + week.get("rollbacks", 0)
+        week["deployment_success_rate"] = promoted / ended if ended else None
     told = [WeekOfAgent.model_validate({**figures, "week": week}) for week, figures in sorted(found.items())]
     return AgentProgress(agent=agent, weeks=told[-weeks:])
 
 
-class _Rollouts:
-    """What became of each (deployment, revision), from rows of `_MOVES`."""
-
-    def __init__(self, moves: Sequence[Any]) -> None:
-        self.serves: dict[tuple[str, str], bool] = {}
-        """Whether it came to serve everybody and was not rolled back since; absent: nobody said."""
-        self.since: dict[tuple[str, str], datetime] = {}
-        """When it was first heard of."""
-        for move in moves:
-            known = (move["deployment"], move["revision"])
-            self.serves[known] = move["serves"]
-            self.since.setdefault(known, move["at"])
-            if move["previous"] is not None:
-                self.serves.setdefault((move["deployment"], move["previous"]), True)
-
-
-async def _was_no_worse(connection: Any, namespace: str, tried: Any) -> bool:
-    """Whether a revision that was rolled back, or given up, did as well as all others at the same time."""
-    key = (tried["deployment"], tried["revision"], tried["first"], tried["last"])
-    beside = await connection.fetchrow(_BESIDE, namespace, *key)
-    if tried["episodes"] < FEWEST or beside["episodes"] < FEWEST or tried["mean"] < beside["mean"]:
+async def _was_no_worse(connection: Any, namespace: str, event: ModelDeployed) -> bool:
+    """Whether a revision that was rolled back did as well as all others at the same time."""
+    row = await connection.fetchrow(_COMPARED, namespace, event.model_deployment, event.revision)
+    if row["episodes"] < FEWEST or row["other_episodes"] < FEWEST or row["mean"] < row["other_mean"]:
         return False
-    known = tried["success"] is not None and beside["success"] is not None
-    return not known or bool(tried["success"] >= beside["success"])
-
-
-def _count(week: dict[str, Any], *, serves: bool, false: bool) -> None:
-    for name, more in (("deployments", True), ("rollbacks", not serves), ("false_rollbacks", false)):
-        week[name] = week.get(name, 0) + more
+    known = row["success"] is not None and row["other_success"] is not None
+    return not known or bool(row["success"] >= row["other_success"])
 
 
 def _monday(day: date) -> date:

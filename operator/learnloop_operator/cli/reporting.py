@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from learnloop_api.names import LABEL_AGENT
+from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_common.foreign_text import figure, interval, plain
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, Object, condition
@@ -36,20 +37,17 @@ def report(
         raise CommandError(f"{name!r}: no agent, run or rollout of this name in {cluster.namespace}")
     now = datetime.now(UTC)
     begin = now - PERIODS[since]
-    record = [event for body in rollouts for event in _record(plane, body["metadata"]["name"], begin)]
+    record = [event for body in rollouts for event in _record(plane, body["metadata"]["name"])]
     data = report_data(cluster.namespace, name, jobs, rollouts, record, begin, now)
     return json.dumps(data, indent=2, ensure_ascii=False) if output == "json" else markdown(data)
 
 
-def _record(plane: DataPlaneAccess, name: str, since: datetime) -> Iterator[Object]:
+def _record(plane: DataPlaneAccess, name: str) -> Iterator[ModelDeployed]:
     """Promotions and rollbacks on record; a status forgets them with the next candidate."""
     query: dict[str, str] = {}
     while True:
         page = plane.ask("GET", f"/api/v1/models/{name}/deployed", query)
-        for event in page["deployed"]:
-            if not _within(event["deployed_at"], since):
-                return
-            yield event
+        yield from map(ModelDeployed.model_validate, page["deployed"])
         if not page.get("next"):
             return
         query = {"after": page["next"]}
@@ -60,25 +58,25 @@ def report_data(
     name: str | None,
     jobs: Iterable[Object],
     rollouts: Iterable[Object],
-    record: Iterable[Object],
+    record: Iterable[ModelDeployed],
     since: datetime,
     now: datetime,
 ) -> dict[str, Any]:
     """Runs that ended, promotions, rollbacks, and rollouts that wait for a person, as data.
 
     Args:
-        record: wire.ModelDeployed of these rollouts. The first model of a rollout was promoted over none.
+        record: promotions and rollbacks of these rollouts.
     """
     runs = [_run(body) for body in jobs if _within(status_of(body).get("finishedAt"), since)]
-    events = sorted(record, key=lambda event: str(event["deployed_at"]))
+    events = sorted((one for one in record if one.deployed_at >= since), key=lambda one: one.deployed_at)
     return {
         "namespace": namespace,
         "of": name,
         "since": since.isoformat(timespec="seconds"),
         "until": now.isoformat(timespec="seconds"),
         "runs": sorted(runs, key=lambda item: str(item["finishedAt"])),
-        "promoted": [_event(one) for one in events if one["event"] == "deployed" and one.get("previous_revision")],
-        "rolledBack": [_event(one) for one in events if one["event"] == "rolled_back"],
+        "promoted": [_event(one) for one in events if one.outcome == "promotions"],
+        "rolledBack": [_event(one) for one in events if one.outcome == "rollbacks"],
         "waiting": [item for body in rollouts if (item := _waits(body, namespace)) is not None],
     }
 
@@ -92,8 +90,8 @@ def markdown(data: dict[str, Any]) -> str:
         [
             f"# {subject}, {data['since'][:10]} to {data['until'][:10]}",
             "",
-            f"{len(good)} of {_counted(data['runs'], 'run')} {'was' if len(good) == 1 else 'were'} proven, "
-            f"{_counted(data['promoted'], 'promotion')}, {_counted(data['rolledBack'], 'rollback')}, "
+            f"{len(good)} of {_times(len(data['runs']), 'run')} {'was' if len(good) == 1 else 'were'} proven, "
+            f"{_times(len(data['promoted']), 'promotion')}, {_times(len(data['rolledBack']), 'rollback')}, "
             f"{len(data['waiting'])} waiting for a person.",
             *_part("Improved", [_better(item) for item in good]),
             *_part("Refused or failed", [f"**{item['run']}**: {plain(item['why'])}" for item in bad]),
@@ -147,12 +145,12 @@ def _interval(figures: dict[str, Any]) -> str:
     return interval(figures["mean"], figures["ciLow"], figures["ciHigh"])
 
 
-def _event(event: Object) -> dict[str, Any]:
+def _event(event: ModelDeployed) -> dict[str, Any]:
     return {
-        "rollout": event["model_deployment"],
-        "revision": event["revision"],
-        "at": event["deployed_at"],
-        "why": event.get("verdict") or event.get("reason") or "",
+        "rollout": event.model_deployment,
+        "revision": event.revision,
+        "at": event.deployed_at.isoformat(),
+        "why": event.verdict or event.reason,
     }
 
 
@@ -160,8 +158,8 @@ def _line(item: dict[str, Any]) -> str:
     return f"**{item['rollout']}** {plain(str(item['revision']))}: {plain(str(item['why']))}"
 
 
-def _counted(items: Sequence[Any], noun: str) -> str:
-    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
+def _times(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _waits(body: Object, namespace: str) -> dict[str, Any] | None:
@@ -215,8 +213,7 @@ COLUMNS: Sequence[_Column] = (
     ("TRAININGS", "trainings", _count),
     ("TRAINED", "training_success_rate", _share),
     ("GAIN", "gain_per_training", _signed),
-    ("DEPLOYMENTS", "deployments", _count),
-    ("DEPLOYED", "deployment_success_rate", _share),
+    ("PROMOTIONS", "promotions", _count),
     ("ROLLBACKS", "rollbacks", _count),
     ("FALSE", "false_rollbacks", _count),
 )
@@ -268,19 +265,19 @@ def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
     if gains:
         mean = sum(gain * count for gain, count in gains) / sum(count for _, count in gains)
         yield f"A training changed the held-out return by {_signed(mean)} on average."
-    yield from _sum(weeks, "deployments", "deployment_success_rate", "deployment", "promoted to everybody")
-    taken, false = (int(sum(week.get(name) or 0 for week in weeks)) for name in ("rollbacks", "false_rollbacks"))
-    if taken:
-        rollbacks = "1 deployment was" if taken == 1 else f"{taken} deployments were"
-        as_well = "it did" if false == 1 else "they did"
-        yield f"{rollbacks} rolled back, {false} of them though {as_well} as well as the others."
+    promoted, rolled_back, false = (
+        int(sum(week.get(name) or 0 for week in weeks)) for name in ("promotions", "rollbacks", "false_rollbacks")
+    )
+    if promoted or rolled_back:
+        though = f", {false} of them though as good as the others" if rolled_back else ""
+        yield f"{_times(promoted, 'promotion')} and {_times(rolled_back, 'rollback')}{though}."
 
 
 def _sum(weeks: Sequence[Object], count: str, rate: str, noun: str, verb: str) -> Iterator[str]:
     total = int(sum(week.get(count) or 0 for week in weeks))
     if total:
         good = round(sum((week.get(rate) or 0.0) * (week.get(count) or 0) for week in weeks))
-        yield f"{good} of {total} {noun}{'' if total == 1 else 's'} {'was' if good == 1 else 'were'} {verb}."
+        yield f"{good} of {_times(total, noun)} {'was' if good == 1 else 'were'} {verb}."
 
 
 def _moved(difference: float, digits: int = 0) -> str:

@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_dataplane.postgres.database import Database
+from learnloop_operator.cli.reporting import report_data
 
 from ..conftest import Api, running, settings, superuser, trajectory
 
@@ -50,8 +52,8 @@ async def test_success_time_turns_satisfaction_and_deployments_are_counted_by_we
     assert (week["episodes"], week["rated"], week["satisfaction"]) == (36, 1, 1.0)
     assert week["success_rate"] == pytest.approx((6 + 12) / 36)
     assert (week["turns"], week["completion_seconds"]) == (4.0, 1.0)
-    assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (3, 2, 1)
-    assert week["deployment_success_rate"] == pytest.approx(1 / 3)
+    assert (week["promotions"], week["rollbacks"]) == (0, 0), "a first model is no promotion, silence no rollback"
+    assert week["deployment_success_rate"] is None
     await _play(api, "new-1", 10.0)
     old, new = await _weeks(api)
     assert (old["episodes"], new["episodes"], new["success_rate"]) == (36, 1, 1.0)
@@ -76,50 +78,61 @@ async def test_trainings_that_handed_in_a_policy_and_what_they_gained(api: Api) 
     assert week["gain_per_training"] == pytest.approx(20.0), "in units of return: a baseline near 0 says nothing"
 
 
-async def _moved(api: Api, deployment: str, event: str, revision: str, previous: str | None = None) -> None:
+async def _moved(
+    api: Api, deployment: str, event: str, revision: str, previous: str | None = None, days: int = 0
+) -> None:
     told = {
         "event": event,
         "model_deployment": deployment,
         "revision": revision,
         "previous_revision": previous,
         "uri": "uniform://discrete/2?observations=4",
-        "deployed_at": "2026-01-31T12:00:00Z",
+        "deployed_at": (datetime.now(UTC) - timedelta(days=days)).isoformat(),
     }
     await api.call("PUT", f"/api/v1/models/{deployment}/{event.replace('_', '-')}", json=told)
 
 
-async def test_a_model_rolled_back_after_it_served_everybody_is_a_rollback_at_once(api: Api) -> None:
+async def _reported(api: Api, deployment: str, since: datetime) -> tuple[int, int]:
+    """Promotions and rollbacks as `kubectl learnloop report` counts them."""
+    record = (await api.call("GET", f"/api/v1/models/{deployment}/deployed"))["deployed"]
+    data = report_data("team-a", None, [], [], map(ModelDeployed.model_validate, record), since, datetime.now(UTC))
+    return len(data["promoted"]), len(data["rolledBack"])
+
+
+async def test_a_report_and_the_progress_count_the_same_promotions_and_rollbacks(api: Api) -> None:
+    """Also a revision that was not played for a day, one that was tried again, and one that served before."""
     for index in range(12):
         await _play(api, f"base-{index}", 5.0, "aaaa", "guarded", "guard")
         await _play(api, f"better-{index}", 20.0, "bbbb", "guarded", "guard")
-    await _moved(api, "guard", "deployed", "aaaa")
-    await _moved(api, "guard", "deployed", "bbbb", previous="aaaa")
-    await _moved(api, "guard", "rolled_back", "bbbb", previous="aaaa")
-    [week] = await _weeks(api, "guarded")
-    assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (2, 1, 1)
-    await _moved(api, "guard", "deployed", "aaaa")
-    await _moved(api, "guard", "deployed", "bbbb", previous="aaaa")
-    [week] = await _weeks(api, "guarded")
-    assert (week["deployments"], week["rollbacks"], week["false_rollbacks"]) == (2, 0, 0), "somebody tried it again"
+        await _play(api, f"silent-{index}", 1.0, "cccc", "guarded", "guard")
+    await _sql(
+        api.db,
+        "UPDATE trajectories SET received_at = now() - interval '3 days' "
+        "WHERE agent_id = 'guarded' AND policy_revision = 'cccc'",
+    )
+    moves = [
+        ("deployed", "aaaa", None, 20),
+        ("deployed", "bbbb", "aaaa", 15),
+        ("rolled_back", "bbbb", "aaaa", 14),
+        ("deployed", "aaaa", None, 14),
+        ("deployed", "bbbb", "aaaa", 0),
+        ("rolled_back", "dddd", "bbbb", 0),
+    ]
+    for event, revision, previous, days in moves:
+        await _moved(api, "guard", event, revision, previous, days)
+    weeks = await _weeks(api, "guarded")
+    counted = tuple(sum(week[name] for week in weeks) for name in ("promotions", "rollbacks"))
+    assert counted == await _reported(api, "guard", datetime.min.replace(tzinfo=UTC)) == (2, 2)
+    assert sum(week["false_rollbacks"] for week in weeks) == 1, "bbbb did better than what it was compared with"
+    [week] = await _weeks(api, "guarded", params={"weeks": 1})
+    monday = datetime.combine(datetime.now(UTC).date(), time(), UTC) - timedelta(days=datetime.now(UTC).weekday())
+    assert (week["promotions"], week["rollbacks"]) == await _reported(api, "guard", monday) == (1, 1)
 
 
-async def test_a_revision_is_a_deployment_of_the_week_in_which_it_was_first_played_and_of_no_other(api: Api) -> None:
-    await _play(api, "first", 10.0, "aaaa", "stayer", "stay")
-    await _sql(api.db, "UPDATE trajectories SET received_at = now() - interval '14 days' WHERE agent_id = 'stayer'")
-    await _moved(api, "stay", "deployed", "aaaa")
-    await _play(api, "again", 10.0, "aaaa", "stayer", "stay")
-    assert [week["deployments"] for week in await _weeks(api, "stayer")] == [1, 0]
-    [week] = await _weeks(api, "stayer", params={"weeks": 1})
-    assert (week["episodes"], week["deployments"]) == (1, 0)
-
-
-async def test_what_served_before_it_was_replaced_was_no_rollback_though_its_own_event_is_gone(api: Api) -> None:
-    for index in range(10):
-        await _play(api, f"past-{index}", 5.0, "aaaa", "follower", "follow")
-    await _sql(api.db, "UPDATE trajectories SET received_at = now() - interval '7 days' WHERE agent_id = 'follower'")
-    await _play(api, "next", 9.0, "bbbb", "follower", "follow")
-    await _moved(api, "follow", "deployed", "bbbb", previous="aaaa")
-    assert sum(week["rollbacks"] for week in await _weeks(api, "follower")) == 0
+async def test_moves_of_a_rollout_that_no_episode_names_count_for_the_agent_of_its_name(api: Api) -> None:
+    await _moved(api, "unplayed", "rolled_back", "bbbb", "aaaa")
+    [week] = await _weeks(api, "unplayed")
+    assert (week["episodes"], week["rollbacks"], week["false_rollbacks"]) == (0, 1, 0)
 
 
 def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:

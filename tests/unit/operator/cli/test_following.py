@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from learnloop_api.names import LABEL_AGENT
+from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.cli import live, reporting
 from learnloop_operator.cli.main import VERBS, main
 from learnloop_operator.cli.objects import CommandError
@@ -66,6 +67,7 @@ def changed(event: str, revision: str, hours: float, previous: str | None = "aaa
     return {
         "event": event,
         "model_deployment": "la",
+        "uri": "uniform://discrete/2?observations=4",
         "revision": revision,
         "previous_revision": previous,
         "deployed_at": (NOW - timedelta(hours=hours)).isoformat(),
@@ -82,7 +84,8 @@ def test_a_report_has_gains_with_intervals_refusals_rollbacks_and_what_waits() -
         changed("deployed", "bbbbbbbb", 3, verdict="all checks pass"),
         changed("deployed", "aaaaaaaa", 4, None),
     ]
-    found = reporting.report_data("ns", None, jobs, rollouts, record, NOW - timedelta(days=7), NOW)
+    events = map(ModelDeployed.model_validate, record)
+    found = reporting.report_data("ns", None, jobs, rollouts, events, NOW - timedelta(days=7), NOW)
     assert [item["run"] for item in found["runs"]] == ["la-1", "la-2"]
     text = reporting.markdown(found)
     assert "1 of 2 runs was proven, 1 promotion, 1 rollback, 1 waiting for a person." in text

@@ -20,7 +20,7 @@ FIRST = {
     "training_success_rate": 0.5,
     "gains": 2,
     "gain_per_training": 0.1,
-    "deployments": 1,
+    "promotions": 1,
     "deployment_success_rate": 1.0,
     "rollbacks": 0,
     "false_rollbacks": 0,
@@ -34,7 +34,7 @@ LAST = FIRST | {
     "training_success_rate": 1.0,
     "gains": 2,
     "gain_per_training": 0.2,
-    "deployments": 3,
+    "promotions": 2,
     "deployment_success_rate": 2 / 3,
     "rollbacks": 1,
     "false_rollbacks": 1,
@@ -74,19 +74,18 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
     said = told(world, "--weeks", "4").splitlines()
     assert world.asked == [{"weeks": "4"}]
     last = "In the week of 2026-03-09 walker"
-    assert said[:8] == [
+    assert said[:7] == [
         f"{last} succeeded in 65% of its episodes, 15 points more than in the week of 2026-03-02.",
         f"{last} took 15 s for a success, 25% less than in the week of 2026-03-02.",
         "In the week of 2026-03-02 walker took 10 turns for a success.",
         f"{last} was rated +0.40 by people, 0.60 more than in the week of 2026-03-02.",
         "3 of 4 trainings were proven.",
         "A training changed the held-out return by +0.15 on average.",
-        "3 of 4 deployments were promoted to everybody.",
-        "1 deployment was rolled back, 1 of them though it did as well as the others.",
+        "3 promotions and 1 rollback, 1 of them though as good as the others.",
     ]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
-    assert said[9].split() == f"{head} DEPLOYMENTS DEPLOYED ROLLBACKS FALSE".split()
-    assert said[11].split() == [
+    assert said[8].split() == f"{head} PROMOTIONS ROLLBACKS FALSE".split()
+    assert said[10].split() == [
         "2026-03-09",
         "100",
         "65%",
@@ -96,8 +95,7 @@ def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
         "2",
         "100%",
         "+0.2",
-        "3",
-        "67%",
+        "2",
         "1",
         "1",
     ]
@@ -131,5 +129,4 @@ def test_the_sentences_count_in_singular_and_plural() -> None:
     one = FIRST | {"trainings": 1, "training_success_rate": 1.0, "rollbacks": 2, "false_rollbacks": 0}
     said = told(World(one))
     assert "1 of 1 training was proven." in said
-    assert "1 of 1 deployment was promoted to everybody." in said
-    assert "2 deployments were rolled back, 0 of them though they did as well as the others." in said
+    assert "1 promotion and 2 rollbacks, 0 of them though as good as the others." in said

@@ -55,7 +55,7 @@ function weeks(found) {
     ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
     ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
     ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => figure(item.gain_per_training), "figure"],
-    ["Deployments", (item) => item.deployments ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
+    ["Promotions", (item) => item.promotions ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
   ], [...found.value.weeks].reverse())];
 }
 
