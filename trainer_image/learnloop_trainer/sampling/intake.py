@@ -1,31 +1,36 @@
-"""Where fragments wait for the learner: a bounded queue that knows how old each of them is, and the newest policy.
+"""The bounded queue of fragments between samplers and learner, and the newest policy.
 
-Samplers that are faster than the learner wait before they play, not after: what they play then is by the newest policy.
-A fragment begins only where the rows that are played, wait and are learned from fill no more than two updates, or one
-and every environment there is. Rows that are overdue (seats.py) count as nobody's. So steps are about one version old
-when the learner takes them, however fast they come. Fu et al. (2025), arXiv 2505.24298, bound staleness by what is
-under way in the same manner. A replay buffer does not care how old its steps are: there the queue alone holds back
-whoever is too fast.
+Samplers that are faster than the learner wait before they play, not after, so they play the newest policy.
+A fragment begins only while the rows that are played, wait and are learned from fill no more than two updates, or one
+and all environments. So steps are about one version old when the learner takes them. Fu et al. (2025),
+arXiv 2505.24298, bound staleness in the same manner. A replay buffer takes steps of any age: there the queue's length
+alone holds samplers back.
+
+An environment that hangs keeps its connection. A fragment that takes far longer than the others no longer counts as
+played, so that another begins in its place; when it comes after all, it is taken like any other.
 """
 
+import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Sampling
-from learnloop_trainer.sampling.fragment import Shape, Steps
-from learnloop_trainer.sampling.seats import Seat, Seats
+from learnloop_trainer.sampling.fragments import Shape, Steps
 from learnloop_trainer.store.array_container import Arrays
+
+PATIENCE_SECONDS, PATIENCE_TIMES, REMEMBERED_FRAGMENTS = 20.0, 10.0, 64
+"""A fragment is overdue after so many seconds, and so many times the median of the newest fragments."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerPolicy:
-    """What samplers play with."""
+    """The policy that samplers play with."""
 
     version: int  # counted from 1 by each process of the learner
     step: int  # environment steps learned from before it
@@ -34,141 +39,145 @@ class SamplerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What the learner takes at once; steps [steps, rows]."""
+    """The rows of one update; steps [steps, rows]."""
 
     steps: Steps
     returns: tuple[float, ...]  # of the episodes that ended in them
 
 
-class Intake:
-    """Fragments by the environment, each a row of `shape.steps` steps."""
+@dataclass(eq=False, slots=True)
+class Seat:
+    """One sampler. `began`: when it began the fragment that it has not sent yet."""
 
-    def __init__(self, shape: Shape, rows: int, most_staleness: int, seats: Seats | None = None) -> None:
-        """`rows`: that the learner takes at once; as many may wait."""
-        self.shape, self.rows, self._most_staleness = shape, rows, most_staleness
+    environments: int
+    began: float | None
+
+    @property
+    def playing(self) -> bool:
+        """Has it a fragment to send?"""
+        return self.began is not None
+
+
+class Intake:
+    """Fragments by the environment, each a row of `shape.steps` steps. Only `take` waits."""
+
+    def __init__(
+        self, shape: Shape, rows: int, most_staleness: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`rows`: of one update."""
+        self.shape, self.rows, self._most_staleness, self._clock = shape, rows, most_staleness, clock
+        self.policy, self.over = SamplerPolicy(0, 0, {}), False
+        self.on_room: Callable[[], None] = lambda: None  # called when `begin` may succeed again
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Steps, int]] = deque()  # version, fragment, its environment
-        self._policy = SamplerPolicy(0, 0, {})
-        self._over = False
-        self._seats = Seats() if seats is None else seats
+        self._seats: set[Seat] = set()
+        self._lasted: deque[float] = deque(maxlen=REMEMBERED_FRAGMENTS)
         self._learning = 0  # rows taken
-        self._dropped = self._refused = 0
+        self._most_seats = self._dropped = self._refused = 0
         self._staleness, self._used = 0, 0  # summed over rows, and how many
         self._newest_staleness = 0.0
 
-    @property
-    def policy(self) -> SamplerPolicy:
-        """The newest."""
-        return self._policy
-
-    @property
-    def over(self) -> bool:
-        """Nobody learns any more."""
-        return self._over
-
     def publish(self, arrays: Mapping[str, NDArray[np.generic]], step: int) -> None:
-        """A new version: copies of the arrays."""
+        """Copy the arrays into a new version."""
         copies = {name: array.copy() for name, array in arrays.items()}
         with self._changed:
-            self._policy = SamplerPolicy(self._policy.version + 1, step, copies)
+            self.policy = SamplerPolicy(self.policy.version + 1, step, copies)
             self._learning = 0
-            self._changed.notify_all()
+        self.on_room()
 
     def finish(self) -> None:
-        """Samplers may go."""
+        """Learn no more: samplers may go."""
         with self._changed:
-            self._over = True
+            self.over = True
             self._changed.notify_all()
+        self.on_room()
 
-    def joined(self, environments: int) -> Seat:
-        """A sampler came, and plays by the policy it was greeted with."""
+    def join(self, environments: int) -> Seat:
+        """Admit a sampler, which plays by the newest policy from now on."""
         with self._changed:
-            return self._seats.take(environments)
+            seat = Seat(environments, self._clock())
+            self._seats.add(seat)
+            self._most_seats = max(self._most_seats, len(self._seats))
+        return seat
 
-    def left(self, seat: Seat) -> None:
-        """A sampler went; what it had begun will never come."""
+    def leave(self, seat: Seat) -> None:
+        """Forget a sampler, and the fragment that it had begun."""
         with self._changed:
-            self._seats.leave(seat)
-            self._changed.notify_all()
+            self._seats.discard(seat)
 
-    def begin(self, seat: Seat, patience: float) -> bool:
-        """A sampler begins a fragment; waits while enough is under way. False: it was so for `patience` seconds."""
-        end = time.monotonic() + patience
+    def begin(self, seat: Seat) -> bool:
+        """Let a sampler begin a fragment. False: enough is under way."""
         with self._changed:
-            while self.shape.corrected and self._under_way() >= self._most_under_way() and not self._over:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-            self._seats.begin(seat)
+            if self.over or not self._room():
+                return False
+            seat.began = self._clock()
         return True
 
-    def _under_way(self) -> int:
-        return len(self._waiting) + self._seats.rows_expected() + self._learning
+    def _room(self) -> bool:
+        if not self.shape.corrected:
+            return len(self._waiting) < self.rows
+        played = sum(seat.environments for seat in self._seats if seat.playing and not self._overdue(seat))
+        environments = sum(seat.environments for seat in self._seats)
+        most = min(self.rows + max(self.rows, environments), self.rows * (1 + self._most_staleness))
+        return len(self._waiting) + played + self._learning < most
 
-    def _most_under_way(self) -> int:
-        """At least the rows of an update: nobody waits for samplers that wait themselves."""
-        return min(self.rows + max(self.rows, self._seats.environments), self.rows * (1 + self._most_staleness))
+    def _overdue(self, seat: Seat) -> bool:
+        if seat.began is None or not self._lasted:
+            return False  # the first fragment may take any time
+        usual = PATIENCE_TIMES * statistics.median(self._lasted)
+        return self._clock() - seat.began > max(PATIENCE_SECONDS, usual)
 
-    def refused(self) -> None:
-        """A message was no good."""
+    def refuse(self) -> None:
+        """Count a message that was no good."""
         with self._changed:
             self._refused += 1
 
-    def offer(self, seat: Seat, version: int, steps: Steps, patience: float) -> bool:
-        """Put a fragment that was begun in the queue. False: the queue was full for `patience` seconds.
-
-        Full it is for a replay buffer alone: elsewhere no more are begun than it may hold.
-        """
-        count, end = steps.reward.shape[1], time.monotonic() + patience
+    def offer(self, seat: Seat, version: int, steps: Steps) -> None:
+        """Queue a fragment that was begun."""
         with self._changed:
-            while not self.shape.corrected and len(self._waiting) >= self.rows and not self._over:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-            self._seats.end(seat)
-            self._waiting.extend((version, steps, index) for index in range(count))
+            if seat.began is not None:
+                self._lasted.append(self._clock() - seat.began)
+            seat.began = None
+            self._waiting.extend((version, steps, index) for index in range(steps.reward.shape[1]))
             self._drop_stale()
             self._changed.notify_all()
-        return True
 
     def take(self, patience: float) -> Block | None:
-        """`rows` rows that are not too old; None: there are not as many within `patience` seconds. They stay."""
+        """`rows` rows that are not too old; None where there are fewer within `patience` seconds: they stay."""
         end = time.monotonic() + patience
         with self._changed:
-            self._learning = 0  # what was taken before is learned from, even where nothing was published since
+            self._learning = 0  # the rows taken before are learned from, even if nothing was published since
             self._drop_stale()
             while len(self._waiting) < self.rows:
                 left = end - time.monotonic()
-                if left <= 0 or self._over:
-                    return None
+                if left <= 0 or self.over:
+                    break
+                self.on_room()
                 self._changed.wait(left)
-            taken = [self._waiting.popleft() for _ in range(self.rows)]
+            if len(self._waiting) < self.rows:
+                self.on_room()
+                return None
+            rows = [self._waiting.popleft() for _ in range(self.rows)]
             self._learning = self.rows
-            ages = [self._policy.version - version for version, _, _ in taken]
+            ages = [self.policy.version - version for version, _, _ in rows]
             self._staleness, self._used = self._staleness + sum(ages), self._used + len(ages)
             self._newest_staleness = sum(ages) / len(ages)
-            self._changed.notify_all()
-        names = taken[0][1].arrays()
-        joined = {
-            name: np.stack([getattr(steps, name)[:, index] for _, steps, index in taken], axis=1) for name in names
-        }
-        steps = Steps(**joined)
+        self.on_room()
+        names = rows[0][1].arrays()
+        steps = Steps(
+            **{name: np.stack([getattr(played, name)[:, index] for _, played, index in rows], axis=1) for name in names}
+        )
         ended = steps.terminated | steps.truncated
         return Block(steps, tuple(float(value) for value in steps.returned[ended]))
 
     def _drop_stale(self) -> None:
-        """At each end of the queue: versions change between two calls of `take`, and fragments may be late."""
-        fresh = [item for item in self._waiting if self._policy.version - item[0] <= self._most_staleness]
-        gone = len(self._waiting) - len(fresh)
-        if gone:
-            self._dropped += gone * self.shape.steps
-            self._waiting = deque(fresh)
-            self._changed.notify_all()
+        """Fragments may be late, and versions change between two calls of `take`."""
+        fresh = [item for item in self._waiting if self.policy.version - item[0] <= self._most_staleness]
+        self._dropped += (len(self._waiting) - len(fresh)) * self.shape.steps
+        self._waiting = deque(fresh)
 
     def figures(self) -> dict[str, float]:
-        """As heartbeats name them."""
+        """Figures of heartbeats."""
         with self._changed:
             return {
                 "samplers": float(len(self._seats)),
@@ -178,15 +187,15 @@ class Intake:
             }
 
     def overdue(self) -> int:
-        """Samplers whose fragment is not waited for any more."""
+        """The number of samplers whose fragment no longer counts as played."""
         with self._changed:
-            return self._seats.overdue()
+            return sum(self._overdue(seat) for seat in self._seats)
 
-    def told(self) -> Sampling:
-        """For the manifest."""
+    def summary(self) -> Sampling:
+        """The manifest's entry."""
         with self._changed:
             return Sampling(
-                most_samplers=self._seats.most,
+                most_samplers=self._most_seats,
                 mean_staleness=self._staleness / max(1, self._used),
                 dropped_steps=self._dropped,
                 refused_fragments=self._refused,

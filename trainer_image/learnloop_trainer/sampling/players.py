@@ -1,7 +1,7 @@
-"""How samplers act: for each algorithm what it does with an observation, as its own learner would."""
+"""Act as each algorithm's own learner would, and play fragments."""
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,101 +12,86 @@ from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import action_heads, dqn, ppo, sac
 from learnloop_trainer.neural.dense_networks import Floats, forward
 from learnloop_trainer.neural.observation_normalisation import normalised
-from learnloop_trainer.sampling.fragment import Shape, Steps
+from learnloop_trainer.sampling.fragments import Shape, Steps
 from learnloop_trainer.sampling.intake import SamplerPolicy
 from learnloop_trainer.training_order import Order
 
 WARM = "warm"
-"""An array of this name among a policy's says that training began from a trained one: less is explored."""
+"""A policy with an array of this name began from a trained one: less is explored."""
 
 
-class Player(Protocol):
-    """Acts in n environments."""
-
-    def act(self, policy: Any, step: int, clock: int, seen: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Actions [n] as the algorithm keeps them and as the environment takes them.
-
-        `step`: that the learner had come to; `clock`: of these environments' own steps.
-        """
-
-    def log_prob(self, policy: Any, seen: Observations, action: NDArray[Any]) -> Floats:
-        """Of actions [n] for observations [n, observations] under the policy, [n]; zeros where nobody asks."""
-
-
-class PpoPlayer:
-    """Samples from the policy's distribution."""
+class Player:
+    """Acts in the n environments of a sampler."""
 
     def __init__(self, order: Order, environment: VectorEnvironment) -> None:
         """For these environments."""
-        self._head, self._seed = action_heads.fitting(environment), order.spec.seed
-        self._members = np.asarray(environment.members)
+        self.order, self.environment = order, environment
+        self.members = np.asarray(environment.members)
 
-    def act(self, policy: Any, step: int, clock: int, seen: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
+    def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Actions [n] as the algorithm keeps them and as the environment takes them.
+
+        `step`: of the learner; `clock`: of these environments.
+        """
+        raise NotImplementedError
+
+    def log_prob(self, policy: Any, observation: Observations, action: NDArray[Any]) -> Floats:
+        """Of actions [n] for observations [n, observations] under the policy, where the learner corrects by it."""
+        raise NotImplementedError
+
+
+class PpoPlayer(Player):
+    """Samples from the policy's distribution."""
+
+    def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
         """See Player."""
-        del step
-        noise = self._head.noise(self._seed, np.full((1, 1, 1), clock), self._members[None, :, None])[0]
-        taken = ppo.act(policy, self._head, normalised(policy, seen), noise)
-        return taken, self._head.executed(taken)
+        head = action_heads.fitting(self.environment)
+        noise = head.noise(self.order.spec.seed, np.full((1, 1, 1), clock), self.members[None, :, None])[0]
+        taken = ppo.act(policy, head, normalised(policy, observation), noise)
+        return taken, head.executed(taken)
 
-    def log_prob(self, policy: Any, seen: Observations, action: NDArray[Any]) -> Floats:
+    def log_prob(self, policy: Any, observation: Observations, action: NDArray[Any]) -> Floats:
         """See Player."""
         leaves = {name: torch.from_numpy(array) for name, array in policy.items()}
         with torch.inference_mode():
-            outputs = forward(leaves, "policy", ppo.ACTIVATION, torch.from_numpy(normalised(policy, seen)))
-            return np.asarray(self._head.log_prob(leaves, outputs, torch.from_numpy(action)).numpy())
+            outputs = forward(leaves, "policy", ppo.ACTIVATION, torch.from_numpy(normalised(policy, observation)))
+            head = action_heads.fitting(self.environment)
+            return np.asarray(head.log_prob(leaves, outputs, torch.from_numpy(action)).numpy())
 
 
-class DqnPlayer:
+class DqnPlayer(Player):
     """Takes the best action, and now and then any other."""
 
-    def __init__(self, order: Order, environment: VectorEnvironment) -> None:
-        """For these environments."""
-        self._parameters, self._spec, self._environment = order.parameters, order.spec, environment
-
-    def act(self, policy: Any, step: int, clock: int, seen: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
+    def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
         """See Player."""
-        members = np.asarray(self._environment.members)
-        draws = uniforms(Purpose.EXPLORE, self._spec.seed, clock, np.arange(2)[:, None], members[None, :])
-        rate = dqn.epsilon(self._parameters, step, self._spec.total_steps, warm=WARM in policy)
-        action = dqn.act(policy, seen, draws[0] < rate, (draws[1] * self._environment.actions).astype(np.int64))
+        spec = self.order.spec
+        draws = uniforms(Purpose.EXPLORE, spec.seed, clock, np.arange(2)[:, None], self.members[None, :])
+        rate = dqn.epsilon(self.order.parameters, step, spec.total_steps, warm=WARM in policy)
+        action = dqn.act(policy, observation, draws[0] < rate, (draws[1] * self.environment.actions).astype(np.int64))
         return action, action
 
-    def log_prob(self, policy: Any, seen: Observations, action: NDArray[Any]) -> Floats:
-        """See Player: replay asks for none."""
-        del policy, seen
-        return np.zeros(len(action), dtype=np.float32)
 
-
-class SacPlayer:
+class SacPlayer(Player):
     """Samples from the policy's distribution; draws uniformly until learning starts."""
 
-    def __init__(self, order: Order, environment: VectorEnvironment) -> None:
-        """For these environments."""
-        assert environment.bounds is not None  # session.begin refuses others, with field and fix
-        self._starts, self._seed = order.parameters.learning_starts, order.spec.seed
-        self._bounds: Bounds = environment.bounds
-        self._members, self._numbers = np.asarray(environment.members), environment.actions
-
-    def act(self, policy: Any, step: int, clock: int, seen: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
+    def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
         """See Player."""
-        which = np.arange(2)[:, None, None], self._members[None, :, None], np.arange(self._numbers)[None, None, :]
-        first, second = uniforms(Purpose.ACTION, self._seed, clock, *which)
+        bounds: Bounds | None = self.environment.bounds
+        assert bounds is not None  # session.begin refuses others, with field and fix
+        numbers = np.arange(self.environment.actions)[None, None, :]
+        which = np.arange(2)[:, None, None], self.members[None, :, None], numbers
+        first, second = uniforms(Purpose.ACTION, self.order.spec.seed, clock, *which)
         normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
-        random = step < self._starts and WARM not in policy
-        taken = (2.0 * first - 1.0).astype(np.float32) if random else sac.act(policy, seen, normal.astype(np.float32))
-        return taken, self._bounds.scale(taken)
+        random = step < self.order.parameters.learning_starts and WARM not in policy
+        taken = (
+            (2.0 * first - 1.0).astype(np.float32)
+            if random
+            else sac.act(policy, observation, normal.astype(np.float32))
+        )
+        return taken, bounds.scale(taken)
 
-    def log_prob(self, policy: Any, seen: Observations, action: NDArray[Any]) -> Floats:
-        """See Player: replay asks for none."""
-        del policy, seen
-        return np.zeros(len(action), dtype=np.float32)
 
-
-PLAYERS: dict[str, type[PpoPlayer] | type[DqnPlayer] | type[SacPlayer]] = {
-    "ppo": PpoPlayer,
-    "dqn": DqnPlayer,
-    "sac": SacPlayer,
-}
+PLAYERS: dict[str, type[Player]] = {"ppo": PpoPlayer, "dqn": DqnPlayer, "sac": SacPlayer}
 """By the name of the algorithm: those of `learnloop_api.kinds.training.algorithms.SAMPLED`."""
 
 
@@ -136,7 +121,7 @@ class Table:
             self._seen, self._clock = step.observation, self._clock + 1
         if self._shape.corrected:
             lead = steps.reward.size
-            seen = steps.observation.reshape(lead, -1)
+            observation = steps.observation.reshape(lead, -1)
             action = steps.action.reshape(lead, *steps.action.shape[2:])
-            steps.log_prob[:] = self._player.log_prob(policy.arrays, seen, action).reshape(steps.reward.shape)
+            steps.log_prob[:] = self._player.log_prob(policy.arrays, observation, action).reshape(steps.reward.shape)
         return steps

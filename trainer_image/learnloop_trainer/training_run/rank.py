@@ -168,7 +168,7 @@ def _policy(
         training.begun_from,
         training.read,
         validated,
-        training.learner.intake.told() if isinstance(training.learner, SampledLearner) else None,
+        training.learner.intake.summary() if isinstance(training.learner, SampledLearner) else None,
     )
 
 

@@ -14,9 +14,8 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_environments import own_code
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.sampling.fragment import RefusedFragment
-from learnloop_trainer.sampling.frames import Closed, ProtocolError
-from learnloop_trainer.sampling.learner_link import Link, Over, connect
+from learnloop_trainer.sampling.connection import ConnectionLost, Link, NoMoreSteps
+from learnloop_trainer.sampling.fragments import RefusedFragment
 from learnloop_trainer.sampling.learners import shape_of
 from learnloop_trainer.sampling.players import PLAYERS, Table
 from learnloop_trainer.training_order import Order
@@ -39,21 +38,21 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> None:
     heard, tries = time.monotonic(), 0
     while True:
         try:
-            link = connect(host, port, key, said)
+            link = Link(host, port, key, said)
             tries = 0
             try:
                 _play(order, link)
             finally:
                 link.close()
                 heard = time.monotonic()
-        except Over:
+        except NoMoreSteps:
             say("the learner needs no more steps")
             return
         except RefusedFragment as error:
             raise TrainerError(f"the learner refused this sampler: {error}") from None
-        except (Closed, ProtocolError) as error:
+        except ConnectionLost as error:
             if time.monotonic() - heard > PATIENCE:
-                raise TrainerError(f"the learner at {host}:{port} is not to be found: {error}") from None
+                raise TrainerError(f"the learner at {host}:{port} cannot be reached: {error}") from None
             pause = min(LONGEST_PAUSE, 0.2 * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)
             tries += 1
             say(f"no learner at {host}:{port} ({error}); looking again in {pause:.1f} s")
@@ -74,7 +73,7 @@ def _play(order: Order, link: Link) -> None:
         table = Table(environment, PLAYERS[order.spec.algorithm](order, environment), shape)
         say(f"playing {len(members)} environments for the learner, from version {policy.version} of its policy")
         while True:
-            policy = link.exchange(table.play(policy), policy.version)
+            policy = link.exchange(table.play(policy))
     finally:
         environment.close()
 

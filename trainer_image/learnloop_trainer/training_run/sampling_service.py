@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_environments import code_digest
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.sampling.learner_port import LearnerPort
+from learnloop_trainer.sampling.connection import LearnerPort
 from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.training_order import Order
 
@@ -57,21 +57,21 @@ class SamplingService:
         self._heard, self._quiet, self._step = time.monotonic(), False, learner.step
         self._port = _port(os.environ)
         each = order.spec.samplers.environments
-        self._server = LearnerPort(learner.intake, read_key(os.environ), identity(order), each, {"rewards": rewards})
+        self._server = LearnerPort(learner.intake, read_key(os.environ), identity(order), each, rewards)
 
     def __enter__(self) -> "SamplingService":
         """Begin to listen; raises TrainerError where that cannot be."""
         self._learner.publish()
         try:
-            port = self._server.listen("", self._port)
+            port = self._server.listen("*", self._port)
         except OSError as error:
             raise TrainerError(f"samplers cannot be awaited on port {self._port}: {error.strerror}") from None
         say(f"samplers are awaited on port {port}")
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Samplers may go."""
-        self._server.close()
+        """Let samplers go: the port tells them so until the process ends."""
+        self._learner.intake.finish()
 
     def look(self) -> None:
         """After each round: say it where the learner is left alone."""

@@ -25,8 +25,7 @@ from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.read_experience import ReadExperience
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Trail, shielded
-from learnloop_trainer.sampling.distant_environment import DistantEnvironment
-from learnloop_trainer.sampling.learners import LEARNERS, SampledLearner, sampled
+from learnloop_trainer.sampling.learners import LEARNERS, DistantEnvironment, SampledLearner, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save

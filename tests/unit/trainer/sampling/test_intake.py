@@ -1,13 +1,11 @@
 """The queue between samplers and learner: short, fair to the learner, and without what is too old."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 
-from learnloop_trainer.sampling.fragment import Shape, Steps
-from learnloop_trainer.sampling.intake import Intake
-from learnloop_trainer.sampling.seats import PATIENCE_SECONDS, Seat, Seats
+from learnloop_trainer.sampling.fragments import Shape, Steps
+from learnloop_trainer.sampling.intake import PATIENCE_SECONDS, Intake, Seat
 
 SHAPE = Shape(steps=2, observations=1, actions=2, numbers=0, choices=0, corrected=True)
 
@@ -25,9 +23,11 @@ def fragment(environments: int = 1, mark: float = 0.0) -> Steps:
     return steps
 
 
-def offered(intake: Intake, version: int, steps: Steps, patience: float = 0.0) -> bool:
+def offer(intake: Intake, version: int, steps: Steps) -> Seat:
     """By a sampler of its own."""
-    return intake.offer(intake.joined(steps.reward.shape[1]), version, steps, patience)
+    seat = intake.join(steps.reward.shape[1])
+    intake.offer(seat, version, steps)
+    return seat
 
 
 def published(intake: Intake, versions: int) -> None:
@@ -38,8 +38,8 @@ def published(intake: Intake, versions: int) -> None:
 def test_rows_are_taken_in_the_order_in_which_they_came_whoever_sent_them() -> None:
     intake = Intake(SHAPE, rows=3, most_staleness=4)
     published(intake, 1)
-    assert offered(intake, 1, fragment(1, 1.0))
-    assert offered(intake, 1, fragment(2, 2.0))
+    offer(intake, 1, fragment(1, 1.0))
+    offer(intake, 1, fragment(2, 2.0))
     block = intake.take(0.0)
     assert block is not None
     assert block.steps.reward.tolist() == [[1.0, 2.0, 2.0]] * 2
@@ -48,82 +48,83 @@ def test_rows_are_taken_in_the_order_in_which_they_came_whoever_sent_them() -> N
 def test_too_few_rows_stay_for_the_next_look() -> None:
     intake = Intake(SHAPE, rows=2, most_staleness=4)
     published(intake, 1)
-    offered(intake, 1, fragment())
+    offer(intake, 1, fragment())
     assert intake.take(0.0) is None
-    offered(intake, 1, fragment())
+    offer(intake, 1, fragment())
     assert intake.take(0.0) is not None
 
 
 def test_a_fragment_of_odd_size_never_blocks_a_learner_that_still_needs_it() -> None:
     intake = Intake(SHAPE, rows=8, most_staleness=4)
     published(intake, 1)
-    assert all(offered(intake, 1, fragment(3)) for _ in range(3))
+    for _ in range(3):
+        offer(intake, 1, fragment(3))
     assert intake.take(0.0) is not None
 
 
 def test_a_full_queue_of_a_replay_buffer_holds_samplers_back_until_the_learner_has_taken() -> None:
     intake = Intake(replace(SHAPE, corrected=False), rows=1, most_staleness=1024)
+    rings: list[int] = []
+    intake.on_room = lambda: rings.append(1)
     published(intake, 1)
-    assert offered(intake, 1, fragment())
-    assert not offered(intake, 1, fragment(), 0.01)
-    taken = threading.Timer(0.05, lambda: intake.take(0.0))
-    taken.start()
-    assert offered(intake, 1, fragment(), 30.0)
-    taken.join()
+    seat = offer(intake, 1, fragment())
+    assert not intake.begin(seat)
+    rings.clear()
+    assert intake.take(0.0) is not None
+    assert rings, "samplers that wait are served"
+    assert intake.begin(seat)
 
 
 def test_nobody_begins_a_fragment_that_would_be_two_versions_old_when_its_turn_comes() -> None:
     intake = Intake(SHAPE, rows=2, most_staleness=4)
     published(intake, 1)
-    seats = [intake.joined(1) for _ in range(2)]
+    seats = [intake.join(1) for _ in range(2)]
     for seat in seats:
-        intake.offer(seat, 1, fragment(), 0.0)
-        assert intake.begin(seat, 0.0)
+        intake.offer(seat, 1, fragment())
+        assert intake.begin(seat)
     assert intake.take(0.0) is not None
-    intake.offer(seats[0], 1, fragment(), 0.0)
-    assert not intake.begin(seats[0], 0.01), "two are learned from, one waits and one is played"
-    later = threading.Timer(0.05, published, (intake, 1))
-    later.start()
-    assert intake.begin(seats[0], 30.0)
-    later.join()
+    intake.offer(seats[0], 1, fragment())
+    assert not intake.begin(seats[0]), "two are learned from, one waits and one is played"
+    published(intake, 1)
+    assert intake.begin(seats[0])
 
 
 def test_what_a_lost_sampler_had_begun_is_begun_by_another() -> None:
     intake = Intake(SHAPE, rows=1, most_staleness=4)
     published(intake, 1)
-    lost, other = intake.joined(1), Seat(1, None)
-    intake.offer(lost, 1, fragment(), 0.0)
-    assert intake.begin(lost, 0.0)
-    assert not intake.begin(other, 0.01)
-    intake.left(lost)
-    assert intake.begin(other, 0.0)
+    lost, other = intake.join(1), Seat(1, None)
+    intake.offer(lost, 1, fragment())
+    assert intake.begin(lost)
+    assert not intake.begin(other)
+    intake.leave(lost)
+    assert intake.begin(other)
 
 
 def test_a_sampler_that_stands_still_holds_nobody_back_once_it_is_overdue() -> None:
     clock = Clock()
-    intake = Intake(SHAPE, rows=2, most_staleness=0, seats=Seats(clock))
+    intake = Intake(SHAPE, rows=2, most_staleness=0, clock=clock)
     published(intake, 1)
-    intake.joined(1)  # and it never says a word
-    seat = intake.joined(1)
+    intake.join(1)  # and it never says a word
+    seat = intake.join(1)
     clock.now += 1.0
-    intake.offer(seat, 1, fragment(), 0.0)
-    assert not intake.begin(seat, 0.01), "the learner takes two rows: one waits and one is played"
+    intake.offer(seat, 1, fragment())
+    assert not intake.begin(seat), "the learner takes two rows: one waits and one is played"
     clock.now += PATIENCE_SECONDS
-    assert intake.begin(seat, 0.0)
-    intake.offer(seat, 1, fragment(), 0.0)
+    assert intake.begin(seat)
+    intake.offer(seat, 1, fragment())
     assert intake.take(0.0) is not None
     assert intake.overdue() == 1
 
 
 def test_a_fragment_that_was_overdue_is_taken_like_any_other() -> None:
     clock = Clock()
-    intake = Intake(SHAPE, rows=1, most_staleness=4, seats=Seats(clock))
+    intake = Intake(SHAPE, rows=1, most_staleness=4, clock=clock)
     published(intake, 1)
-    late, other = intake.joined(1), intake.joined(1)
-    intake.offer(other, 1, fragment(), 0.0)
+    late, other = intake.join(1), intake.join(1)
+    intake.offer(other, 1, fragment())
     clock.now += PATIENCE_SECONDS + 1.0
     assert (intake.overdue(), intake.take(0.0) is not None) == (1, True)
-    assert intake.offer(late, 1, fragment(mark=5.0), 0.0)
+    intake.offer(late, 1, fragment(mark=5.0))
     block = intake.take(0.0)
     assert block is not None
     assert (float(block.steps.reward[0, 0]), intake.overdue()) == (5.0, 0)
@@ -131,11 +132,11 @@ def test_a_fragment_that_was_overdue_is_taken_like_any_other() -> None:
 
 def test_a_slow_environment_is_never_overdue() -> None:
     clock = Clock()
-    intake = Intake(SHAPE, rows=4, most_staleness=4, seats=Seats(clock))
-    seats = [intake.joined(1) for _ in range(3)]
+    intake = Intake(SHAPE, rows=4, most_staleness=4, clock=clock)
+    seats = [intake.join(1) for _ in range(3)]
     clock.now += 600.0
     assert intake.overdue() == 0, "nobody knows yet how long a fragment takes"
-    intake.offer(seats[0], 0, fragment(), 0.0)
+    intake.offer(seats[0], 0, fragment())
     clock.now += 600.0
     assert intake.overdue() == 0
 
@@ -143,22 +144,22 @@ def test_a_slow_environment_is_never_overdue() -> None:
 def test_without_any_staleness_samplers_play_in_step_with_the_learner() -> None:
     intake = Intake(SHAPE, rows=1, most_staleness=0)
     published(intake, 1)
-    seat = intake.joined(1)
-    intake.offer(seat, 1, fragment(), 0.0)
-    assert not intake.begin(seat, 0.01)
+    seat = intake.join(1)
+    intake.offer(seat, 1, fragment())
+    assert not intake.begin(seat)
     assert intake.take(0.0) is not None
-    assert not intake.begin(seat, 0.01)
+    assert not intake.begin(seat)
     published(intake, 1)
-    assert intake.begin(seat, 0.0)
+    assert intake.begin(seat)
 
 
 def test_every_sampler_plays_though_an_update_takes_fewer_rows_than_there_are_environments() -> None:
     intake = Intake(SHAPE, rows=1, most_staleness=4)
     published(intake, 1)
     for version in range(1, 5):
-        seat = intake.joined(1)
-        intake.offer(seat, version, fragment(), 0.0)
-        assert intake.begin(seat, 0.0)
+        seat = intake.join(1)
+        intake.offer(seat, version, fragment())
+        assert intake.begin(seat)
         assert intake.take(0.0) is not None
         published(intake, 1)
 
@@ -166,24 +167,24 @@ def test_every_sampler_plays_though_an_update_takes_fewer_rows_than_there_are_en
 def test_what_is_too_old_is_dropped_and_counted_when_it_comes_and_when_it_has_waited() -> None:
     intake = Intake(SHAPE, rows=1, most_staleness=1)
     published(intake, 3)
-    assert offered(intake, 1, fragment(3))
+    offer(intake, 1, fragment(3))
     assert intake.take(0.0) is None
     assert intake.figures()["dropped_steps"] == 6
-    assert offered(intake, 2, fragment())
+    offer(intake, 2, fragment())
     published(intake, 1)
     assert intake.take(0.0) is None
-    assert intake.told().dropped_steps == 8
+    assert intake.summary().dropped_steps == 8
 
 
 def test_staleness_is_told_in_versions() -> None:
     intake = Intake(SHAPE, rows=2, most_staleness=4)
     published(intake, 4)
-    offered(intake, 4, fragment())
-    offered(intake, 1, fragment())
+    offer(intake, 4, fragment())
+    offer(intake, 1, fragment())
     assert intake.take(0.0) is not None
     assert intake.figures()["staleness"] == 1.5
-    assert intake.told().mean_staleness == 1.5
-    assert not intake.told().reproducible
+    assert intake.summary().mean_staleness == 1.5
+    assert not intake.summary().reproducible
 
 
 def test_returns_are_those_of_episodes_that_ended() -> None:
@@ -191,7 +192,7 @@ def test_returns_are_those_of_episodes_that_ended() -> None:
     published(intake, 1)
     steps = fragment()
     steps.terminated[0], steps.returned[0] = True, 7.0
-    offered(intake, 1, steps)
+    offer(intake, 1, steps)
     block = intake.take(0.0)
     assert block is not None
     assert block.returns == (7.0,)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_trainer.sampling.fragment import RefusedFragment, Shape
+from learnloop_trainer.sampling.fragments import RefusedFragment, Shape
 
 CHOICES = Shape(steps=4, observations=3, actions=5, numbers=0, choices=0, corrected=True)
 NUMBERS = Shape(steps=4, observations=3, actions=0, numbers=2, choices=0, corrected=False)
@@ -26,8 +26,8 @@ def test_what_a_shape_makes_room_for_is_taken() -> None:
         ("observation", np.full((4, 2, 3), np.inf, np.float32), "not finite"),
         ("observation", np.full((4, 2, 3), 2e9, np.float32), "larger than"),
         ("log_prob", np.full((4, 2), -np.inf, np.float32), "not finite"),
-        ("action", np.full((4, 2), 5), "no whole number from 0 to 4"),
-        ("action", np.full((4, 2), -1), "no whole number from 0 to 4"),
+        ("action", np.full((4, 2), 5), "not a whole number from 0 to 4"),
+        ("action", np.full((4, 2), -1), "not a whole number from 0 to 4"),
         ("terminated", np.full((4, 2), 7, np.uint8).view(np.bool_), "neither true nor false"),
         ("weights", np.zeros(1, np.float32), "weights are missing or not asked for"),
     ],
@@ -48,5 +48,5 @@ def test_a_missing_array_is_refused() -> None:
 def test_the_choice_among_numbers_must_be_one_of_the_choices() -> None:
     steps = BOTH.room(2)
     steps.action[0, 0, 0] = 1.5
-    with pytest.raises(RefusedFragment, match="no whole number from 0 to 2"):
+    with pytest.raises(RefusedFragment, match="not a whole number from 0 to 2"):
         BOTH.checked(steps.arrays(), 2)
