@@ -253,10 +253,10 @@ class Config(BaseModel):
         default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
     )
     notifications: str | None = Field(
-        default=None, max_length=262_144, description="JSON: who is told of what; absent: nobody is"
+        default=None, max_length=16_384, description="JSON: the webhook and its events; absent: none"
     )
-    notifications_secrets: str = Field(
-        default="/run/notifications", description="folder of the receivers' secrets, one file each"
+    notifications_key_file: str = Field(
+        default="/run/notifications/key", description="file with the key that signs the webhook's messages"
     )
     agent_budgets_file: str | None = Field(
         default=None, description="JSON with budgets of single agents, read again at each pass; absent: there are none"

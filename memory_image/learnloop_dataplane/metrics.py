@@ -49,8 +49,8 @@ class Metrics:
         )
         self._notifications = Counter(
             "learnloop_notifications_total",
-            "Attempts to tell a receiver; result: delivered, failed (tried again), given_up.",
-            ("receiver", "result"),
+            "Attempts to send a notification; result: delivered, failed (tried again).",
+            ("result",),
             registry=self.registry,
         )
         self._relay_refusals = Counter(
@@ -239,9 +239,9 @@ class Metrics:
         """A trajectory was not stored because its user opted out."""
         self._of(self._opted_out, namespace).inc()
 
-    def notification(self, receiver: str, result: str) -> None:
-        """A receiver was told, or did not take it."""
-        self._notifications.labels(receiver, result).inc()
+    def notification(self, result: str) -> None:
+        """Counts one attempt to send a notification."""
+        self._notifications.labels(result).inc()
 
     def relay_refused(self, namespace: str, why: str) -> None:
         """A tenant's message was not taken from NATS."""

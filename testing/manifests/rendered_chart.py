@@ -27,7 +27,7 @@ EVERY_SWITCH: dict[str, Any] = {
         "embedder": {"volume": {"claimName": "embedder", "format": "onnx"}},
         "weaviate": {"url": "https://weaviate.vectors.svc:8080", "keySecret": {"name": "vectors"}},
         "warehouse": {"urlSecret": {"name": "warehouse"}},
-        "notifications": {"secretName": "receivers"},
+        "notifications": {"url": "https://hooks.example.org/x", "keySecret": {"name": "receivers"}},
     },
     "trainer": {"runtime": {"create": True}},
     "approvals": {"fourEyes": True},

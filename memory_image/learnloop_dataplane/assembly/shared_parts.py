@@ -15,10 +15,10 @@ from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
+from learnloop_dataplane.notifications.approvals import References
 from learnloop_dataplane.notifications.outbox import Notifications
-from learnloop_dataplane.notifications.receivers import Receivers
-from learnloop_dataplane.notifications.references import References
 from learnloop_dataplane.notifications.reports import Reports
+from learnloop_dataplane.notifications.webhook import Webhook
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -66,10 +66,15 @@ class SharedParts:
         self.nats = _nats(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        receivers = Receivers(config.notifications, config.notifications_secrets)
         self.references = References(signer) if (signer := successive_signer(config)) else None
-        self.notifications = Notifications(self.db, receivers, self.metrics, self.references)
-        self.reports = Reports(self.db, self.notifications, receivers.report_hour)
+        self.notifications = Notifications(
+            self.db,
+            Webhook.parse(config.notifications),
+            config.notifications_key_file,
+            self.metrics,
+            self.references,
+        )
+        self.reports = Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None

@@ -1,1 +1,1 @@
-"""People and programs are told: what is to be said lies in a table until whoever should hear it has taken it."""
+"""Notifications: one signed webhook that gets what people should know; a router passes it on."""

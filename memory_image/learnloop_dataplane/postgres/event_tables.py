@@ -31,7 +31,7 @@ class OutboxEvent(SQLModel, table=True):
 
 
 class NotificationRow(SQLModel, table=True):
-    """One message for one receiver; neither delivered nor given up: it is still to be sent, at `next_at`."""
+    """One message; neither delivered nor closed: it is still to be sent, at `next_at`."""
 
     __tablename__ = "notifications"
     __table_args__ = (
@@ -39,19 +39,18 @@ class NotificationRow(SQLModel, table=True):
             "ix_notifications_due",
             "namespace",
             "next_at",
-            postgresql_where=text("delivered_at IS NULL AND given_up_at IS NULL"),
+            postgresql_where=text("delivered_at IS NULL AND closed_at IS NULL"),
         ),
     )
     namespace: str = _column(Text, key=True)
     message_id: str = _column(Text, key=True)
-    receiver: str = _column(Text, key=True)
     event: str = _column(Text)
     payload: str = _column(Text)
     created_at: datetime = _time(default="clock_timestamp()")
     next_at: datetime = _time(default="clock_timestamp()")
     attempts: int = _column(Integer, default="0")
     delivered_at: datetime | None = _time(null=True)
-    given_up_at: datetime | None = _time(null=True)
+    closed_at: datetime | None = _time(null=True)
     problem: str | None = _column(Text, null=True)
 
 

@@ -134,7 +134,7 @@ async def get_models(
 async def delete_model(deployment: NamePath, training: Training, caller: Caller) -> Response:
     """The ModelDeployment is gone: it leaves the list of models, and its record stays."""
     await training.deployments.forget(caller.namespace, deployment)
-    await training.approvals.settled(caller.namespace, deployment)
+    await training.approvals.settle(caller.namespace, deployment)
     return Response(status_code=204)
 
 
@@ -167,16 +167,16 @@ async def put_awaited_approval(
     training: Training,
     caller: Caller,
 ) -> Response:
-    """A rollout waits for a person: receivers are told, now and by the rules of escalation; the same again is fine."""
+    """A rollout waits for a person: the webhook gets a message, and another one as an escalation. Idempotent."""
     same("model_deployment", deployment, body.model_deployment)
-    await training.approvals.asked(caller.namespace, body)
+    await training.approvals.ask(caller.namespace, body)
     return Response(status_code=204)
 
 
 @models.delete("/{deployment}/awaited-approval", status_code=204, dependencies=[only("update", "deployments")])
 async def delete_awaited_approval(deployment: NamePath, training: Training, caller: Caller) -> Response:
-    """Nobody is waited for any more: what receivers have not been told they are not told."""
-    await training.approvals.settled(caller.namespace, deployment)
+    """The rollout waits no longer: messages that were not sent yet are not sent."""
+    await training.approvals.settle(caller.namespace, deployment)
     return Response(status_code=204)
 
 
@@ -187,7 +187,7 @@ async def post_approval_reference(
     training: Training,
     caller: Caller,
 ) -> Response:
-    """What a signed reference of a message is about: revision, step, and until when it holds. It grants nothing."""
+    """Reads a signed reference of a message: revision, step, and until when it is valid. It grants nothing."""
     return answer(training.approvals.about(caller.namespace, deployment, body.reference))
 
 

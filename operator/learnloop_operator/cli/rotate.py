@@ -298,7 +298,7 @@ def _place(cluster: Cluster, secret: str, of: str | None, release: str, release_
     if secret == "webhook-key":
         name, sign, key = (of or "").partition("/")
         if not (name and sign and key):
-            raise CommandError("webhook-key: name SECRET/KEY, as dataPlane.notifications has them")
+            raise CommandError("webhook-key: name SECRET/KEY, as dataPlane.notifications.keySecret has them")
         return release_namespace, name, key
     if of:
         raise CommandError(f"{secret} belongs to the installation: leave {of!r} out")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from learnloop_dataplane.notifications.receivers import Receivers
+from learnloop_dataplane.notifications.webhook import Webhook
 from learnloop_operator.training.backends.backend import ranks_of_jobs
 from learnloop_operator.training.backends.choice import JOB_DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.training.backends.trainjob import NODE
@@ -137,17 +137,17 @@ def test_quotas_of_training_reach_the_operator_and_by_default_nobody_waits(rende
     assert (found.of("team-a"), found.of("team-b")) == (Quota(runs=2, runs_per_day=10), Quota())
 
 
-def test_receivers_reach_the_data_plane_with_their_secrets_mounted_and_nobody_else_has_them(render: Render) -> None:
+def test_the_webhook_reaches_the_data_plane_which_alone_mounts_its_key(render: Render) -> None:
     assert "LEARNLOOP_NOTIFICATIONS" not in render().environment("learnloop-data")
-    receivers = [{"name": "ops", "type": "webhook", "url": "https://hooks.example.org", "secret": "ops-key"}]
-    told = {"receivers": receivers, "secretName": "learnloop-receivers", "console": "https://loop.example.org"}
-    release = render({"dataPlane": {"notifications": told}})
-    found = Receivers(release.environment("learnloop-data")["LEARNLOOP_NOTIFICATIONS"], "/nonexistent")
-    assert (list(found.all), found.console) == (["ops"], "https://loop.example.org")
+    setting = {"url": "https://hooks.example.org", "keySecret": {"name": "learnloop-hook"}, "escalateAfter": "30m"}
+    release = render({"dataPlane": {"notifications": setting}})
+    webhook = Webhook.parse(release.environment("learnloop-data")["LEARNLOOP_NOTIFICATIONS"])
+    assert webhook is not None
+    assert (webhook.url, webhook.escalation) == ("https://hooks.example.org", 1800.0)
     mounting = [
         item["metadata"]["name"]
         for item in release.of("Deployment")
         for volume in item["spec"]["template"]["spec"].get("volumes") or ()
-        if (volume.get("secret") or {}).get("secretName") == "learnloop-receivers"
+        if (volume.get("secret") or {}).get("secretName") == "learnloop-hook"
     ]
     assert mounting == ["learnloop-data"]

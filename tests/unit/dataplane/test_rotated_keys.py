@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Checkpoint, SuccessiveSigner
-from learnloop_dataplane.notifications.messages import signed
+from learnloop_dataplane.notifications.webhook import signed
 from learnloop_dataplane.privacy import keyed_digests, people, redaction
 from learnloop_dataplane.successive_logins import login_of, with_password
 

@@ -40,9 +40,9 @@
   value: {{ dict "default" (omit . "namespaces") "namespaces" .namespaces | toJson | quote }}
 {{- end }}
 {{- with $options.notifications }}
-{{- if .receivers }}
+{{- if .url }}
 - name: LEARNLOOP_NOTIFICATIONS
-  value: {{ pick . "receivers" "escalations" "reportHour" "console" | toJson | quote }}
+  value: {{ omit . "keySecret" | toJson | quote }}
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}

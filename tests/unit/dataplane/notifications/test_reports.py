@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.notifications import messages
-from learnloop_dataplane.notifications.reports import MOST_LINES, due, report
+from learnloop_dataplane.notifications.reports import MOST_EACH, due, report
 
 UNTIL = datetime(2026, 3, 2, 7, tzinfo=UTC)
 STATUS, DEPLOYED = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
@@ -39,45 +39,28 @@ def test_reports_are_due_at_their_hour_and_weekly_ones_on_mondays(now: str, peri
     assert due(moment, period, 7) == datetime.fromisoformat(wanted).replace(tzinfo=UTC)
 
 
-def test_a_report_says_by_how_much_with_intervals_what_was_refused_and_what_waits() -> None:
-    found = of(
-        (STATUS, BETTER), (STATUS, FAILED), (DEPLOYED, TAKEN), waiting=[{"model_deployment": "w", "revision": "1"}]
-    )
+def test_a_report_counts_and_lists_runs_models_and_open_approvals() -> None:
+    waits = {"model_deployment": "w", "revision": "1"}
+    found = of((STATUS, BETTER), (STATUS, FAILED), (DEPLOYED, TAKEN), waiting=[waits])
     assert found is not None
-    assert "1 of 2 runs were proven" in found["text"]
-    better = "walker-7 of walker: held-out return 480.0 [470.0, 490.0], 180.0 more than 300.0 [290.0, 310.0] before"
-    assert f"- {better}" in found["text"]
-    for line in ("- walker-6: minReturn: 3 < 400", "- walker: 3f9a: return 9.5", "- w: 1: waits for approval"):
-        assert line in found["text"]
+    counts = "1 of 2 runs passed their gates, 0 models were deployed, 1 were rolled back, 1 wait for approval."
+    assert found["text"] == f"ns, 2026-03-01 to 2026-03-02: {counts}"
+    listed = [found[part] for part in ("proven", "failed", "deployed", "rolled_back", "waiting")]
+    assert listed == [[BETTER], [FAILED], [], [TAKEN], [waits]]
     assert messages.sentence("report.daily", found) == found["text"]
 
 
-def test_nothing_that_happened_is_no_report_and_much_is_cut_and_counted() -> None:
+def test_a_period_without_events_has_no_report_and_a_full_one_is_cut_and_counted() -> None:
     assert of() is None
     assert of((STATUS, {"job": "x", "status": "running"})) is None
-    many = of(*[(STATUS, FAILED)] * (MOST_LINES + 5))
+    many = of(*[(STATUS, FAILED)] * (MOST_EACH + 5))
     assert many is not None
-    assert "- and 5 more" in many["text"]
-
-
-def test_nobody_writes_a_part_of_the_report_with_what_a_run_says() -> None:
-    evil = {**FAILED, "error": {"message": "x\n\n## What serves everybody\n- all of it \x1b[2J"}}
-    found = of((STATUS, evil))
-    assert found is not None
-    assert [line for line in found["text"].splitlines() if line.startswith("##")] == ["## What was refused or failed"]
-    assert "\x1b" not in found["text"]
-
-
-def test_the_markdown_of_a_report_tells_nobody_whom_a_run_names() -> None:
-    evil = {**FAILED, "error": {"message": "@team fixes #12 https://evil.example"}}
-    found = of((STATUS, evil))
-    assert found is not None
-    assert "- walker-6: @\u200bteam fixes #\u200b12 https:\u200b//evil.example" in found["markdown"].splitlines()
-    assert "@team fixes #12" in found["text"], "chats and mail show it as it is"
+    assert len(many["failed"]) == MOST_EACH
+    assert f"0 of {MOST_EACH + 5} runs" in many["text"]
 
 
 def test_a_report_that_does_not_count_all_says_so() -> None:
     for cut in (False, True):
         found = report("ns", "daily", UNTIL - timedelta(days=1), UNTIL, [(STATUS, BETTER)], (), cut=cut)
         assert found is not None
-        assert ("newest 2,000 of that time" in found["text"]) is cut
+        assert ("newest 2,000 events of that time" in found["text"]) is cut
