@@ -21,8 +21,7 @@ from learnloop_trainer.statistics.return_estimate import estimate
 from learnloop_trainer.store import Store
 from learnloop_trainer.thread_limits import cpu_quota
 from learnloop_trainer.tracking import Tracker
-from learnloop_trainer.tracking.learning_curve import LearningCurve
-from learnloop_trainer.tracking.process_figures import ProcessFigures
+from learnloop_trainer.tracking.tracker import LearningCurve, ProcessFigures
 from learnloop_trainer.training_order import Order, Place
 
 BEAT_SECONDS = 1.0

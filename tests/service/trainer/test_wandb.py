@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.training.tracking import Wandb
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_trainer.tracking import Ending, Tracker, tracker
-from learnloop_trainer.tracking.tensorboard import Board
-from learnloop_trainer.tracking.wandb import STEP, WandbRun
+from learnloop_trainer.tracking.services import Identity, TensorBoard, WeightsAndBiases
 from learnloop_trainer.training_order import Order
 from testing.wandb_files import history, records
 
+STEP = WeightsAndBiases.STEP
 SPEC = {
     "algorithm": "ppo",
     "hyperparameters": {"horizon": 8},
@@ -39,7 +40,7 @@ def order(directory: Path, **changed: Any) -> Order:
 def ended(curves: Tracker, how: Ending) -> None:
     """As the trainer ends it; and, unlike there, however long the client takes on a busy machine."""
     curves.finish(how)
-    for thread in curves._threads:
+    for thread in curves.threads:
         thread.join(120)
 
 
@@ -87,17 +88,16 @@ def test_a_server_that_is_away_costs_no_other_backend_and_the_process_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    away = WandbRun(
-        "http://127.0.0.1:9", "p", None, "online", tmp_path / "w", identity="a", job="small-1", configuration={}
-    )
-    curves = Tracker([away, Board(tmp_path / "board")])
+    wish = Wandb(base_url="http://127.0.0.1:9", project="p", directory=str(tmp_path / "w"))
+    away = WeightsAndBiases(wish, "small-1", Identity("team-a/small-1", "digest", {}))
+    curves = Tracker([away, TensorBoard(tmp_path / "board")])
     began = time.monotonic()
     curves.note(64, {"train/return_mean": 1.0})
     curves.finish("FINISHED")
     assert time.monotonic() - began < 60
-    curves._threads[1].join(60)
+    curves.threads[1].join(60)
     assert list((tmp_path / "board").iterdir()), "TensorBoard had to wait for another"
-    for thread in curves._threads:
+    for thread in curves.threads:
         thread.join(60)
     said = capfd.readouterr().out
     assert "Weights & Biases does not take the curves, training goes on: http://127.0.0.1:9" in said

@@ -1,5 +1,6 @@
 """Curves for other tools: TensorBoard, MLflow, Weights & Biases."""
 
-from learnloop_trainer.tracking.tracker import Ending, Tracker, tracker
+from learnloop_trainer.tracking.services import Ending
+from learnloop_trainer.tracking.tracker import Tracker, tracker
 
 __all__ = ["Ending", "Tracker", "tracker"]

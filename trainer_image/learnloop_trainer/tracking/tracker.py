@@ -1,137 +1,192 @@
-"""Points of a run's curves. Each backend writes from a thread of its own: none slows training, another, or stops it."""
+"""Points of a run's curves on their way to services, and the figures of its process and its curve of returns."""
 
-import hashlib
+import math
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
 
-from learnloop_trainer.tracking.mlflow import Run
-from learnloop_trainer.tracking.tensorboard import Board
-from learnloop_trainer.tracking.wandb import WandbRun
+from learnloop_trainer.tracking.services import Ending, Point, Service, services
 from learnloop_trainer.training_order import Order
 
-MLFLOW_URI, MLFLOW_EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"  # as MLflow's own client reads them
-WRITE_SECONDS = 5.0
-MOST_POINTS = 10_000  # that wait for a backend which is away; then the oldest are left out
-LAST_SECONDS = 10.0
-
-Point = tuple[int, float, Mapping[str, float]]
-Ending = Literal["FINISHED", "FAILED"]
+WRITE_SECONDS, LAST_SECONDS = 5.0, 10.0
+MOST_WAITING = 10_000  # points for a service that is away; then the oldest are dropped
+SETTLED, LEAST_POINTS, MOST_POINTS = 0.05, 8, 512  # of a curve of returns
 
 
-class Backend(Protocol):
-    """What takes points."""
+class Feed:
+    """The points that one service has not taken yet."""
 
-    name: str
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Write all of them; raises when it did not, and is given them again."""
-
-    def end(self, ending: str) -> None:
-        """The run has ended."""
-
-
-class _Feed:
-    """The points one backend has not taken yet."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend, self._waiting, self.trouble = backend, deque[Point](maxlen=MOST_POINTS), ""
+    def __init__(self, service: Service) -> None:
+        self.service, self._waiting, self._failing = service, deque[Point](maxlen=MOST_WAITING), False
 
     def add(self, point: Point) -> None:
+        """Queue a point."""
         self._waiting.append(point)
 
     def write(self) -> bool:
+        """Write what waits; False: it did not, and still waits."""
         points = list(self._waiting)
-        if points and not self._try(lambda: self.backend.write(points)):
+        if points and not self._try(lambda: self.service.write(points)):
             return False
         for _ in points:
             self._waiting.popleft()
         return True
 
-    def end(self, ending: str) -> None:
+    def end(self, ending: Ending) -> None:
+        """Write what waits, and end the run."""
         if self.write():
-            self._try(lambda: self.backend.end(ending))
+            self._try(lambda: self.service.end(ending))
 
     def _try(self, action: Callable[[], None]) -> bool:
+        problem = ""
         try:
             action()
-        except Exception as error:  # whatever a foreign library or server comes up with: training goes on
-            if not self.trouble:
-                print(f"{self.backend.name} does not take the curves, training goes on: {error}", flush=True)
-            self.trouble = str(error)
-            return False
-        if self.trouble:
-            print(f"{self.backend.name} takes the curves again", flush=True)
-        self.trouble = ""
-        return True
+        except Exception as error:  # of any foreign library or server: training goes on
+            problem = str(error)
+        if bool(problem) != self._failing:
+            does = f"does not take the curves, training goes on: {problem}" if problem else "takes the curves again"
+            print(f"{self.service.name} {does}", flush=True)
+        self._failing = bool(problem)
+        return not problem
 
 
 class Tracker:
-    """Takes points from the training thread. Without backends it does nothing."""
+    """Takes points from the training thread. Each service has its own thread: none slows training or another."""
 
-    def __init__(self, backends: Sequence[Backend]) -> None:
+    def __init__(self, named: Sequence[Service]) -> None:
         """The threads begin with the first point."""
-        self._feeds = [_Feed(backend) for backend in backends]
-        self._lock, self._stop, self._ending = threading.Lock(), threading.Event(), ""
-        self._threads: list[threading.Thread] = []
+        self.feeds = [Feed(service) for service in named]
+        self.threads: list[threading.Thread] = []
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._ending: Ending = "FAILED"
 
     def note(self, step: int, values: Mapping[str, float]) -> None:
-        """A point of every curve named; returns at once."""
-        if not self._feeds:
-            return
+        """Take a point of every curve named; returns at once."""
         with self._lock:
-            for feed in self._feeds:
+            for feed in self.feeds:
                 feed.add((step, time.time(), dict(values)))
-            if not self._threads:
-                for feed in self._feeds:
-                    thread = threading.Thread(target=self._run, args=(feed,), name="tracking", daemon=True)
-                    self._threads.append(thread)
+            if not self.threads:
+                self.threads = [
+                    threading.Thread(target=self._run, args=(feed,), name="tracking", daemon=True)
+                    for feed in self.feeds
+                ]
+                for thread in self.threads:
                     thread.start()
 
     def finish(self, ending: Ending) -> None:
-        """Write what waits and end the runs, within LAST_SECONDS. A run that will be gone on with is not finished."""
+        """Write what waits and end the runs, within LAST_SECONDS. A run that will go on is not finished."""
         self._ending = ending
         self._stop.set()
         last = time.monotonic() + LAST_SECONDS
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(max(0.0, last - time.monotonic()))
 
-    def _run(self, feed: _Feed) -> None:
+    def _run(self, feed: Feed) -> None:
         while not self._stop.wait(WRITE_SECONDS):
             feed.write()
         feed.end(self._ending)
 
 
 def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker:
-    """The backends an order asks for; MLFLOW_TRACKING_URI alone asks for MLflow too."""
-    asked, backends = order.spec.tracking, list[Backend]()
-    if asked is not None and asked.tensorboard is not None:
-        backends.append(Board(Path(asked.tensorboard.directory) / order.job))
-    uri, experiment = environ.get(MLFLOW_URI, ""), environ.get(MLFLOW_EXPERIMENT, "learnloop")
-    if asked is not None and asked.mlflow is not None:
-        uri, experiment = asked.mlflow.tracking_uri, asked.mlflow.experiment
-    job, recipe, parameters = _recipe(order, namespace)
-    if uri:
-        tags = {"learnloop.job": job, "learnloop.recipe": recipe}
-        backends.append(Run(uri, experiment, order.job, tags, parameters, environ))
-    if asked is not None and asked.wandb is not None:
-        wish = asked.wandb
-        directory = Path(wish.directory) if wish.directory else None
-        configuration = {**parameters, "job": job, "recipe": recipe}
-        identity = hashlib.sha256(f"{job}\n{recipe}".encode()).hexdigest()[:32]
-        where = (wish.base_url, wish.project, wish.entity, wish.mode, directory)
-        backends.append(WandbRun(*where, identity=identity, job=order.job, configuration=configuration))
-    return Tracker(backends)
+    """With the services that an order names."""
+    return Tracker(services(order, environ, namespace))
 
 
-def _recipe(order: Order, namespace: str) -> tuple[str, str, dict[str, str]]:
-    """The job's full name, the digest of what it does, and its parameters by name."""
-    recipe = order.spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
-    parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.world}
-    parameters |= {"seed": str(order.spec.seed), "totalSteps": str(order.spec.total_steps)}
-    own = order.parameters.to_kube()
-    parameters |= {f"{order.spec.algorithm}.{name}": str(value) for name, value in own.items()}
-    return f"{namespace or 'default'}/{order.job}", hashlib.sha256(recipe.encode()).hexdigest(), parameters
+class LearningCurve:
+    """Mean returns by step, thinned so that a long run takes no more room than a short one."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float]] = []
+        self._every, self._skipped = 1, 0
+
+    def note(self, step: int, mean_return: float) -> None:
+        """Take one more point; steps rise."""
+        self._skipped += 1
+        if self._skipped < self._every:
+            return
+        self._skipped = 0
+        self._points.append((step, mean_return))
+        if len(self._points) > MOST_POINTS:
+            self._points = self._points[1::2]
+            self._every *= 2
+
+    def figures(self) -> dict[str, float]:
+        """`convergence`: 1 less the change over the last quarter of the steps, as a share of the whole range.
+        `samples_to_convergence`: the step from which on the return stayed within 5 % of that range of its last value;
+        only once that holds for the last quarter. Nothing while there are few points, or all are the same.
+        """
+        values = [value for _, value in self._points]
+        spread = max(values) - min(values) if len(values) >= LEAST_POINTS else 0.0
+        if spread <= 0.0:
+            return {}
+        first, last = self._points[0][0], self._points[-1][0]
+        quarter = last - (last - first) / 4.0
+        late = [value for step, value in self._points if step >= quarter]
+        figures = {"convergence": max(0.0, 1.0 - abs(late[-1] - late[0]) / spread)}
+        settled = last
+        for step, value in reversed(self._points):
+            if abs(value - values[-1]) > SETTLED * spread:
+                break
+            settled = step
+        if settled <= quarter:
+            figures["samples_to_convergence"] = float(settled)
+        return figures
+
+
+class ProcessFigures:
+    """Shares of processors, memory and GPU that this process uses, from 0 to 1, since the last look.
+
+    Args:
+        cpus: processors that the cgroup allows.
+        root: stands for `/` in tests.
+    """
+
+    def __init__(
+        self,
+        cpus: float,
+        root: Path = Path("/"),
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._cpus = cpus if math.isfinite(cpus) else float(os.cpu_count() or 1)
+        self._root, self._clock, self._processor = root, clock, processor
+        self._at, self._used = clock(), processor()
+
+    def look(self) -> dict[str, float]:
+        """Figures as `learnloop_api.wire.training` names them; those that cannot be read are left out."""
+        now, used = self._clock(), self._processor()
+        figures: dict[str, float] = {}
+        if now - self._at > 0.01:
+            figures["cpu_utilization"] = min(1.0, (used - self._used) / (now - self._at) / self._cpus)
+            self._at, self._used = now, used
+        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+        resident = self._number("proc/self/statm", 1, 0.0) * page
+        if resident:
+            limit = self._number("sys/fs/cgroup/memory.max", 0, math.inf)
+            figures["memory_bytes"] = resident
+            figures["memory_utilization"] = min(1.0, resident / min(limit, float(page * pages)))
+        return figures | _gpu()
+
+    def _number(self, path: str, index: int, default: float) -> float:
+        try:
+            return float((self._root / path).read_text().split()[index])
+        except (OSError, ValueError, IndexError):  # no such file, or "max"
+            return default
+
+
+def _gpu() -> dict[str, float]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    reserved = float(torch.cuda.memory_reserved())
+    figures = {"gpu_memory_bytes": reserved, "gpu_memory_utilization": (total - free) / total}
+    try:
+        figures["gpu_utilization"] = torch.cuda.utilization() / 100.0
+    except Exception:  # torch does not require the library that it needs for this
+        return figures
+    return figures

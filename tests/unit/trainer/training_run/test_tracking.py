@@ -10,12 +10,13 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from learnloop_trainer.tracking import Tracker, tracker
-from learnloop_trainer.tracking.mlflow import RefusedByMlflow, Run
-from learnloop_trainer.tracking.tensorboard import Board
+from learnloop_trainer.tracking.services import Identity, Mlflow, MlflowError, TensorBoard
+from learnloop_trainer.tracking.tracker import Feed
 from learnloop_trainer.training_order import Order
 from testing.servers.mlflow_server import MlflowServer, mlflow_server
 
 Make = Callable[..., Order]
+RUN = Identity("team-a/small-1", "digest", {})
 
 
 def events(directory: Path) -> Iterator[Any]:
@@ -43,9 +44,9 @@ def asked(make_order: Make, **tracking: Any) -> Order:
 
 
 def test_tensorboard_reads_back_the_points_and_strikes_out_what_a_lost_attempt_wrote(tmp_path: Path) -> None:
-    first = Board(tmp_path)
+    first = TensorBoard(tmp_path)
     first.write([(100, 1.0, {"train/return_mean": 5.0}), (200, 2.0, {"train/return_mean": 6.0})])
-    second = Board(tmp_path)
+    second = TensorBoard(tmp_path)
     second.write([(150, 3.0, {"train/return_mean": 7.0})])
     second.end("FINISHED")
     assert scalars(tmp_path) == {
@@ -84,7 +85,7 @@ def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_o
     environ = {"MLFLOW_TRACKING_URI": server.url}
     for step in (64, 128):  # the process before is gone without a word
         lost = tracker(make_order(), environ, "team-a")
-        (feed,) = lost._feeds
+        (feed,) = lost.feeds
         feed.add((step, time.time(), {"train/return_mean": 1.0}))
         feed.write()
     (run,) = server.runs.values()
@@ -95,23 +96,28 @@ def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_o
     assert [run["info"]["status"] for run in server.runs.values()] == ["RUNNING", "FAILED"]
 
 
-class Late(Run):
-    """A run whose first look comes before another run made the experiment."""
+def test_a_run_whose_experiment_another_makes_at_the_same_moment_joins_it(
+    server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, look = Mlflow(server.url, "poles", "b", RUN, {}), Mlflow._call
 
-    looks = 0
+    def late(self: Mlflow, method: str, path: str, **request: Any) -> dict[str, Any]:
+        answer = look(self, method, path, **request)
+        if path.endswith("get-by-name") and not answer:
+            server.experiments["poles"] = "7"
+        return answer
 
-    def _named(self) -> str | None:
-        self.looks += 1
-        return None if self.looks == 1 else super()._named()
-
-
-def test_two_first_runs_of_an_experiment_agree_on_it(server: MlflowServer) -> None:
-    server.experiments["poles"] = "7"
-    assert Late(server.url, "poles", "b", {}, {}, {})._experiment_id() == "7"
+    monkeypatch.setattr(Mlflow, "_call", late)
+    feed = Feed(run)
+    feed.add((64, 1.0, {"train/return_mean": 1.0}))
+    assert not feed.write()
+    assert feed.write()
+    (made,) = server.runs.values()
+    assert made["info"]["experiment_id"] == "7"
 
 
 def test_many_points_go_in_parts_no_larger_than_the_server_takes(server: MlflowServer) -> None:
-    run = Run(server.url, "poles", "a", {}, {}, {})
+    run = Mlflow(server.url, "poles", "a", RUN, {})
     run.write([(step, 0.0, {"a": 1.0, "b": 2.0}) for step in range(1200)])
     (found,) = server.runs.values()
     assert len(found["metrics"]) == 2400
@@ -122,7 +128,7 @@ def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
 ) -> None:
     server.away = True
     curves = tracker(make_order(), {"MLFLOW_TRACKING_URI": server.url}, "")
-    (feed,) = curves._feeds
+    (feed,) = curves.feeds
     for step in (64, 128):
         feed.add((step, 1.0, {"train/return_mean": 1.0}))
         feed.write()
@@ -137,7 +143,7 @@ def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
 
 def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    curves = Tracker([Board(tmp_path / "file" / "below"), Run("http://127.0.0.1:9", "e", "r", {}, {}, {})])
+    curves = Tracker([TensorBoard(tmp_path / "file" / "below"), Mlflow("http://127.0.0.1:9", "e", "r", RUN, {})])
     began = time.monotonic()
     curves.note(1, {"a": 1.0})
     curves.finish("FAILED")
@@ -145,9 +151,9 @@ def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) 
 
 
 def test_an_answer_that_is_not_mlflows_is_named(server: MlflowServer) -> None:
-    with pytest.raises(RefusedByMlflow, match=r"404 .*endpoint_not_found"):
-        Run(server.url, "e", "r", {}, {}, {})._call("GET", "registered-models")
+    with pytest.raises(MlflowError, match=r"404 .*endpoint_not_found"):
+        Mlflow(server.url, "e", "r", RUN, {})._call("GET", "registered-models")
 
 
 def test_without_a_wish_nothing_is_written(make_order: Make) -> None:
-    assert tracker(make_order(), {}, "")._feeds == []
+    assert tracker(make_order(), {}, "").feeds == []
