@@ -252,6 +252,11 @@ class MemoryServiceSpec(Resource):
             ".weaviate",
         ),
         Rule(
+            "!has(self.weaviate) || has(self.embedder)",
+            "a Weaviate holds vectors, which an embedder makes: set embedder, or use engine: postgres",
+            ".embedder",
+        ),
+        Rule(
             "self.consolidateEverySeconds == 0 || self.consolidateEverySeconds >= 60",
             "must be 60 or more, or 0 to consolidate only when asked",
             ".consolidateEverySeconds",

@@ -18,9 +18,14 @@ def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> Vec
     weaviate-client, which brings gRPC, is imported only where it is used.
 
     Raises:
-        ConfigError: the URL has no host, or its port is invalid.
+        ConfigError: the URL has no host or an invalid port, or there is no embedder.
     """
     if embedder is None:
+        if config.weaviate_url is not None:
+            raise ConfigError(
+                f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: a Weaviate holds vectors, and LEARNLOOP_EMBEDDER is "
+                "none; set an embedder, or no Weaviate"
+            )
         return None
     if config.weaviate_url is None:
         return PgVectors(db)

@@ -72,7 +72,9 @@ async def test_the_service_follows_the_weaviate_it_names_and_the_status_says_whe
     with own_weaviate(tmp_path / "weaviate") as weaviate:
         key = {"name": "vectors", "key": "api-key"}
         named = {"url": weaviate.url, "grpc": weaviate.grpc, "apiKeySecretRef": key}
-        await operator.create("MemoryService", "mem", {"storage": {}, "engine": "weaviate", "weaviate": named})
+        embedder = {"url": "http://127.0.0.1:9/v1", "model": "small"}
+        spec = {"storage": {}, "engine": "weaviate", "weaviate": named, "embedder": embedder}
+        await operator.create("MemoryService", "mem", spec)
         metadata = {"name": "vectors", "namespace": operator.namespace}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"api-key": KEY}}
         await operator.kube.create(secret)
@@ -80,9 +82,8 @@ async def test_the_service_follows_the_weaviate_it_names_and_the_status_says_whe
         assert condition(starting, "VectorStoreAvailable")["status"] == "Unknown"
 
         env = await env_of(operator)
-        settings = {
-            name: env[f"LEARNLOOP_{name.upper()}"] for name in ("weaviate_url", "weaviate_grpc", "weaviate_key")
-        }
+        names = ("weaviate_url", "weaviate_grpc", "weaviate_key", "embedder")
+        settings = {name: env[f"LEARNLOOP_{name.upper()}"] for name in names}
         assert settings["weaviate_key"] == KEY
         counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), 1)
         await operator.status(DEPLOYMENT, "mem-memory", {"observedGeneration": 1, **counts})

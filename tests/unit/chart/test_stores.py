@@ -101,8 +101,11 @@ def test_a_cluster_of_warehouses_is_named_and_takes_an_address(render: Render) -
 
 def test_weaviate_has_an_address_and_its_key_comes_from_a_secret(render: Render) -> None:
     assert "LEARNLOOP_WEAVIATE_URL" not in render().environment("learnloop-data")
-    values = {"dataPlane": {"weaviate": {"url": "https://w.example", "keySecret": {"name": "weaviate"}}}}
-    environment = render(values).environment("learnloop-data")
+    weaviate = {"url": "https://w.example", "keySecret": {"name": "weaviate"}}
+    with pytest.raises(Rejected, match=r"no embedder makes vectors for it; set dataPlane\.embedder"):
+        render({"dataPlane": {"weaviate": weaviate}})
+    embedder = {"url": "https://models.example/v1", "model": "small"}
+    environment = render({"dataPlane": {"weaviate": weaviate, "embedder": embedder}}).environment("learnloop-data")
     assert environment["LEARNLOOP_WEAVIATE_URL"] == "https://w.example"
     assert environment["LEARNLOOP_WEAVIATE_KEY"] == secret("weaviate", "api-key")
     assert "LEARNLOOP_WEAVIATE_GRPC" not in environment

@@ -140,6 +140,9 @@
 {{- end }}
 {{- with $options.weaviate }}
 {{- if .url }}
+{{- if not (or $.Values.dataPlane.embedder.url $.Values.dataPlane.embedder.volume.claimName $.Values.dataPlane.embedder.volume.image) }}
+{{- fail (printf "dataPlane.weaviate.url: is %s, but no embedder makes vectors for it; set dataPlane.embedder" .url) }}
+{{- end }}
 - {name: LEARNLOOP_WEAVIATE_URL, value: {{ .url | quote }}}
 {{- with .grpc }}
 - {name: LEARNLOOP_WEAVIATE_GRPC, value: {{ . | quote }}}

@@ -18,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
+from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.factory import open_embedder
 from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, batches
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
@@ -25,6 +26,7 @@ from learnloop_dataplane.embedding.static_table import StaticEmbedder
 from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_keys
+from learnloop_dataplane.vectors.factory import open_vectors
 
 from ..conftest import eventually, running, settings
 from ..recall.test_recall import ask, store
@@ -355,3 +357,9 @@ async def test_a_question_is_redacted_as_memories_are(
 def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
         open_embedder(bad, 384, None)
+
+
+def test_a_weaviate_without_an_embedder_is_a_configuration_error() -> None:
+    config = Config(weaviate_url="http://weaviate:8080", embedder="none")
+    with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER is none; set an embedder, or no Weaviate"):
+        open_vectors(config, None, None)  # type: ignore[arg-type]
