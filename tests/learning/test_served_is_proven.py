@@ -12,7 +12,7 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.wire.training import Manifest
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_environments.worlds.key_door import SIZE
+from learnloop_environments.worlds.grids import SIZE
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.evaluation import Uniform, difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out

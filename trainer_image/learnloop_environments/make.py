@@ -17,21 +17,18 @@ from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector, 
 from learnloop_environments.interfaces.team_vector import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL, Conditions, Simulation
-from learnloop_environments.teams.cooperative import Cooperative, CooperativeContinuous, CooperativeHybrid
-from learnloop_environments.teams.relay import Relay, RelayHybrid
-from learnloop_environments.teams.two_step import TwoStep
-from learnloop_environments.worlds.cartpole import CartPole
-from learnloop_environments.worlds.courier import Courier
-from learnloop_environments.worlds.deep_sea import DeepSea
-from learnloop_environments.worlds.exploration import Exploration
-from learnloop_environments.worlds.key_door import KeyDoor
-from learnloop_environments.worlds.manipulation import Manipulation
-from learnloop_environments.worlds.navigation import Navigation
-from learnloop_environments.worlds.pendulum import Pendulum
-from learnloop_environments.worlds.point_goals import PointGoals
-from learnloop_environments.worlds.resources import ResourceAllocation
-from learnloop_environments.worlds.supply_chain import SupplyChain
-from learnloop_environments.worlds.trading import Trading
+from learnloop_environments.worlds.classics import CartPole, Pendulum
+from learnloop_environments.worlds.grids import DeepSea, Exploration, KeyDoor
+from learnloop_environments.worlds.markets import ResourceAllocation, SupplyChain, Trading
+from learnloop_environments.worlds.motion import Courier, Manipulation, Navigation, PointGoals
+from learnloop_environments.worlds.teams import (
+    Cooperative,
+    CooperativeContinuous,
+    CooperativeHybrid,
+    Relay,
+    RelayHybrid,
+    TwoStep,
+)
 
 CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
 SIMULATIONS: Mapping[str, type[Simulation]] = {

@@ -51,6 +51,12 @@ class Outcome:
     terminated: Flags
     success: Flags
 
+    @classmethod
+    def going_on(cls, reward: NDArray[Any]) -> "Outcome":
+        """Of a step in which no episode ends."""
+        flags = np.zeros(len(reward), dtype=np.bool_)
+        return cls(reward, flags, flags)
+
 
 class Simulation(ABC):
     """n simulations. A subclass says how an episode begins, goes on and looks."""

@@ -134,10 +134,10 @@ class Mlflow:
 
     def _open(self) -> str:
         """Find or create experiment and run."""
-        found = self._call("GET", "experiments/get-by-name", params={"experiment_name": self._experiment})
+        existing = self._call("GET", "experiments/get-by-name", params={"experiment_name": self._experiment})
         experiment = (
-            found["experiment"]["experiment_id"]
-            if found
+            existing["experiment"]["experiment_id"]
+            if existing
             else self._post("experiments/create", {"name": self._experiment})["experiment_id"]
         )
         tags = {"learnloop.job": self._identity.job, "learnloop.recipe": self._identity.recipe}
@@ -227,7 +227,7 @@ class WeightsAndBiases:
         directory = Path(self._wish.directory or tempfile.gettempdir())
         directory.mkdir(parents=True, exist_ok=True)
         # The client reads these when it is imported: no reports to its makers, nothing below a home directory that a
-        # pod cannot write to. Never `.wandb` beside a run: it would take that one.
+        # pod cannot write to. Never `.wandb` next to a run: it would take that one.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         os.environ.setdefault("WANDB_SILENT", "true")
         for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
@@ -268,14 +268,14 @@ class WeightsAndBiases:
 
 def services(order: Order, environ: Mapping[str, str], namespace: str) -> list[Service]:
     """The services that an order names; MLFLOW_TRACKING_URI alone names MLflow too."""
-    asked, identity, named = order.spec.tracking, Identity.of(order, namespace), list[Service]()
-    if asked is not None and asked.tensorboard is not None:
-        named.append(TensorBoard(Path(asked.tensorboard.directory) / order.job))
+    wish, identity, named = order.spec.tracking, Identity.of(order, namespace), list[Service]()
+    if wish is not None and wish.tensorboard is not None:
+        named.append(TensorBoard(Path(wish.tensorboard.directory) / order.job))
     uri, experiment = environ.get("MLFLOW_TRACKING_URI", ""), environ.get("MLFLOW_EXPERIMENT_NAME", "learnloop")
-    if asked is not None and asked.mlflow is not None:
-        uri, experiment = asked.mlflow.tracking_uri, asked.mlflow.experiment
+    if wish is not None and wish.mlflow is not None:
+        uri, experiment = wish.mlflow.tracking_uri, wish.mlflow.experiment
     if uri:
         named.append(Mlflow(uri, experiment, order.job, identity, environ))
-    if asked is not None and asked.wandb is not None:
-        named.append(WeightsAndBiases(asked.wandb, order.job, identity))
+    if wish is not None and wish.wandb is not None:
+        named.append(WeightsAndBiases(wish.wandb, order.job, identity))
     return named

@@ -64,7 +64,7 @@ class Tracker:
         self._ending: Ending = "FAILED"
 
     def note(self, step: int, values: Mapping[str, float]) -> None:
-        """Take a point of every curve named; returns at once."""
+        """Take a point of every curve named, without waiting."""
         with self._lock:
             for feed in self.feeds:
                 feed.add((step, time.time(), dict(values)))

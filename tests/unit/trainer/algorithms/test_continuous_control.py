@@ -12,7 +12,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Bounds, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.pendulum import Pendulum
+from learnloop_environments.worlds.classics import Pendulum
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check

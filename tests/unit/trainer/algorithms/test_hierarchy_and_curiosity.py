@@ -11,7 +11,7 @@ import torch
 from learnloop_api.kinds.training.algorithms import Curiosity, hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.key_door import DOOR, KEY, SIZE, KeyDoor
+from learnloop_environments.worlds.grids import DOOR, KEY, SIZE, KeyDoor
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.replay import Transitions

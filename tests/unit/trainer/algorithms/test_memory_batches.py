@@ -18,7 +18,7 @@ from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.deep_sea import RIGHT
+from learnloop_environments.worlds.grids import RIGHT
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
 from learnloop_trainer.distributed.collectives import Alone

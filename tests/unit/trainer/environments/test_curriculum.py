@@ -14,9 +14,8 @@ from learnloop_api.kinds.training.environment_conditions import Curriculum as Se
 from learnloop_environments import Conditions, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.exploration import Exploration
-from learnloop_environments.worlds.supply_chain import SupplyChain
-from learnloop_environments.worlds.trading import Trading
+from learnloop_environments.worlds.grids import Exploration
+from learnloop_environments.worlds.markets import SupplyChain, Trading
 from learnloop_environments.wrappers import Shaped, innermost
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.store.directory import DirectoryStore

@@ -18,9 +18,9 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.gymnasium_api import Parallel
 from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
-from learnloop_environments.teams.cooperative import Cooperative
-from learnloop_environments.worlds.manipulation import LENGTHS, hand
-from learnloop_environments.worlds.resources import gini
+from learnloop_environments.worlds.markets import gini
+from learnloop_environments.worlds.motion import LENGTHS, hand
+from learnloop_environments.worlds.teams import Cooperative
 from learnloop_environments.wrappers import innermost
 
 SINGLE = [name for name in SIMULATIONS if not hasattr(SIMULATIONS[name], "agents")]

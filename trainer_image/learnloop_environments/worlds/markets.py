@@ -1,0 +1,332 @@
+"""Worlds of allocation: shared resources, a supply chain, a market."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
+
+RESOURCES, CLAIMANTS, SHARPNESS = 3, 4, 3.0
+
+
+def gini(amounts: Floats64) -> Floats64:
+    """Gini coefficient [n] of non-negative amounts [n, k] (Gini, 1912): 0 all equal, (k - 1) / k one has all."""
+    ordered, count = np.sort(amounts, axis=1), amounts.shape[1]
+    weights = 2.0 * np.arange(1, count + 1) - count - 1
+    return np.asarray((ordered * weights).sum(axis=1) / (count * np.maximum(ordered.sum(axis=1), 1e-12)))
+
+
+class ResourceAllocation(Simulation):
+    """Resource allocation: share three resources among four agents, by need and by fairness.
+
+    The action gives each agent's claim on each resource, in [-1, 1]; a softmax turns the claims on one resource into
+    shares, so every action is feasible. Needs that were not met are partly carried over. The reward is the
+    specification's:
+
+        0.3 (1 - Gini(allocations)) + 0.7 sum_i w_i min(allocation_i, need_i) / sum_i w_i need_i
+
+    with the tasks' priorities as weights w. Seen: availability, and of each agent need, priority and what it got last.
+    An episode succeeds when its mean reward reaches `aim`.
+    """
+
+    observations = RESOURCES + 3 * CLAIMANTS
+    actions = RESOURCES * CLAIMANTS
+    bounds = box(-1.0, 1.0, RESOURCES * CLAIMANTS)
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"scarcity": 0.0, "variation": 0.3, "aim": 0.8, "max_steps": 50}
+    LEVELS: ClassVar[tuple[Level, ...]] = (
+        Level("beginner", 0.7),
+        Level("intermediate", 0.6, {"variation": 0.6, "aim": 0.75}),
+        Level("advanced", 0.5, {"scarcity": 0.2, "variation": 0.8, "aim": 0.65}),
+        Level("expert", 0.4, {"scarcity": 0.4, "variation": 1.0, "aim": 0.55}),
+    )
+
+    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+        body = {name: np.zeros((count, CLAIMANTS)) for name in ("need", "priority", "got")}
+        return body | {"available": np.zeros((count, RESOURCES)), "total": np.zeros(count)}
+
+    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+        draws = self._draws(seeds, RESOURCES + 2 * CLAIMANTS)
+        variation = self.parameter["variation"][which, None]
+        self.body["need"][which] = 1.0 + variation * (2.0 * draws[:, :CLAIMANTS] - 1.0)
+        self.body["priority"][which] = 1.0 + 2.0 * variation * draws[:, CLAIMANTS : 2 * CLAIMANTS]
+        plenty = (CLAIMANTS / RESOURCES) * (1.0 - self.parameter["scarcity"][which, None])
+        self.body["available"][which] = plenty * (0.8 + 0.4 * draws[:, 2 * CLAIMANTS :])
+        self.body["got"][which] = self.body["total"][which] = 0.0
+
+    def _advance(self, actions: NDArray[Any]) -> Outcome:
+        body = self.body
+        claims = np.exp(SHARPNESS * actions.reshape(-1, RESOURCES, CLAIMANTS))
+        shares = claims / claims.sum(axis=2, keepdims=True)
+        got = body["got"] = (shares * body["available"][..., None]).sum(axis=1)
+        met = (body["priority"] * np.minimum(got, body["need"])).sum(axis=1)
+        efficiency = met / (body["priority"] * body["need"]).sum(axis=1)
+        reward = 0.3 * (1.0 - gini(got)) + 0.7 * efficiency
+        body["total"] = body["total"] + reward
+        unmet = np.maximum(body["need"] - got, 0.0)
+        draws = self._chance(CLAIMANTS)
+        fresh = 1.0 + self.parameter["variation"][:, None] * (2.0 * draws - 1.0)
+        body["need"] = np.minimum(fresh + 0.3 * unmet, 3.0)
+        return Outcome.going_on(reward)
+
+    def _succeeded(self, truncated: Flags) -> Flags:
+        return truncated & (self.body["total"] >= self.parameter["aim"] * self.parameter["max_steps"])
+
+    def _observe(self) -> Observations:
+        parts = [self.body[name] for name in ("available", "need", "priority", "got")]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+STORES, HOUSES, LEAD, FORECAST = 30, 2, 4, 3
+SALES, SALE, MANY = 0.03, 6.0, 6  # chance a store and period; units; in a warehouse's stores together
+LARGEST_ORDER, MEAN_DEMAND, OUTAGE = 20.0, 10.0, 5  # units a period; periods
+HOLDING, CHEAP, DEAR, FREIGHT, EXPRESS, ELASTICITY = 0.05, 1.0, 1.4, 0.1, 0.3, 1.5
+REFERENCE = HOUSES * MEAN_DEMAND * (CHEAP + FREIGHT + HOLDING)  # of one period that runs smoothly
+
+
+class SupplyChain(Simulation):
+    """Supply chain: keep two warehouses stocked for up to 30 stores whose demand moves with the season.
+
+    All stores share the chain's season, so their swings add up. Besides, every store holds sales of its own,
+    unannounced: each wants SALE units more for a period. A store's part of the usual demand falls with the number of
+    stores, what a sale wants does not: the more stores, the less steady the demand, at the same mean.
+
+    Five decisions a period, each in [-1, 1]. Two are orders, from the distant, cheap supplier (four periods away) and
+    from the near, dear one (one period). The others are the express share of the distant orders (two periods sooner),
+    the first warehouse's share of all orders, and the price (0.8 to 1.2 of the list price). Suppliers fail for some
+    periods at a time: what is ordered from them meanwhile is paid for and lost. The reward balances the specification's
+    objectives with its weights:
+
+        -0.4 cost / reference + 0.4 service level + 0.2 turnover,   cost = inventory + transportation + ordering
+
+    Service is sales by the demand at list price: demand that a high price drives away is not served. Turnover is sales
+    by average stock, at most 1. Seen: stock, what is under way, demand, forecasts, working suppliers, risk and time.
+    """
+
+    observations = HOUSES * (1 + LEAD + 1 + FORECAST) + 4
+    actions = 5
+    bounds = box(-1.0, 1.0, 5)
+    PARAMETERS: ClassVar[Mapping[str, float]] = {
+        "disruptions": 0.1,  # tenfold chance a period that a supplier fails
+        "complexity": 5,  # stores
+        "noise": 0.1,  # of demand
+        "aim": 0.0,  # mean reward of a successful episode
+        "max_steps": 60,
+    }
+    LEVELS: ClassVar[tuple[Level, ...]] = (
+        Level("easy", 0.8),
+        Level("medium", 0.8, {"disruptions": 0.3, "complexity": 15}),
+        Level("hard", 0.8, {"disruptions": 0.5, "complexity": 30}),
+    )
+
+    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+        body = {name: np.zeros(count) for name in ("phase", "season", "total")}
+        body |= {name: np.zeros((count, HOUSES)) for name in ("usual", "stores", "stock", "demand", "outage")}
+        return body | {"coming": np.zeros((count, HOUSES, LEAD))}
+
+    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+        body = self.body
+        draws = self._draws(seeds, 2)
+        body["phase"][which], body["season"][which] = 2 * math.pi * draws[:, 0], 8.0 + 16.0 * draws[:, 1]
+        # Stores belong to the warehouses by turns.
+        stores = (self.parameter["complexity"][which, None] + np.arange(HOUSES - 1, -1, -1)) // HOUSES
+        body["stores"][which], body["usual"][which] = stores, MEAN_DEMAND - SALES * SALE * stores
+        body["stock"][which], body["coming"][which] = 2 * MEAN_DEMAND, 0.0
+        body["outage"][which] = body["total"][which] = 0.0
+        body["demand"][which] = self._expected(0)[which]
+
+    def _expected(self, ahead: int) -> Floats64:
+        """Demand of each warehouse at list price, `ahead` periods from now, without sales and noise [n, 2]."""
+        body = self.body
+        wave = np.sin(2 * math.pi * (self.age + ahead) / np.maximum(body["season"], 1.0) + body["phase"])
+        return np.asarray(body["usual"] * (1.0 + 0.5 * wave)[:, None])
+
+    def _sales(self) -> Floats64:
+        """Units that the sales of this period's stores add to the demand of each warehouse [n, 2].
+
+        How many there are is Poisson distributed, as for many stores with a small chance each, cut off at MANY.
+        """
+        rate = SALES * self.body["stores"]
+        chance = self._chance(2 * HOUSES + 2 + HOUSES)[:, -HOUSES:]
+        term = np.exp(-rate)
+        held, count = np.zeros_like(rate), term
+        for number in range(1, MANY + 1):
+            held += chance > count
+            term = term * rate / number
+            count = count + term
+        return SALE * held
+
+    def _advance(self, actions: NDArray[Any]) -> Outcome:
+        body = self.body
+        share = (actions + 1.0) / 2.0
+        stock = body["stock"] + body["coming"][:, :, 0]
+        coming = np.concatenate((body["coming"][:, :, 1:], np.zeros((len(stock), HOUSES, 1))), axis=2)
+        working = body["outage"] == 0
+        paid = LARGEST_ORDER * HOUSES * share[:, :2]  # distant, near [n, 2]
+        ordered = paid * working
+        split = np.stack((share[:, 3], 1.0 - share[:, 3]), axis=1)
+        express = ordered[:, 0] * share[:, 2]
+        coming[:, :, LEAD - 1] += split * (ordered[:, 0] - express)[:, None]
+        coming[:, :, LEAD - 3] += split * express[:, None]
+        coming[:, :, 0] += split * ordered[:, 1, None]
+        noise = 1.0 + self.parameter["noise"][:, None] * self._normals(HOUSES)
+        at_list_price = np.maximum(self._expected(0) * noise, 0.0) + self._sales()
+        price = 0.8 + 0.4 * share[:, 4, None]
+        sales = np.minimum(stock, at_list_price * price**-ELASTICITY)
+        left = stock - sales
+        cost = HOLDING * left.sum(axis=1) + CHEAP * paid[:, 0] + DEAR * paid[:, 1]
+        cost += FREIGHT * ordered.sum(axis=1) + EXPRESS * express
+        service = np.minimum(sales, at_list_price).sum(axis=1) / np.maximum(at_list_price.sum(axis=1), 1e-12)
+        turnover = np.minimum(1.0, sales.sum(axis=1) / np.maximum((stock + left).sum(axis=1) / 2, 1e-12))
+        failing = working & (self._chance(2 * HOUSES + 2)[:, -2:] < self.parameter["disruptions"][:, None] / 10.0)
+        body["outage"] = np.where(failing, OUTAGE, np.maximum(body["outage"] - 1, 0))
+        body["stock"], body["coming"], body["demand"] = left, coming, at_list_price
+        reward = -0.4 * cost / REFERENCE + 0.4 * service + 0.2 * turnover
+        body["total"] = body["total"] + reward
+        return Outcome.going_on(reward)
+
+    def _succeeded(self, truncated: Flags) -> Flags:
+        return truncated & (self.body["total"] >= self.parameter["aim"] * self.parameter["max_steps"])
+
+    def _observe(self) -> Observations:
+        body, count = self.body, len(self.members)
+        amounts = [body["stock"], body["coming"].reshape(count, -1), body["demand"]]
+        amounts += [self._expected(ahead) for ahead in range(1, FORECAST + 1)]
+        facts = [
+            body["outage"] == 0,
+            self.parameter["disruptions"][:, None],
+            (self.age / self.parameter["max_steps"])[:, None],
+        ]
+        return np.concatenate([*(part / MEAN_DEMAND for part in amounts), *facts], axis=1).astype(np.float32)
+
+
+HISTORY, RECENT, BANDS = 24, 6, 5
+PERSISTENCE, RATE = 0.95, 0.05  # of the trend; of the running Sharpe ratio
+COST, RISK, IMPACT = 0.05, 0.02, 0.05
+PERCENT = 10.0  # deviation of a return in percent, for a volatility of 1
+CORRIDOR = 0.01  # of stop loss and take profit: a percent, in the easiest market
+
+
+def _band(position: NDArray[Any]) -> NDArray[np.int64]:
+    """The fifth of the positions from full short to full long that each one is in [n]."""
+    return np.minimum(((position + 1.0) / 2.0 * BANDS).astype(np.int64), BANDS - 1)
+
+
+class Trading(Simulation):
+    """Trading: hold a position in one asset among competitors, for profit at bounded risk.
+
+    Returns have a slow, hidden trend that the agent can only infer; competitors crowd it out and add noise, and large
+    trades move the price. Three decisions, each in [-1, 1]: the position wanted (full short to full long), a stop loss
+    (1 to 10 %) and a take profit (2 to 20 %) since the position was opened. Returns, profit and costs are counted in
+    percent: the trend is the same in all markets, and what a return deviates from it grows with `volatility` (10 times
+    as many percent). The reward is the specification's two formulas together:
+
+        0.4 profit + 0.3 Sharpe + 0.2 cooperation + 0.1 novelty - risk - transaction cost - market impact
+
+    Sharpe is the change of the running Sharpe ratio (Moody & Saffell, 1998, equation 7). Cooperation is what a trade
+    leaves of the price to others: minus half its size. Novelty is 1 / sqrt(visits) of the band of positions that is
+    entered, and risk grows with the square of the position and with the volatility. So who holds no position earns
+    nothing. An episode succeeds with a profit.
+
+    Seen (50 numbers), money in the market's deviations: 24 returns, 6 indicators (means over 3, 6, 12, 24 steps,
+    relative strength, Bollinger), 6 volumes; sentiment (the trend, blurred), 4 of the portfolio, 3 of risk, the
+    competitors' last 6 net positions.
+    """
+
+    observations = HISTORY + 6 + RECENT + 1 + 4 + 3 + RECENT
+    actions = 3
+    bounds = box(-1.0, 1.0, 3)
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"volatility": 0.1, "competitors": 2, "signal": 1.0, "max_steps": 200}
+    LEVELS: ClassVar[tuple[Level, ...]] = (
+        Level("easy", 0.8),
+        Level("medium", 0.8, {"volatility": 0.3, "competitors": 5}),
+        Level("hard", 0.8, {"volatility": 0.5, "competitors": 10}),
+        Level("expert", 0.8, {"volatility": 0.8, "competitors": 20}),
+    )
+
+    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+        single = ("trend", "position", "opened", "wealth", "peak", "mean", "square", "sharpe", "sentiment")
+        body = {name: np.zeros(count) for name in single}
+        body |= {name: np.zeros((count, RECENT)) for name in ("volume", "crowd")}
+        return body | {"returns": np.zeros((count, HISTORY)), "visits": np.zeros((count, BANDS))}
+
+    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+        for array in self.body.values():
+            array[which] = 0.0
+        self.body["trend"][which] = 4.0 * (self._draws(seeds, 1)[:, 0] - 0.5)
+        self.body["square"][which] = 1.0
+
+    def _advance(self, actions: NDArray[Any]) -> Outcome:
+        body, noise, deviation = self.body, self._normals(4), self._deviation()
+        wanted = self._stopped(actions)
+        trade = np.abs(wanted - body["position"])
+        opened = np.where(np.sign(wanted) == np.sign(body["position"]), body["opened"], 0.0)
+        rivals = self.parameter["competitors"]
+        crowd = np.tanh(body["trend"] + 0.5 * noise[:, 1])
+        moved = self.parameter["signal"] * body["trend"] / (1.0 + 0.05 * rivals) * 0.5
+        change = moved + noise[:, 0] * deviation * np.sqrt(1.0 + 0.01 * rivals)
+        profit = wanted * change
+        body["trend"] = PERSISTENCE * body["trend"] + np.sqrt(1.0 - PERSISTENCE**2) * noise[:, 2]
+        body["sentiment"] = body["trend"] + noise[:, 3]
+        before, after = _band(body["position"]), _band(wanted)
+        body["position"], body["opened"] = wanted, opened + CORRIDOR * profit / deviation
+        net = profit - COST * trade - IMPACT * trade * trade
+        body["wealth"] = body["wealth"] + net
+        body["peak"] = np.maximum(body["peak"], body["wealth"])
+        self._remember("returns", change)
+        self._remember("crowd", crowd)
+        self._remember("volume", np.abs(change) / deviation + np.abs(crowd) + trade)
+        entered, rows = before != after, np.arange(len(after))
+        body["visits"][rows, after] += entered
+        novelty = entered / np.sqrt(np.maximum(body["visits"][rows, after], 1.0))
+        reward = 0.4 * profit + 0.3 * self._sharpe(net, deviation) - 0.2 * trade / 2.0 + 0.1 * novelty
+        reward -= RISK * wanted * wanted * deviation + COST * trade + IMPACT * trade * trade
+        return Outcome.going_on(reward)
+
+    def _deviation(self) -> NDArray[np.float64]:
+        """The deviation of a return from the trend, in percent [n]; at least a thousandth."""
+        return np.asarray(np.maximum(PERCENT * self.parameter["volatility"], 1e-3))
+
+    def _stopped(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        """The position wanted, or none where the profit since opening has left the corridor the agent set.
+
+        The corridor is quoted for the easiest market, and is as many deviations wide in every other one.
+        """
+        loss, gain = 0.01 + 0.045 * (actions[:, 1] + 1.0), 0.02 + 0.09 * (actions[:, 2] + 1.0)
+        out = (self.body["opened"] < -loss) | (self.body["opened"] > gain)
+        return np.where(out, 0.0, actions[:, 0])
+
+    def _sharpe(self, net: NDArray[Any], deviation: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Change of the exponentially weighted Sharpe ratio."""
+        body, net = self.body, net / deviation
+        body["mean"] = body["mean"] + RATE * (net - body["mean"])
+        body["square"] = body["square"] + RATE * (net * net - body["square"])
+        ratio = body["mean"] / np.sqrt(np.maximum(body["square"] - body["mean"] ** 2, 0.01))
+        gained, body["sharpe"] = ratio - body["sharpe"], ratio
+        return np.asarray(gained)
+
+    def _remember(self, name: str, value: NDArray[Any]) -> None:
+        self.body[name] = np.concatenate((self.body[name][:, 1:], value[:, None]), axis=1)
+
+    def _succeeded(self, truncated: Flags) -> Flags:
+        return truncated & (self.body["wealth"] > 0)
+
+    def _observe(self) -> Observations:
+        deviations = self._deviation()
+        body, past = self.body, self.body["returns"] / deviations[:, None]
+        means = [past[:, -span:].mean(axis=1) for span in (3, 6, 12, 24)]
+        ups = np.maximum(past, 0.0).sum(axis=1)
+        strength = ups / np.maximum(np.abs(past).sum(axis=1), 1e-9) - 0.5
+        deviation = past.std(axis=1)
+        bollinger = (past[:, -1] - means[3]) / np.maximum(deviation, 1e-9)
+        wealth, peak = (body[name] / deviations / 10.0 for name in ("wealth", "peak"))
+        singles = [*means, strength, bollinger, body["sentiment"], body["position"], body["opened"] * 10.0]
+        risk = [deviation, -np.quantile(past, 0.05, axis=1), body["sharpe"]]
+        singles += [wealth, wealth - peak, *risk]
+        return np.concatenate(
+            [past, np.stack(singles, axis=1), body["volume"], body["crowd"]], axis=1, dtype=np.float32
+        )
