@@ -1,51 +1,116 @@
-"""Authorities and servers' certificates in files, for tests of whoever speaks TLS."""
+"""X.509 certificates for tests of TLS: authorities, servers' certificates, folders as Secrets mount them."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
-
-from learnloop_common.tls.certificates import (
-    Pair,
-    _begun,
-    _by,
-    _key_usage,
-    _loaded,
-    _new_key,
-    _signed,
-    _subject,
-    make_leaf,
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE = timedelta(days=1)
+BACKDATED = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate (PEM) and its private key (PEM, PKCS#8)."""
+
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Fields of a certificate; key identifiers in hexadecimal digits."""
+
+    ends: datetime
+    names: frozenset[str]
+    key_id: str
+    signer_id: str
 
 
 def make_authority(name: str, now: datetime, life: timedelta) -> Pair:
     """An authority that signed itself."""
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name)
-    builder = _begun(subject, subject, key.public_key(), now, now + life, ca=True, path_length=1)
-    builder = builder.add_extension(_key_usage(ca=True), critical=True)
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
+    builder = _builder(subject, subject, key, now, now + life, ca=True)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return _signed(builder.add_extension(identifier, critical=False), key, key)
+
+
+def make_leaf(authority: Pair, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
+    """A certificate of a server, and of the same process as a client, for these DNS names."""
+    parent = x509.load_pem_x509_certificate(authority.certificate.encode())
+    parent_key: Any = load_pem_private_key(authority.key.encode(), password=None)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_subject(hosts[0][:64]), parent.subject, key, now, now + life, ca=False)
+    signer = parent.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    for extension in (
+        x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+        x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]),
+    ):
+        builder = builder.add_extension(extension, critical=False)
+    return _signed(builder, key, parent_key)
+
+
+def read(pem: str) -> Facts:
+    """The facts of the first certificate in `pem`."""
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    extensions = [extension.value for extension in certificate.extensions]
+    own = next((one.digest for one in extensions if isinstance(one, x509.SubjectKeyIdentifier)), b"")
+    signers = (one.key_identifier for one in extensions if isinstance(one, x509.AuthorityKeyIdentifier))
+    hosts = next((one for one in extensions if isinstance(one, x509.SubjectAlternativeName)), None)
+    names = frozenset(hosts.get_values_for_type(x509.DNSName)) if hosts else frozenset[str]()
+    return Facts(certificate.not_valid_after_utc, names, own.hex(), (next(signers, None) or b"").hex())
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, ends: datetime, *, ca: bool
+) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
-    return _signed(builder, key, key, ())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(usage, critical=True)
+    )
 
 
-def make_signer(authority: Pair, name: str, now: datetime, life: timedelta, never: Collection[str]) -> Pair:
-    """An authority below `authority` that signs servers, yet nothing under names in `never` (RFC 5280, 4.2.1.10)."""
-    parent, parent_key = _loaded(authority)
-    key = _new_key()
-    ends = min(now + life, parent.not_valid_after_utc)
-    builder = _begun(_subject(name), parent.subject, key.public_key(), now, ends, ca=True, path_length=0)
-    builder = builder.add_extension(_key_usage(ca=True), critical=True).add_extension(_by(parent), critical=False)
-    if never:
-        excluded = [x509.DNSName(host) for host in sorted(never)]
-        builder = builder.add_extension(x509.NameConstraints(None, excluded), critical=True)
-    return _signed(builder, key, parent_key, (parent,))
+def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signing_key: Any) -> Pair:
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return Pair(builder.sign(signing_key, SHA256()).public_bytes(Encoding.PEM).decode(), secret)
 
 
 @dataclass

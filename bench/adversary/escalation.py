@@ -127,7 +127,6 @@ def _memory(spec: dict[str, Any]) -> MemoryServiceSnapshot:
         images=(OURS, OURS),
         pull_policy="IfNotPresent",
         budgets=tell("ns", {}),
-        data_url="http://data",
         tls=True,
         pod_rules=RULES,
         fresh_password="p" * 32,

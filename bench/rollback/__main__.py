@@ -30,7 +30,7 @@ from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, enter, run
+from bench.rollback.world import NAMESPACE, World, enter, fresh_namespace, run
 from bench.tls_beside_plain import MOST
 from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
 from cluster.addons.gateway import CONTOUR_IMAGE
@@ -51,6 +51,7 @@ async def measure(
 ) -> dict[str, Any]:
     """All sides, one after the other: the machine is not big enough for two at a time. `found` gets ours."""
     kube = KubeClient(find())
+    fresh_namespace(kubectl)
     world = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
     theirs, argos = list[Breach](), list[Breach]()
@@ -164,7 +165,8 @@ def main(arguments: list[str]) -> int:
     plain, goals = list[Breach](), dict(GOALS)
     figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds, plain))
     if os.environ.get("TLS") == "1":
-        values = (*values, install.TLS_VALUES)
+        fresh_namespace(kubectl)  # the chart makes the certificate of its pods
+        values = (*values, install.TLS_VALUES, Path(__file__).with_name("values-tls.yaml"))
         kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
         figures |= asyncio.run(encrypted(kubectl, asked.concurrent, asked.rounds, plain))
         goals |= {"tls_over_plain_ratio": MOST}

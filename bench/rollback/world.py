@@ -54,14 +54,18 @@ def established(kubectl: list[str], *definitions: str) -> None:
         run([*kubectl, "wait", f"--for={wanted}", "--timeout=60s", *definitions])
 
 
+def fresh_namespace(kubectl: list[str]) -> None:
+    """Create the namespace, without what an earlier run left."""
+    run([*kubectl, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=120s"])
+    run([*kubectl, "create", "namespace", NAMESPACE])
+
+
 async def enter(kubectl: list[str], kube: KubeClient, model: bytes, *, tls: bool = False) -> World:
-    """A fresh namespace and the model in the data plane, pushed with a token of that namespace.
+    """Push the model to the data plane, with a token of the namespace.
 
     Args:
         tls: learnloop's parts speak TLS; then Prometheus, too, which `World.prometheus` does not say.
     """
-    run([*kubectl, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=120s"])
-    run([*kubectl, "create", "namespace", NAMESPACE])
     gateway = await _address(kube, "gateway", "gateway", 80)
     prometheus = await _address(kube, SYSTEM_NAMESPACE, "learnloop-prometheus", 9090)
     data = await _address(kube, SYSTEM_NAMESPACE, "learnloop-data", 8080)

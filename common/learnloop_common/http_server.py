@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_common import process_end
 from learnloop_common.settings import ConfigurationError
-from learnloop_common.tls.pod_certificate import NotIssued, own_context
+from learnloop_common.tls.contexts import own_context
 
 ADVICE = "send the body without Content-Encoding"
 
@@ -216,7 +216,7 @@ def run(settings: type[Settings], serve: Callable[[Settings, ssl.SSLContext | No
         own = settings.read()
         try:
             tls = own_context()
-        except (NotIssued, ValueError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise ConfigurationError(f"no certificate to serve with: {error}") from error
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(own, tls))

@@ -95,7 +95,7 @@ NO_SIDECAR_LABELS = {"kuma.io/sidecar-injection": "disabled"}
 ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # a file of authorities that are trusted beside the system's; default: CA_FILE
 ENV_TLS_CERTIFICATE = "LEARNLOOP_TLS_CERTIFICATE"  # a server's chain, and its key; absent: plain HTTP
 ENV_TLS_KEY = "LEARNLOOP_TLS_KEY"
-ENV_TLS_NAMES = "LEARNLOOP_TLS_NAMES"  # names, a comma between, for which a pod asks the data plane for a certificate
+TLS_SECRET = "learnloop-tls"  # of a namespace in tls.namespaces: tls.crt, tls.key and ca.crt of the pods there
 WORKLOADS_DOMAIN = "workloads.learnloop.dev"
 """Each certificate of the data plane's making bears it, and NAMESPACE before it: who reads metrics from a pod's address
 knows by it what answers there."""

@@ -20,7 +20,7 @@ from uvicorn.config import LOGGING_CONFIG
 from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, serve_both
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.telemetry.json_logs import set_up
-from learnloop_common.tls.pod_certificate import NotIssued, own_context
+from learnloop_common.tls.contexts import own_context
 from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         tls = own_context()
-    except (NotIssued, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"TLS: {error}", file=sys.stderr)
         return 1
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -167,11 +167,6 @@ class Config(BaseModel):
     quotas: Quotas = Field(
         default=Quotas(), description='JSON: {"default": {"memories": 100000}, "namespaces": {"team-a": {…}}}'
     )
-    tls_signer_certificate: str | None = Field(
-        default=None, description="file with the authority that pods' certificates are made by; absent: none are made"
-    )
-    tls_signer_key: str | None = None
-    tls_workload_hours: float = Field(default=24.0, ge=0.001, le=8760, description="life of pods' certificates")
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
     max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
     stream_max_bytes: int = Field(
@@ -328,8 +323,6 @@ class Config(BaseModel):
             _lines(config.nats_password, "NATS_PASSWORD")
         if config.admin_dsn is not None and config.admin_password is not None:
             _lines(config.admin_password, "ADMIN_PASSWORD")
-        if bool(config.tls_signer_certificate) != bool(config.tls_signer_key):
-            raise ConfigError(f"{PREFIX}TLS_SIGNER_CERTIFICATE and {PREFIX}TLS_SIGNER_KEY: set both, or neither")
         if config.warehouse:
             _check_warehouse(config.warehouse, config.warehouse_cluster)
         elif config.warehouse_cluster:

@@ -87,7 +87,9 @@ class Settings(EnvironmentSettings):
     llama_cpp_image: str = "ggml-org/llama.cpp:server-b9994"
     tensorzero_image: str = "tensorzero/gateway:2026.6.0"
     tls: bool = False
-    """All parts serve by TLS."""
+    """The installation's own parts serve by TLS."""
+    tls_namespaces: Names = ()
+    """Namespaces that have the Secret `learnloop-tls`: pods of ours there serve by TLS with it."""
     names_are_verified: bool = False
     """The chart's admission policy refuses another person's name in the annotation of a verb."""
     four_eyes: bool = False

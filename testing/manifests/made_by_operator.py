@@ -115,7 +115,6 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             images=(IMAGES["memory"], POSTGRES),
             pull_policy="IfNotPresent",
             budgets=tell(NAMESPACE, {}),
-            data_url=DATA_URL,
             tls=True,
             network=NETWORK,
             fresh_password="p" * 32,
@@ -146,7 +145,7 @@ def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             stats=AgentStats(agent="walker", trajectories=900, rewarded=900, recent_episodes=0, training_request=None),
             deployment=ModelDeploymentStatus.model_validate(serving),
             memory=MemoryHome(True, f"https://memory-memory.{NAMESPACE}.svc:8080"),
-            defaults=AgentDefaults(IMAGES["serving"], DATA_URL, tls=True, network=NETWORK),
+            defaults=AgentDefaults(IMAGES["serving"], DATA_URL, tls=(NAMESPACE,), network=NETWORK),
         )
         yield f"agent/{shape}", tuple(decide_agent(seen).apply)
 

@@ -14,9 +14,7 @@ S3 = {"bucket": "models", "endpoint": "https://s3.example.com", "credentialsSecr
 DSN = {"embedded": False, "external": {"dsnSecret": {"name": "db"}}}
 OWN_NATS = {"embedded": False, "external": {"url": "tls://nats.queues.svc:4222", "credentialsSecret": "nats"}}
 OWN_PROMETHEUS = {"embedded": False, "external": {"url": "https://prometheus.monitoring.svc:9090"}}
-SECRETS = {
-    part: f"tls-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus", "workloads")
-}
+SECRETS = {part: f"tls-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus")}
 EVERY_SWITCH: dict[str, Any] = {
     "operator": {"replicas": 2},
     "dataPlane": {

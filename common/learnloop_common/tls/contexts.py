@@ -87,6 +87,19 @@ def server_context(certificate: Path, key: Path, clients: Path | None = None) ->
     return FollowingContext(ssl.PROTOCOL_TLS_SERVER, make, (certificate, key, *([clients] if clients else [])))
 
 
+def own_context(env: Mapping[str, str] = os.environ) -> FollowingContext | None:
+    """A server's context from the files of $LEARNLOOP_TLS_CERTIFICATE and $LEARNLOOP_TLS_KEY; None: plain HTTP.
+
+    Raises:
+        ValueError: only one of the two variables is set.
+        OSError: a file is missing, or the two do not match.
+    """
+    certificate, key = env.get(names.ENV_TLS_CERTIFICATE, ""), env.get(names.ENV_TLS_KEY, "")
+    if bool(certificate) != bool(key):
+        raise ValueError(f"{names.ENV_TLS_CERTIFICATE} and {names.ENV_TLS_KEY} go together: set both, or neither")
+    return server_context(Path(certificate), Path(key)) if certificate else None
+
+
 def client_context(env: Mapping[str, str] = os.environ) -> FollowingContext:
     """Trusts the system's authorities, and learnloop's where they are mounted.
 

@@ -13,7 +13,6 @@ from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.access import routes as access
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import health, responses
 from learnloop_dataplane.api.idempotency import PARAMETER, WITHOUT, Idempotency
@@ -48,7 +47,6 @@ ROUTERS = (
     erasure.router,
     registry.models,
     registry.gates,
-    access.router,
     audit.router,
     registry.quotas,
     experience.schemas,

@@ -30,12 +30,11 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy import keyed_digests
 
 MAX_ANSWER = 1_048_576
-# These only read; a certificate's key is kept nowhere. /training/start makes the TrainingJob's name of its key: the
+# These only read. /training/start makes the TrainingJob's name of its key: the
 # cluster remembers it longer. /forget does nothing more when it is asked again, and its answer has texts, which must
 # not outlive the memories by a day.
 WITHOUT = frozenset(
     {
-        "/api/v1/certificates",
         "/api/v1/memory/forget",
         "/api/v1/memory/retrieve",
         "/api/v1/memory/retrieve/batch",

@@ -14,7 +14,6 @@ from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane.access.callers import Identity, require_open
-from learnloop_dataplane.access.certificates import Certificates as CertificateAuthority
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
 from learnloop_dataplane.assembly.data_plane import DataPlane
@@ -129,7 +128,6 @@ Experience = Annotated[ExperienceParts, _part(lambda plane: plane.experience)]
 Memory = Annotated[MemoryParts, _part(lambda plane: plane.memory)]
 Training = Annotated[TrainingParts, _part(lambda plane: plane.training)]
 Privacy = Annotated[PrivacyParts, _part(lambda plane: plane.privacy)]
-Certificates = Annotated[CertificateAuthority, _part(lambda plane: plane.certificates)]
 Audit = Annotated[AuditParts, _part(lambda plane: plane.audit)]
 Quota = Annotated[StorageQuotas, _part(lambda plane: plane.quotas)]
 Caller = Annotated[Identity, Depends(identify)]

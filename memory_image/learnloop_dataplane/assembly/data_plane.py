@@ -2,7 +2,6 @@
 
 from learnloop_common.http_server import Drain
 from learnloop_dataplane.access.callers import RequestShare
-from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.assembly.audit_parts import AuditParts
 from learnloop_dataplane.assembly.caller_checks import CallerChecks
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts
@@ -28,7 +27,6 @@ class DataPlane:
         self.shared = SharedParts(config)
         self.callers = CallerChecks(self.shared)
         self.requests = RequestShare(config.requests_per_namespace)
-        self.certificates = Certificates(config)
         self.audit = AuditParts(self.shared)
         self.experience = ExperienceParts(self.shared)
         self.memory = MemoryParts(self.shared)

@@ -199,7 +199,7 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
     # Behind a Gateway only the user knows the address; what the pod options say is left alone.
     if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
         gateway = world.spec.deployment.template.routing.mode == "gateway"
-        scheme = "https" if world.defaults.tls and not gateway else "http"
+        scheme = "https" if world.namespace in world.defaults.tls and not gateway else "http"
         env[ENV_ENDPOINT] = f"{scheme}://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
     return Main(
         name=ACTOR,

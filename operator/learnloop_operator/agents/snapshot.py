@@ -61,7 +61,8 @@ class AgentDefaults:
     image: str
     data_url: str
     image_pull_policy: str = "IfNotPresent"
-    tls: bool = False
+    tls: tuple[str, ...] = ()
+    """Namespaces whose pods serve by TLS."""
     pods: PodRules = field(default_factory=PodRules)
     """What actors' pods, and those of jobs and servers, may have."""
     network: WorkloadNetwork | None = None

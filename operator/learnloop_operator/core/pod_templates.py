@@ -62,10 +62,22 @@ def scraped(port: int, *, tls: bool) -> dict[str, str]:
     return {"prometheus.io/scrape": "true", names.ANNOTATION_PORT: str(port), **scheme}
 
 
-def service_names(namespace: str, *services: str) -> str:
-    """The names that pods behind these Services need in their certificate, as LEARNLOOP_TLS_NAMES has them."""
-    ends = ("svc", "svc.cluster.local")
-    return ",".join(f"{service}.{namespace}.{end}" for service in services for end in ends)
+CERTIFICATE_DIRECTORY = "/run/tls"
+CERTIFICATE_VOLUME = "learnloop-tls"
+CERTIFICATE_MOUNT: dict[str, Any] = {"name": CERTIFICATE_VOLUME, "mountPath": CERTIFICATE_DIRECTORY, "readOnly": True}
+CERTIFICATE_ENV = {
+    names.ENV_TLS_CERTIFICATE: f"{CERTIFICATE_DIRECTORY}/tls.crt",
+    names.ENV_TLS_KEY: f"{CERTIFICATE_DIRECTORY}/tls.key",
+}
+
+
+def certificate_volume() -> dict[str, Any]:
+    """The namespace's certificate. Listing the keys holds the pod back until all of them exist."""
+    items = [{"key": file, "path": file} for file in ("tls.crt", "tls.key", "ca.crt")]
+    return {
+        "name": CERTIFICATE_VOLUME,
+        "secret": {"secretName": names.TLS_SECRET, "items": items, "defaultMode": 0o440},
+    }
 
 
 def token_volume(memory_audience: str = "", *, audience: str = names.TOKEN_AUDIENCE) -> dict[str, Any]:

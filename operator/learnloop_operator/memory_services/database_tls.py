@@ -1,16 +1,10 @@
-"""TLS of a MemoryService's own PostgreSQL: its certificate, and the container that renews it.
-
-PostgreSQL's image has none of our code. So a container of the memory image asks the data plane for the certificate, as
-policy servers do, and writes it into a shared folder in memory; the token is in that container alone.
-"""
+"""TLS of a MemoryService's own PostgreSQL: the server reads a renewed certificate without a restart."""
 
 from typing import Any
 
-from learnloop_api import names
-from learnloop_api.kinds.base import PodOptions
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_templates import Main, container, service_names, token_volume
+from learnloop_operator.core.pod_templates import CERTIFICATE_DIRECTORY, CERTIFICATE_MOUNT, certificate_volume
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
 FOLLOW = r"""# follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.
@@ -46,10 +40,7 @@ exit "$code"
 """
 
 
-CERTIFICATE = "certificate"
-CERTIFICATE_DIRECTORY, CONFIG_DIRECTORY = "/run/tls", "/etc/learnloop"
-CERTIFICATE_VOLUME, CONFIG_VOLUME = "tls", "config"
-NEEDS = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
+CONFIG_DIRECTORY, CONFIG_VOLUME = "/etc/learnloop", "config"
 HBA = """\
 # The pod itself, by its socket; everybody else by TLS and with a password.
 local all all trust
@@ -64,8 +55,8 @@ SETTINGS = {
 }
 START = 'exec "$(command -v docker-entrypoint.sh || command -v entrypoint)" "$@"'
 """Our image's entry point is called otherwise than the official one's."""
-VERIFIED = f"?sslmode=verify-full&sslrootcert={names.CA_FILE}"
-"""What the memory service's address ends with."""
+VERIFIED = f"?sslmode=verify-full&sslrootcert={CERTIFICATE_DIRECTORY}/ca.crt"
+"""Query of the memory service's address of it."""
 
 
 def config(world: MemoryServiceSnapshot, labels: dict[str, str]) -> Manifest:
@@ -87,44 +78,10 @@ def command() -> list[str]:
 
 
 def mounts() -> list[dict[str, Any]]:
-    """Of the server."""
-    return [
-        {"name": CERTIFICATE_VOLUME, "mountPath": CERTIFICATE_DIRECTORY, "readOnly": True},
-        {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True},
-    ]
+    """Mounts of the server."""
+    return [CERTIFICATE_MOUNT, {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True}]
 
 
 def volumes(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
-    """Of the pod. The key never lies on a disk."""
-    return [
-        {"name": CERTIFICATE_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-        {"name": CONFIG_VOLUME, "configMap": {"name": world.database_name}},
-        token_volume(),
-    ]
-
-
-def before(world: MemoryServiceSnapshot) -> dict[str, Any]:
-    """The container that gets the first certificate: the server starts with one, or not at all."""
-    return _asking(world, CERTIFICATE, "--once")
-
-
-def beside(world: MemoryServiceSnapshot) -> dict[str, Any]:
-    """The container that renews it."""
-    return _asking(world, f"{CERTIFICATE}-renewal")
-
-
-def _asking(world: MemoryServiceSnapshot, name: str, *arguments: str) -> dict[str, Any]:
-    main = Main(
-        name=name,
-        image=world.images[0],
-        pull_policy=world.pull_policy,
-        command=("python", "-m", "learnloop_common.tls.certificate_files", CERTIFICATE_DIRECTORY, *arguments),
-        env={
-            names.ENV_DATA_URL: world.data_url,
-            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
-            names.ENV_TLS_NAMES: service_names(world.namespace, world.database_name),
-        },
-        mounts=[{"name": CERTIFICATE_VOLUME, "mountPath": CERTIFICATE_DIRECTORY}],
-        resources=NEEDS,
-    )
-    return container(main, PodOptions(), token=True)
+    """Volumes of the pod."""
+    return [certificate_volume(), {"name": CONFIG_VOLUME, "configMap": {"name": world.database_name}}]

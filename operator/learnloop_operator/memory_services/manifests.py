@@ -8,13 +8,21 @@ from learnloop_api.kinds.memory_service import MemoryLimit, MemoryServiceSpec, S
 from learnloop_api.wire.memory import BUDGETS_KEY
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
+from learnloop_operator.core.pod_templates import (
+    CERTIFICATE_DIRECTORY,
+    CERTIFICATE_ENV,
+    CERTIFICATE_MOUNT,
+    Main,
+    certificate_volume,
+    http_get,
+    pod_template,
+    scraped,
+)
 from learnloop_operator.core.workload_network import (
     DNS,
     Rule,
     WorkloadNetwork,
     addresses,
-    data_plane,
     pods,
     policy,
     ports,
@@ -201,11 +209,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
     env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | model_environment(world.spec)
     if world.tls:
-        env |= {
-            names.ENV_DATA_URL: world.data_url,
-            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
-            names.ENV_TLS_NAMES: service_names(world.namespace, world.server_name),
-        }
+        env |= CERTIFICATE_ENV | {names.ENV_TLS_CA: f"{CERTIFICATE_DIRECTORY}/ca.crt"}
     health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls, port="metrics")}
     main = Main(
         name="memory",
@@ -228,6 +232,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             # The directory: a file mounted by subPath would stay as it was when the pod began.
             {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
             *model_mounts(world.spec),
+            *([CERTIFICATE_MOUNT] if world.tls else []),
         ],
         resources=SERVER_NEEDS,
     )
@@ -238,10 +243,15 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         world.spec.pod,
         labels=world.labels(SERVER),
         annotations=scraped(names.PORT_PROBES, tls=world.tls),
-        token=world.tls,  # the installation's data plane makes its certificate
+        token=False,
         api_access=True,  # fetches the keys that callers' tokens are checked with
         service_account=world.server_name,
-        volumes=[{"name": "artifacts", "emptyDir": {}}, message, *model_volumes(world.spec)],
+        volumes=[
+            {"name": "artifacts", "emptyDir": {}},
+            message,
+            *model_volumes(world.spec),
+            *([certificate_volume()] if world.tls else []),
+        ],
     )
 
 
@@ -314,10 +324,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
         main,
         storage.pod,
         labels=world.labels(POSTGRES),
-        token=False,  # not for PostgreSQL: what asks for its certificate has one
-        service_account=world.server_name if world.tls else None,
-        before=[database_tls.before(world)] if world.tls else [],
-        beside=[database_tls.beside(world)] if world.tls else [],
+        token=False,
         volumes=[
             *(database_tls.volumes(world) if world.tls else []),
             {"name": "run", "emptyDir": {}},
@@ -359,8 +366,7 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
         component=POSTGRES,
         selector=world.selector(POSTGRES),
         ingress=[ports(POSTGRES_PORT, peers=[pods(world.selector(SERVER))], key="from")],
-        # What asks for its certificate.
-        egress=[DNS, data_plane(world.data_url)] if world.tls and world.data_url else [],
+        egress=[],
     )
     return (server, database)
 
@@ -374,7 +380,6 @@ def _called(world: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule
         # The keys that callers' tokens are checked with.
         {"ports": [{"port": port, "protocol": "TCP"} for port in network.api_server_ports]},
         DNS,
-        *([data_plane(world.data_url)] if world.data_url else []),
         *addresses(world.spec.to_kube(), grpc),
         *network.to,
     ]

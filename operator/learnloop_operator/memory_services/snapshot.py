@@ -28,9 +28,8 @@ class MemoryServiceSnapshot(BaseSnapshot):
     budgets: DeliveredBudgets
     """Of the agents that name it and have one of their own."""
     operator_subject: str = ""
-    data_url: str = ""
-    """The installation's data plane, which makes certificates of the pods of both."""
     tls: bool = False
+    """The namespace has a certificate for its pods."""
     pod_rules: PodRules = field(default_factory=PodRules)
     """What its pods may have."""
     network: WorkloadNetwork | None = None

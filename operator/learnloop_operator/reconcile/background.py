@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from cryptography.x509 import load_pem_x509_certificate
 from prometheus_client import Gauge
 
 from learnloop_api import names
-from learnloop_common.tls.certificates import NotACertificate, read
 from learnloop_operator.core.artifacts_in_use import in_use
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
@@ -128,6 +128,6 @@ def show_expiry(gauge: Gauge) -> None:
     """Set the gauge to the end of this process's certificate. All parts' certificates are renewed together."""
     file = os.environ.get(names.ENV_TLS_CERTIFICATE, "")
     try:
-        gauge.set(read(Path(file).read_text(encoding="utf-8")).ends.timestamp())
-    except (OSError, NotACertificate) as error:
+        gauge.set(load_pem_x509_certificate(Path(file).read_bytes()).not_valid_after_utc.timestamp())
+    except (OSError, ValueError) as error:
         log.warning("%s=%s: cannot read the certificate: %s", names.ENV_TLS_CERTIFICATE, file, error)

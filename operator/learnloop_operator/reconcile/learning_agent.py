@@ -50,7 +50,7 @@ class LearningAgentController:
             settings.serving_image,
             settings.data_url,
             settings.image_pull_policy,
-            settings.tls,
+            settings.tls_namespaces,
             settings.pod_rules,
             settings.workload_network,
             settings.names_are_verified,

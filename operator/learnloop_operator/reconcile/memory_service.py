@@ -51,8 +51,7 @@ class MemoryServiceController:
             pull_policy=settings.image_pull_policy,
             budgets=tell(namespace, budgets_of(name, agents)),
             operator_subject=settings.operator_subject,
-            data_url=settings.data_url,
-            tls=settings.tls,
+            tls=namespace in settings.tls_namespaces,
             pod_rules=settings.pod_rules,
             network=settings.workload_network,
         )

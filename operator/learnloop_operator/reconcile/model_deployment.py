@@ -68,7 +68,7 @@ class ModelDeploymentController:
             settings.data_url,
             settings.image_pull_policy,
             settings.names_are_verified,
-            settings.tls,
+            settings.tls_namespaces,
             Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
             settings.four_eyes,
             settings.pod_rules,

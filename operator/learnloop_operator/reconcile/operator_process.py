@@ -16,8 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import process_end
 from learnloop_common.telemetry.tracing import NAMESPACE, SERVICE_INSTANCE
-from learnloop_common.tls.contexts import authorities
-from learnloop_common.tls.pod_certificate import own_context
+from learnloop_common.tls.contexts import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube import http_transport as kubeconfig
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_common.tls.certificates import read
+from testing.certificates import read
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = dict[str, Any]
@@ -37,12 +37,16 @@ def text(secret: Made, key: str) -> str:
 
 
 def test_an_upgrade_makes_no_certificate_anew_but_those_of_other_names(
-    kube: Any, rendered: Callable[..., dict[str, Made]]
+    kube: Any, namespace: str, rendered: Callable[..., dict[str, Made]]
 ) -> None:
     first = rendered()
     for secret in first.values():
         kube.apply(secret)
     assert rendered() == first
+    pods = rendered("--set", f"tls.namespaces={{{namespace}}}")["learnloop-tls"]
+    kube.apply(pods)
+    again = rendered("--set", f"tls.namespaces={{{namespace}}}")
+    assert again == {**first, "learnloop-tls": pods}
     changed = rendered("--set", "fullnameOverride=", "--set", "nats.replicas=3", "--set", "tls.mode=self-signed")
     assert changed == first, "names of a part are the same with several"
     kube.merge(first["learnloop-tls-nats"], {"metadata": {"annotations": {"learnloop.dev/of": "other names"}}})

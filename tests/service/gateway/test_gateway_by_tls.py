@@ -5,7 +5,6 @@ import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from learnloop_api.wire.certificates import CertificateRequest, IssuedPair
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.tls.certificates import Pair, make_leaf
 from learnloop_gateway.arms import Forwarding, Unreachable
-from testing.certificates import LIFE, authority, folder
+from testing.certificates import authority, folder
 from testing.language.gateway_process import GatewayProcess, write_routing
 from testing.language.scripted_server import ScriptedServer
 from testing.language.tiny_chat_folder import write_folder
@@ -25,16 +22,8 @@ from testing.servers.policy_servers import CANARY, STABLE
 from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
 
-CERTIFICATES = "/api/v1/certificates"
 SPEAKING = {"model": "cart", "messages": [{"role": "user", "content": "hi"}]}
 ENDING = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
-
-
-def issued(by: Pair) -> tuple[int, bytes]:
-    """What the data plane answers who asks for a certificate. The pod's name is this machine's."""
-    pair = make_leaf(by, ["localhost"], datetime.now(UTC), LIFE)
-    said = IssuedPair(certificate=pair.certificate, key=pair.key, renew_after_seconds=3600)
-    return 200, said.model_dump_json().encode()
 
 
 class World:
@@ -48,7 +37,6 @@ class World:
         self.shown.load_cert_chain(self.hub.certificate, self.hub.key)
         self.data = DataPlane(tls=self.shown)
         stack.callback(self.data.shutdown)
-        self.data.answers[CERTIFICATES] = issued(ours)
         self.verify = ssl.create_default_context(cafile=str(self.hub.bundle))
         self.root, self.token = root, root / "token"
         self.token.write_text("a token")
@@ -63,8 +51,7 @@ class World:
                 arm,
                 self.ports[arm],
                 arm,
-                LEARNLOOP_TLS_CA=str(self.hub.bundle),
-                LEARNLOOP_TLS_NAMES=f"cart.default.svc,cart-{arm}.default.svc",
+                **folder(root / f"{arm}-tls", ours).environment(),
             )
             for arm in (STABLE, CANARY)
         }
@@ -126,11 +113,6 @@ def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_by
     with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
         assert talk(client, url) == {STABLE, CANARY}
         until(lambda: world.recorded() == {STABLE, CANARY}, client, url)
-    asked = [body for path, body, _ in world.data.posts if path == CERTIFICATES]
-    assert {name for body in asked for name in CertificateRequest.model_validate_json(body).names} == {
-        "cart.default.svc",
-        *(f"cart-{arm}.default.svc" for arm in (STABLE, CANARY)),
-    }
 
 
 def test_plain_http_and_a_client_that_trusts_another_authority_get_no_answer(world: World, tmp_path: Path) -> None:

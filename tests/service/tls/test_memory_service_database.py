@@ -1,12 +1,9 @@
-"""A MemoryService's own PostgreSQL: run by what the operator's manifests say, with a certificate that it asked for.
+"""A MemoryService's own PostgreSQL: run by what the operator's manifests say, with its namespace's certificate.
 
 Only paths, port and address are this machine's: the command, the image's own entry point, the rules of who may come,
 and the name that the memory service verifies are those of the cluster.
 """
 
-import asyncio
-import encodings.idna  # noqa: F401  # a child without rights to this Python's files could not load it any more
-import multiprocessing
 import os
 import pwd
 import shutil
@@ -16,11 +13,10 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +25,17 @@ import psycopg
 import pytest
 from cryptography import x509
 
-from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_api.wire.certificates import CertificateRequest
-from learnloop_common.tls.certificate_files import main as certificate_files
-from learnloop_dataplane.access.certificates import Certificates
-from learnloop_dataplane.config import Config
 from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
-from testing.certificates import Folder, authority, folder, make_signer
+from testing.certificates import Folder, Pair, authority, folder
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready
 
 PROGRAMS = programs_with_tls()
 pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="no PostgreSQL with OpenSSL in /usr/lib/postgresql")
 PASSWORD = "correct-horse"
-PROCESSES = multiprocessing.get_context("fork")
-"""A child may then be a user who could not start this Python."""
 FAR_FUTURE = 60.0
 
 
@@ -60,7 +49,6 @@ def manifests() -> dict[tuple[str, str], Any]:
         images=("memory:1", "postgres:17"),
         pull_policy="IfNotPresent",
         budgets=tell("red", {}),
-        data_url="https://learnloop-data.learnloop-system.svc:8080",
         tls=True,
         fresh_password=PASSWORD,
         fresh_audit_key="k" * 44,
@@ -73,125 +61,53 @@ class Installation:
     """Paths of this machine in place of the pod's, and who runs what is in it."""
 
     root: Path
-    hub: Folder
-    signer: Folder
-    hub_port: int
+    authority: Pair
+    own: Folder
+    """Where both pods find the namespace's certificate."""
     port: int
     user: tuple[int, int] | None
-
-    @property
-    def own(self) -> Path:
-        """Where PostgreSQL finds its certificate."""
-        return self.root / "own"
 
     def here(self, text: str) -> str:
         """The same with this machine's paths."""
         for there, place in (
-            ("/run/tls", self.own),
+            ("/run/tls", self.own.path),
             ("/etc/learnloop", self.root / "config"),
-            (names.CA_FILE, self.hub.bundle),
             ("svc:5432", f"svc:{self.port}"),
         ):
             text = text.replace(there, str(place))
         return text
 
-    def ask(self, container: dict[str, Any]) -> Any:
-        """The container that asks for a certificate, as a process."""
-        assert container["command"][:3] == ["python", "-m", "learnloop_common.tls.certificate_files"]
-        told = {item["name"]: item["value"] for item in container["env"]}
-        told |= {
-            names.ENV_DATA_URL: f"https://localhost:{self.hub_port}",
-            names.ENV_TOKEN_FILE: str(self.root / "token"),
-            names.ENV_TLS_CA: str(self.hub.bundle),
-        }
-        arguments = [self.here(word) for word in container["command"][3:]]
-        return self.child(lambda: certificate_files(arguments), told)
-
-    def child(self, work: Callable[[], int | None], told: dict[str, str]) -> Any:
-        def run() -> None:
-            if self.user:
-                os.setgid(self.user[1])
-                os.setuid(self.user[0])
-            os.environ.update(told)
-            os._exit(work() or 0)
-
-        process = PROCESSES.Process(target=run, daemon=True)
-        process.start()
-        return process
-
-
-def serve_certificates(port: int, shown: Folder, signer: Folder) -> None:
-    """The data plane's way to certificates; that the token proves the namespace is test_renewal_under_load's."""
-    config = Config.model_validate(
-        {
-            "dsn": "postgresql://nowhere",
-            "artifacts": "file:///nowhere",
-            "tls_signer_certificate": str(signer.certificate),
-            "tls_signer_key": str(signer.key),
-        }
-    )
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            assert self.headers["authorization"] == "Bearer red's"
-            asked = CertificateRequest.model_validate_json(body).names
-            answer = asyncio.run(Certificates(config).issue("red", asked)).model_dump_json().encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown.certificate, shown.key)
-    server = HTTPServer(("127.0.0.1", port), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.serve_forever()
+    def renew(self) -> None:
+        """Another certificate, as its Secret's volume gets it."""
+        self.own.show(self.authority, "*.red.svc", "*.red.svc.cluster.local")
 
 
 @pytest.fixture(scope="module")
 def installation() -> Iterator[Installation]:
-    """Keys, folders and the data plane's way to certificates."""
+    """The namespace's certificate, and folders."""
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="learnloop-tls-"))
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         root.chmod(0o755)
-        ours = authority("ours")
-        hub, signer = folder(root / "hub", ours), Folder(root / "signer")
-        hub.bundle.chmod(0o644)
-        signer.path.mkdir()
-        pair = make_signer(
-            ours, "pods", datetime.now(UTC), timedelta(hours=12), ["learnloop-data.learnloop-system.svc"]
-        )
-        signer.key.write_text(pair.key)
-        signer.certificate.write_text(pair.certificate)
-        (root / "token").write_text("red's")
         user = None
         if os.geteuid() == 0:  # PostgreSQL refuses to be root
             nobody = pwd.getpwnam("nobody")
             user = (nobody.pw_uid, nobody.pw_gid)
-        made = Installation(root, hub, signer, stack.enter_context(held_port()), stack.enter_context(held_port()), user)
         for place in ("own", "config", "data", "credentials", "run"):
             (root / place).mkdir()
             if user:
                 os.chown(root / place, *user)
-        server = replace(made, user=None).child(lambda: serve_certificates(made.hub_port, hub, signer), {})
-        stack.callback(server.terminate)
+        ours = authority("ours")
+        made = Installation(root, ours, Folder(root / "own", user).trust(ours), stack.enter_context(held_port()), user)
+        made.renew()
         yield made
 
 
 @pytest.fixture(scope="module")
 def running(installation: Installation) -> Iterator[Installation]:
-    """PostgreSQL as its pod runs it: the first certificate, then the server."""
+    """PostgreSQL as its pod runs it."""
     made = manifests()
     pod = made["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
-    (first,) = pod["initContainers"]
-    asked = installation.ask(first)
-    asked.join(FAR_FUTURE)
-    assert asked.exitcode == 0
     for name, text in made["ConfigMap", "mem-postgres"]["data"].items():
         (installation.root / "config" / name).write_text(text)
     (installation.root / "credentials" / "postgres-password").write_text(PASSWORD)
@@ -203,7 +119,7 @@ def running(installation: Installation) -> Iterator[Installation]:
         "POSTGRES_PASSWORD_FILE": str(installation.root / "credentials" / "postgres-password"),
         "PGDATA": str(installation.root / "data" / "pgdata"),
         "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
-        "FOLLOW_FOLDER": str(installation.own),
+        "FOLLOW_FOLDER": str(installation.own.path),
         "FOLLOW_SECONDS": "0.2",
     }
     command = [installation.here(word) for word in container["command"]]
@@ -238,7 +154,7 @@ def dsn(running: Installation, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def shown(installation: Installation) -> int:
     """The serial number of the certificate that PostgreSQL shows now."""
-    context = ssl.create_default_context(cafile=str(installation.hub.bundle))
+    context = ssl.create_default_context(cafile=str(installation.own.bundle))
     with socket.create_connection(("127.0.0.1", installation.port), timeout=30) as plain:
         plain.sendall(struct.pack("!ii", 8, 80877103))  # SSLRequest
         assert plain.recv(1) == b"S"
@@ -263,7 +179,7 @@ async def test_both_drivers_reach_it_encrypted_by_the_address_that_the_memory_se
 
 async def test_another_authority_is_refused_by_both_drivers(dsn: str, running: Installation) -> None:
     stranger = folder(running.root / "stranger", authority("stranger"))
-    elsewhere = dsn.replace(str(running.hub.bundle), str(stranger.bundle))
+    elsewhere = dsn.replace(str(running.own.bundle), str(stranger.bundle))
     assert elsewhere != dsn
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await asyncpg.connect(elsewhere, password=PASSWORD)
@@ -289,37 +205,12 @@ async def test_a_renewed_certificate_counts_without_a_restart_and_connections_li
 ) -> None:
     kept = await asyncpg.connect(dsn, password=PASSWORD)
     before, born = shown(running), await kept.fetchval("SELECT pg_postmaster_start_time()")
-    pod = manifests()["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
-    (beside,) = (one for one in pod["containers"] if one["name"] == "certificate-renewal")
-    renewing = running.ask(beside)
+    running.renew()
     try:
         until = time.monotonic() + FAR_FUTURE
         while shown(running) == before:
             assert time.monotonic() < until, "PostgreSQL still shows the old certificate"
             await kept.execute("SELECT pg_sleep(0.1)")
         assert await kept.fetchval("SELECT pg_postmaster_start_time()") == born
-        assert renewing.is_alive(), "it goes on: the next one is due before this one ends"
     finally:
-        renewing.terminate()
-        renewing.join(FAR_FUTURE)
         await kept.close()
-    assert renewing.exitcode == 0, "a pod that is deleted waits for nothing"
-
-
-def test_without_a_data_plane_the_first_certificate_is_refused_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.delenv(names.ENV_TLS_NAMES, raising=False)
-    assert certificate_files([str(tmp_path), "--once"]) == 2
-    assert "LEARNLOOP_TLS_NAMES: '' is empty" in capsys.readouterr().err
-    monkeypatch.setenv(names.ENV_TLS_NAMES, "mem-postgres.red.svc")
-    monkeypatch.setenv(names.ENV_DATA_URL, "https://localhost:1")
-    monkeypatch.setenv(names.ENV_TOKEN_FILE, str(tmp_path / "none"))
-    monkeypatch.setattr("learnloop_common.tls.pod_certificate.OwnCertificate.obtain", _at_once)
-    assert certificate_files([str(tmp_path), "--once"]) == 1
-    assert "none: the token cannot be read" in capsys.readouterr().err
-
-
-def _at_once(own: Any, patience: float = 0.0) -> float:
-    return float(own.renew())

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import asyncpg
 import httpx
 import pytest
 
-from learnloop_common.tls.certificates import Pair
 from learnloop_common.tls.contexts import client_context
 from learnloop_sdk import Learnloop
-from testing.certificates import Folder, authority, folder, make_signer
+from testing.certificates import Pair, authority, folder
 from testing.servers.policy_servers import clean_environment, table
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import nats_by_tls
@@ -38,9 +36,7 @@ class Parts:
         self.root, self.cluster = root, Cluster()
         self.old, self.new = authority("old"), authority("new")
         self.hub, self.nats = (folder(root / name / "tls", self.old) for name in ("hub", "nats"))
-        self.signer = Folder(root / "signer")
-        self.signer.path.mkdir()
-        self.sign_pods(self.old)
+        self.pods = folder(root / "pods" / "tls", self.old, SERVED)
         self.token = root / "token"
         self.token.write_text(self.cluster.token("red"))
         ports = [stack.enter_context(held_port()) for _ in range(3)]
@@ -51,18 +47,14 @@ class Parts:
         stack.enter_context(self._process("learnloop_dataplane", self._hub_settings(ports[1], jwks)))
         stack.enter_context(self._process("learnloop_serving", self._policy_settings()))
 
-    def sign_pods(self, by: Pair) -> None:
-        pair = make_signer(by, "pods", datetime.now(UTC), timedelta(hours=12), ["localhost"])
-        self.signer.key.write_text(pair.key)
-        self.signer.certificate.write_text(pair.certificate)
-
     def trust(self, *authorities: Pair) -> None:
-        for part in (self.hub, self.nats):
+        for part in (self.hub, self.nats, self.pods):
             part.trust(*authorities)
 
     def show(self, by: Pair) -> None:
         for part in (self.hub, self.nats):
             part.show(by)
+        self.pods.show(by, SERVED)
 
     def _hub_settings(self, port: int, jwks: str) -> dict[str, str]:
         return self.hub.environment() | {
@@ -78,15 +70,12 @@ class Parts:
             "LEARNLOOP_LOG_LEVEL": "WARNING",
             "LEARNLOOP_DRAIN_SECONDS": "0",
             "LEARNLOOP_SWEEP_SECONDS": "0.2",
-            "LEARNLOOP_TLS_SIGNER_CERTIFICATE": str(self.signer.certificate),
-            "LEARNLOOP_TLS_SIGNER_KEY": str(self.signer.key),
-            "LEARNLOOP_TLS_WORKLOAD_HOURS": "0.002",  # seven seconds: it is renewed several times in this test
         }
 
     def _policy_settings(self) -> dict[str, str]:
         routing = self.root / "routing.json"
         routing.write_text(table(("aaaaaaaa", "stable", 100)))
-        return {
+        return self.pods.environment() | {
             "LEARNLOOP_MODEL_DEPLOYMENT": "cart",
             "LEARNLOOP_REVISION": "aaaaaaaa",
             "LEARNLOOP_MODEL_URI": "uniform://discrete/2?observations=4",
@@ -94,8 +83,6 @@ class Parts:
             "LEARNLOOP_NAMESPACE": "red",
             "LEARNLOOP_DATA_URL": self.url,
             "LEARNLOOP_TOKEN_FILE": str(self.token),
-            "LEARNLOOP_TLS_CA": str(self.hub.bundle),
-            "LEARNLOOP_TLS_NAMES": SERVED,
             "LEARNLOOP_HOST": "127.0.0.1",
             "LEARNLOOP_PORT": str(self.policy_port),
             "LEARNLOOP_TERMINATION_LOG": str(self.root / "termination"),
@@ -212,8 +199,6 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
             parts.trust(parts.new, parts.old)
             await settle()
             parts.show(parts.new)
-            parts.sign_pods(parts.new)
-            await asyncio.sleep(8)  # the policy server's certificate by the old authority has ended, and been renewed
             await settle()
             parts.trust(parts.new)
             await settle()
@@ -245,15 +230,3 @@ async def test_a_client_without_the_bundle_refuses_all_of_them(parts: Parts, tmp
         for request in ({"url": f"{parts.url}/healthz"}, policy(parts, "/healthz")):
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.get(**request)
-
-
-async def test_another_namespaces_name_is_not_given(parts: Parts) -> None:
-    headers = {"authorization": f"Bearer {parts.cluster.token('blue')}"}
-    async with fresh_connections(parts) as client:
-        await ready(parts, client)
-        answer = await client.post(f"{parts.url}/api/v1/certificates", json={"names": [SERVED]}, headers=headers)
-        assert answer.status_code == 403
-        assert "ask for names that end with .blue.svc" in answer.text
-        own = await client.post(f"{parts.url}/api/v1/certificates", json={"names": ["x.blue.svc"]}, headers=headers)
-        assert own.status_code == 200
-        assert own.headers["cache-control"] == "no-store"

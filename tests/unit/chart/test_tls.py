@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_common.tls.certificates import Pair, make_leaf, read
+from testing.certificates import make_authority, read
 from testing.operators.settings_of import settings_of
 
 from .conftest import Rejected, Release, Render
 
 ON: dict[str, Any] = {"tls": {"mode": "self-signed"}, "serviceMonitor": {"enabled": True}}
-SECRETS = {
-    part: f"own-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus", "workloads")
-}
+SECRETS = {part: f"own-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus")}
 MODES: dict[str, dict[str, Any]] = {
     "self-signed": ON,
     "cert-manager": {"tls": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "ours"}}}},
@@ -95,9 +93,7 @@ def test_each_part_mounts_its_own_certificate_and_no_others(render: Render, mode
         mounted[owner.split("/")[1]] = {volume["secretName"] for volume in volumes} - {"learnloop-credentials"}
     own = SECRETS if mode == "secret" else None
     expected = {
-        "learnloop-data": {own["dataPlane"], own["workloads"]}
-        if own
-        else {"learnloop-tls-data", "learnloop-tls-workloads"},
+        "learnloop-data": {own["dataPlane"] if own else "learnloop-tls-data"},
         "learnloop-nats": {own["nats"] if own else "learnloop-tls-nats"},
         "learnloop-postgres": {own["postgresql"] if own else "learnloop-tls-postgres"},
         "learnloop-prometheus": {own["prometheus"] if own else "learnloop-tls-prometheus"},
@@ -125,28 +121,35 @@ def test_the_operator_reads_no_secret_of_a_certificate(render: Render, mode: str
 def test_every_part_is_believed_by_a_strict_client_of_its_bundle_and_by_no_other(on: Release, tmp_path: Path) -> None:
     secrets = made(on)
     parts = names_of(on)
-    assert set(parts) == set(secrets) - {"learnloop-tls-authority", "learnloop-tls-workloads"}
+    assert set(parts) == set(secrets) - {"learnloop-tls-authority"}
     bundles = {files["ca.crt"] for files in secrets.values()}
     assert len(bundles) == 1
     (bundle,) = bundles
     for secret, names in parts.items():
         for name in (name.replace("*", "x") for name in names):
             shake_hands(tmp_path, secrets[secret], bundle, name)
-    other = secrets["learnloop-tls-workloads"]["tls.crt"]
+    other = make_authority("another", datetime.now(UTC), timedelta(days=1)).certificate
     with pytest.raises(ssl.SSLError):
         shake_hands(tmp_path, secrets["learnloop-tls-data"], other, "localhost")
 
 
-def test_the_data_plane_signs_for_pods_by_an_authority_of_its_own(on: Release, tmp_path: Path) -> None:
-    secrets = made(on)
-    signer = secrets["learnloop-tls-workloads"]
-    pair = make_leaf(
-        Pair(signer["tls.crt"], signer["tls.key"]), ["cart.team.svc"], datetime.now(UTC), timedelta(hours=1)
-    )
-    leaf = {"tls.crt": pair.certificate, "tls.key": pair.key}
-    shake_hands(tmp_path, leaf, signer["ca.crt"], "cart.team.svc")
-    mounted = [name for name in secrets if name in json.dumps([pod for pod in on.pods().values()])]
-    assert "learnloop-tls-authority" not in mounted, "nothing needs the parts' authority but Helm"
+def test_pods_of_a_named_namespace_get_a_certificate_of_its_names_and_no_others(render: Render, tmp_path: Path) -> None:
+    release = render({"tls": {"mode": "self-signed", "namespaces": ["team-a", "team-b"]}})
+    secrets = {
+        item["metadata"]["namespace"]: {key: b64decode(text).decode() for key, text in item["data"].items()}
+        for item in release.of("Secret")
+        if item["metadata"]["name"] == "learnloop-tls"
+    }
+    assert set(secrets) == {"team-a", "team-b"}
+    bundle = made(release)["learnloop-tls-data"]["ca.crt"]
+    for name in ("cart.team-a.svc", "cart.team-a.svc.cluster.local", "team-a.workloads.learnloop.dev"):
+        shake_hands(tmp_path, secrets["team-a"], bundle, name)
+        with pytest.raises(ssl.SSLError):
+            shake_hands(tmp_path, secrets["team-b"], bundle, name)
+    with pytest.raises(ssl.SSLError):
+        shake_hands(tmp_path, secrets["team-a"], bundle, "learnloop-data.learnloop-system.svc")
+    mounted = [name for name in made(release) if name in json.dumps([pod for pod in release.pods().values()])]
+    assert "learnloop-tls-authority" not in mounted, "only Helm signs"
 
 
 def test_every_address_that_is_asked_is_a_name_of_the_certificate_there(on: Release) -> None:
@@ -164,22 +167,31 @@ def test_every_address_that_is_asked_is_a_name_of_the_certificate_there(on: Rele
     assert all("workloads.learnloop.dev" in names for names in parts.values()), "Prometheus asks by this name"
 
 
-async def test_the_operator_understands_what_it_is_told(on: Release) -> None:
+async def test_the_operator_understands_what_it_is_told(render: Render) -> None:
+    on = render({"tls": {"namespaces": ["team-a", "team-b"]}})
     environment = {
         name: value for name, value in on.environment("learnloop-operator").items() if isinstance(value, str)
     }
     settings = settings_of(environment)
     assert settings.tls
+    assert settings.tls_namespaces == ("team-a", "team-b")
 
 
-def test_cert_manager_is_asked_for_the_same_names_and_for_an_authority_for_pods(render: Render, on: Release) -> None:
+def test_cert_manager_is_asked_for_the_same_names(render: Render, on: Release) -> None:
     release = render(MODES["cert-manager"])
     asked = {item["spec"]["secretName"]: item["spec"] for item in release.of("Certificate")}
     parts = names_of(on)
-    assert set(asked) == {*parts, "learnloop-tls-workloads"}
+    assert set(asked) == set(parts)
     assert all(sorted(asked[secret]["dnsNames"]) == names for secret, names in parts.items())
-    assert asked["learnloop-tls-workloads"]["isCA"] is True
     assert all(spec["issuerRef"]["name"] == "ours" for spec in asked.values())
+
+
+def test_cert_manager_is_asked_for_the_certificates_of_pods(render: Render) -> None:
+    issuer = {"name": "ours", "kind": "ClusterIssuer"}
+    values = {"mode": "cert-manager", "certManager": {"issuerRef": issuer}, "namespaces": ["team-a"]}
+    (asked,) = (item for item in render({"tls": values}).of("Certificate") if item["metadata"]["namespace"] == "team-a")
+    assert asked["spec"]["secretName"] == "learnloop-tls"
+    assert "*.team-a.svc" in asked["spec"]["dnsNames"]
 
 
 def test_probes_ask_by_tls(on: Release) -> None:
@@ -197,7 +209,10 @@ def test_probes_ask_by_tls(on: Release) -> None:
 def test_monitors_of_the_prometheus_operator_know_the_authority(on: Release) -> None:
     for monitor in on.of("ServiceMonitor", "PodMonitor"):
         (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
-        assert endpoint["scheme"] == "https"
+        if monitor["kind"] == "ServiceMonitor":
+            assert endpoint["scheme"] == "https"
+        else:  # a namespace has a certificate or has none: the pods' annotation tells
+            assert endpoint["relabelings"][0]["targetLabel"] == "__scheme__"
         assert endpoint["tlsConfig"]["serverName"] == "workloads.learnloop.dev"
 
 
@@ -214,6 +229,10 @@ def test_clients_of_postgresql_show_a_certificate_where_that_is_asked(render: Re
     [
         ({"mode": "secret"}, "is empty, but tls.mode is secret; name a Secret"),
         ({"mode": "cert-manager"}, "tls.certManager.issuerRef.name: is empty"),
+        (
+            {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "ours"}}, "namespaces": ["team-a"]},
+            "set tls.certManager.issuerRef.kind=ClusterIssuer",
+        ),
         ({"mode": "on"}, "/tls/mode"),
     ],
 )

@@ -56,9 +56,6 @@
 {{- end }}
 {{- include "learnloop.tls.env" . }}
 {{- if include "learnloop.tls" . }}
-- {name: LEARNLOOP_TLS_SIGNER_CERTIFICATE, value: /run/tls-signer/tls.crt}
-- {name: LEARNLOOP_TLS_SIGNER_KEY, value: /run/tls-signer/tls.key}
-- {name: LEARNLOOP_TLS_WORKLOAD_HOURS, value: {{ .Values.tls.workloadHours | quote }}}
 {{- end }}
 - {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
 {{- with $options.audit.trustedKeys }}

@@ -31,7 +31,7 @@ prometheus: prometheus
 
 {{/* Secret of one part's certificate. Call: (dict "root" $ "part" "dataPlane") */}}
 {{- define "learnloop.tls.secret" -}}
-{{- $suffix := get (merge (dict "workloads" "workloads") (include "learnloop.tls.parts" .root | fromYaml)) .part -}}
+{{- $suffix := get (include "learnloop.tls.parts" .root | fromYaml) .part -}}
 {{- $own := get .root.Values.tls.secrets .part -}}
 {{- if eq .root.Values.tls.mode "secret" -}}
 {{- if not $own -}}
@@ -68,6 +68,11 @@ prometheus: prometheus
 {{- append $names "workloads.learnloop.dev" | toJson -}}
 {{- end -}}
 
+{{/* The names of the pods in a namespace, as JSON: of its Services, and those by which metrics are read. */}}
+{{- define "learnloop.tls.podNames" -}}
+{{- list (printf "*.%s.svc" .) (printf "*.%s.svc.cluster.local" .) (printf "%s.workloads.learnloop.dev" .) "workloads.learnloop.dev" | toJson -}}
+{{- end -}}
+
 {{/* A part's volume: naming the keys holds the pod back until they are there. Call: (dict "root" $ "part" "nats") */}}
 {{- define "learnloop.tls.volume" -}}
 {{- if include "learnloop.tls" .root }}
@@ -97,8 +102,8 @@ prometheus: prometheus
 {{- end }}
 {{- end -}}
 
-{{/* Runs a server that reads its certificate only when it is told to. The operator has the same text for the PostgreSQL
-     of a MemoryService: core/memory_service/follow_script.py. */}}
+{{/* Runs a server that reads its certificate only on SIGHUP. The operator has the same text for the PostgreSQL
+     of a MemoryService: memory_services/database_tls.py. */}}
 {{- define "learnloop.tls.follow" -}}
 follow: |
   # follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.

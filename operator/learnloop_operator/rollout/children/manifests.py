@@ -10,7 +10,15 @@ from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core.ownership import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
+from learnloop_operator.core.pod_templates import (
+    CERTIFICATE_ENV,
+    CERTIFICATE_MOUNT,
+    Main,
+    certificate_volume,
+    http_get,
+    pod_template,
+    scraped,
+)
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.poll_interval import unready_since
 from learnloop_operator.rollout.children.language_pods import NO_PARTS, language_parts
@@ -152,6 +160,8 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
     options = pod_options(snapshot, arm.revision)
     marks = labels(snapshot, arm.revision)
     main, volumes, parts = _main(snapshot, arm), [_key_volume(snapshot)], NO_PARTS
+    if snapshot.scheme == "https":
+        volumes.append(certificate_volume())
     spoken = spoken_options(snapshot, arm.revision)
     if spoken is not None:
         parts = language_parts(snapshot, arm, spoken, options, main)
@@ -223,10 +233,10 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
         names.ENV_EPISODE_KEY_FILE: f"{names.EPISODE_KEY_DIRECTORY}/{names.EPISODE_KEY}",
         names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
     }
+    mounts = [{"name": EPISODES_VOLUME, "mountPath": names.EPISODE_KEY_DIRECTORY, "readOnly": True}]
     if snapshot.scheme == "https":
-        env |= {
-            names.ENV_TLS_NAMES: service_names(snapshot.namespace, snapshot.name, arm_name(snapshot.name, arm.revision))
-        }
+        env |= CERTIFICATE_ENV
+        mounts.append(CERTIFICATE_MOUNT)
     return Main(
         name=COMPONENT,
         image=snapshot.defaults.image,
@@ -239,7 +249,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
             "livenessProbe": probe("/healthz", 10, 3),
             "readinessProbe": probe("/readyz", 2, 2),
         },
-        mounts=[{"name": EPISODES_VOLUME, "mountPath": names.EPISODE_KEY_DIRECTORY, "readOnly": True}],
+        mounts=mounts,
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
 

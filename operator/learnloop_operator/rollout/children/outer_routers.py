@@ -49,7 +49,7 @@ def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
         return ()
     text = (
         "spec.serving.language.registration.tensorZero: TensorZero trusts no authority of this installation, so it "
-        "would only reach the fallback: use routing.mode gateway, or turn off tls"
+        "would only reach the fallback: use routing.mode gateway, or take the namespace out of tls.namespaces"
     )
     return (Notice("Warning", REGISTRATION_FAILED, text),)
 

@@ -203,8 +203,8 @@ class Defaults:
     image_pull_policy: str = "IfNotPresent"
     names_are_verified: bool = False
     """An admission policy lets no one write another's name into a verb's annotation."""
-    tls: bool = False
-    """Servers have certificates of the data plane's making."""
+    tls: tuple[str, ...] = ()
+    """Namespaces whose pods serve by TLS."""
     callers: Callers = Callers()
     four_eyes: bool = False
     """Who wrote the spec lets no canary of it on."""
@@ -255,7 +255,7 @@ class Snapshot(BaseSnapshot):
     @property
     def scheme(self) -> str:
         """How an arm is spoken to. A Gateway speaks plain HTTP to its backends."""
-        return "https" if self.defaults.tls and self.spec.routing.mode == "service" else "http"
+        return "https" if self.namespace in self.defaults.tls and self.spec.routing.mode == "service" else "http"
 
     @property
     def annotations(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.tls.certificates import read
+from testing.certificates import read
 
 from ..conftest import Object, Rejected, Release, Render
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.tls.certificates import read
 from learnloop_common.tls.contexts import client_context, scheme, server_context, with_scheme
-from testing.certificates import Folder, authority, folder
+from testing.certificates import Folder, authority, folder, read
 
 
 @asynccontextmanager

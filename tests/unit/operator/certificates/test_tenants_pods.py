@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_operator.core.pod_templates import http_get, scraped, service_names, token_volume
+from learnloop_operator.core.pod_templates import http_get, scraped, token_volume
 
 
 def test_the_bundle_comes_beside_the_token_where_there_is_one() -> None:
@@ -21,12 +21,3 @@ def test_probes_and_scrapers_speak_tls_only_where_the_pod_does() -> None:
     asked: dict[str, Any] = scraped(8080, tls=True)
     assert asked["prometheus.io/scheme"] == "https"
     assert "prometheus.io/scheme" not in scraped(8080, tls=False)
-
-
-def test_names_are_those_by_which_services_are_reached() -> None:
-    assert service_names("team-a", "cart", "cart-3f9a2c81").split(",") == [
-        "cart.team-a.svc",
-        "cart.team-a.svc.cluster.local",
-        "cart-3f9a2c81.team-a.svc",
-        "cart-3f9a2c81.team-a.svc.cluster.local",
-    ]

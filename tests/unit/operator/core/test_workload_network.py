@@ -45,12 +45,12 @@ def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes
 
 
 def agent(network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
-    defaults = AgentDefaults("serving:1", DATA_URL, tls=True, network=network)
+    defaults = AgentDefaults("serving:1", DATA_URL, tls=("ns",), network=network)
     return decide_agent(replace(agent_world(**changes), defaults=defaults)).apply
 
 
 def memory(network: WorkloadNetwork | None = USUAL, spec: dict[str, Any] | None = None) -> Manifests:
-    return decide_memory(replace(memory_world(spec), network=network, data_url=DATA_URL, tls=True)).apply
+    return decide_memory(replace(memory_world(spec), network=network, tls=True)).apply
 
 
 def policies(*parts: Manifests) -> list[Any]:
@@ -165,7 +165,7 @@ def test_only_a_memory_service_reaches_its_database() -> None:
     for target in (OUTSIDE, NEIGHBOUR, server):
         assert not network.allows(database, target, 443), target.name
     assert network.allows(database, DATA, 8080), "it makes the certificate"
-    plain = Network(policies(decide_memory(replace(memory_world(), network=USUAL, data_url=DATA_URL)).apply))
+    plain = Network(policies(decide_memory(replace(memory_world(), network=USUAL)).apply))
     assert not plain.allows(database, DATA, 8080), "without TLS there is nothing to ask for"
 
 

@@ -9,11 +9,9 @@ from testing.servers.tls_parts import follow_text
 
 from .test_memory_service import world
 
-DATA_URL = "https://learnloop-data.learnloop-system.svc:8080"
-
 
 def made(spec: dict[str, Any] | None = None, *, tls: bool = True) -> dict[tuple[str, str], dict[str, Any]]:
-    plan = decide(replace(world(spec), tls=tls, data_url=DATA_URL))
+    plan = decide(replace(world(spec), tls=tls))
     return {(item["kind"], item["metadata"]["name"]): item for item in plan.apply}
 
 
@@ -29,39 +27,27 @@ def dsn(items: dict[tuple[str, str], dict[str, Any]]) -> Any:
 
 def test_the_memory_service_verifies_its_database_by_name_and_authority() -> None:
     where = "postgresql://learnloop@mem-postgres.ns.svc:5432/learnloop"
-    trusted = "/var/run/secrets/learnloop.dev/ca.crt"
+    trusted = "/run/tls/ca.crt"
     assert dsn(made())["value"] == f"{where}?sslmode=verify-full&sslrootcert={trusted}"
     mounts = made()["Deployment", "mem-memory"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert trusted.rpartition("/")[0] in {item["mountPath"] for item in mounts}
 
 
-def test_postgresql_takes_nobody_without_tls_and_never_sees_the_token() -> None:
+def test_postgresql_takes_no_client_without_tls_and_only_the_servers_hold_the_key() -> None:
     items = made()
-    server, renewal = pod(items)["containers"]
-    (first,) = pod(items)["initContainers"]
-    assert {"ssl=on", "hba_file=/etc/learnloop/pg_hba.conf"} <= set(server["command"])
+    (server,) = pod(items)["containers"]
+    assert {"ssl=on", "hba_file=/etc/learnloop/pg_hba.conf", "ssl_key_file=/run/tls/tls.key"} <= set(server["command"])
     rules = items["ConfigMap", "mem-postgres"]["data"]["pg_hba.conf"].splitlines()
     assert [rule for rule in rules if not rule.startswith("#")] == [
         "local all all trust",
         "hostssl all all all scram-sha-256",
     ]
-    for asking in (first, renewal):
-        env = {item["name"]: item["value"] for item in asking["env"]}
-        assert env["LEARNLOOP_TLS_NAMES"] == "mem-postgres.ns.svc,mem-postgres.ns.svc.cluster.local"
-        assert env["LEARNLOOP_DATA_URL"] == DATA_URL
-        assert "learnloop-token" in {item["name"] for item in asking["volumeMounts"]}
-        assert "credentials" not in {item["name"] for item in asking["volumeMounts"]}, "nor has it the password"
-    assert "learnloop-token" not in {item["name"] for item in server["volumeMounts"]}
-    assert (first["command"][-1], renewal["command"][-1]) == ("--once", "/run/tls")
-
-
-def test_the_key_lies_in_memory_and_the_account_is_made_before_the_pod() -> None:
-    items = made()
-    volumes = {item["name"]: item for item in pod(items)["volumes"]}
-    assert volumes["tls"]["emptyDir"]["medium"] == "Memory"
-    assert pod(items)["serviceAccountName"] == "mem-memory"
-    order = list(items)
-    assert order.index(("ServiceAccount", "mem-memory")) < order.index(("StatefulSet", "mem-postgres"))
+    for one in (pod(items), items["Deployment", "mem-memory"]["spec"]["template"]["spec"]):
+        (volume,) = (item for item in one["volumes"] if item["name"] == "learnloop-tls")
+        assert volume["secret"]["secretName"] == "learnloop-tls"
+        assert "learnloop-token" not in {item["name"] for item in one["volumes"]}, "it calls no data plane"
+        (container,) = one["containers"]
+        assert "learnloop-tls" in {item["name"] for item in container["volumeMounts"]}
 
 
 def test_without_tls_nothing_of_it_is_made() -> None:

@@ -76,11 +76,16 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
 
 def test_by_tls_the_gateway_serves_its_callers_and_the_model_server_its_own_pod_alone() -> None:
     plain = speaking()
-    seen = replace(plain, defaults=replace(plain.defaults, tls=True, data_url="https://data:8080"))
+    seen = replace(plain, defaults=replace(plain.defaults, tls=(plain.namespace,), data_url="https://data:8080"))
     gateway, server = pod(seen)["containers"]
     env = environment(gateway)
-    wanted = set(env["LEARNLOOP_TLS_NAMES"].split(","))
-    assert {f"{seen.name}.{seen.namespace}.svc", f"{seen.name}.{seen.namespace}.svc.cluster.local"} < wanted
+    (mount,) = (item for item in gateway["volumeMounts"] if item["name"] == "learnloop-tls")
+    assert env["LEARNLOOP_TLS_KEY"].startswith(mount["mountPath"])
+    (volume,) = (item for item in pod(seen)["volumes"] if item["name"] == "learnloop-tls")
+    assert volume["secret"]["secretName"] == "learnloop-tls"
+    assert "learnloop-tls" not in {item["name"] for item in server["volumeMounts"]}
+    other = replace(plain, defaults=replace(plain.defaults, tls=("elsewhere",)))
+    assert "LEARNLOOP_TLS_KEY" not in environment(pod(other)["containers"][0])
     assert env["LEARNLOOP_DATA_URL"].startswith("https://")
     assert "/var/run/secrets/learnloop.dev" in {item["mountPath"] for item in gateway["volumeMounts"]}, "the bundle"
     assert {gateway[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "readinessProbe")} == {"HTTPS"}

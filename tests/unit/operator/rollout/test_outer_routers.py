@@ -120,7 +120,7 @@ def test_the_gateway_is_pinned_has_no_rights_and_reaches_nothing_else() -> None:
 
 def test_tensorzero_is_told_nothing_where_it_could_reach_the_fallback_alone() -> None:
     seen = asked({"tensorZero": {}})
-    secret = replace(seen, defaults=replace(seen.defaults, tls=True))
+    secret = replace(seen, defaults=replace(seen.defaults, tls=(seen.namespace,)))
     assert outer_routers.told(secret, arms()) == ()
     (said,) = outer_routers.refused(secret)
     assert "use routing.mode gateway" in said.message
