@@ -114,11 +114,6 @@ def operator() -> Dashboard:
         )
         .with_panel(
             curves(
-                "Watches", "Seconds of silence.", {"{{source}}": "max by (source) (learnloop_watch_lag_seconds)"}, "s"
-            )
-        )
-        .with_panel(
-            curves(
                 "Writes to the API server",
                 "A second.",
                 {"{{kind}} {{verb}}": "sum by (kind, verb) (rate(learnloop_api_writes_total[5m]))"},

@@ -216,12 +216,6 @@ class OperatorMetrics:
             registry=self.registry,
         )
         self.depth = Gauge("learnloop_queue_depth", "Objects waiting for a pass", registry=self.registry)
-        self.lag = Gauge(
-            "learnloop_watch_lag_seconds",
-            "Seconds since the last event that a watch should have delivered; source: lease, or a kind",
-            ["source"],
-            registry=self.registry,
-        )
         self.cuts = Counter(
             "learnloop_watch_cut",
             "Watches and lists that broke off or failed, and were asked for again",

@@ -15,7 +15,6 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.event_recorder import EventRecorder
 from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
@@ -96,7 +95,6 @@ class Operator:
             self.kube,
             spoken_to,
             EventRecorder(self.kube, "test"),
-            WatchLiveness(),
             AuditLog(OperatorMetrics().decisions),
             drafts=services.drafts,
             secrets=MadeSecrets(clock=lambda: self.now().timestamp()),

@@ -29,7 +29,6 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
@@ -121,7 +120,6 @@ class Process:
                 self.kube,
                 data,
                 self.recorder,
-                WatchLiveness(),
                 AuditLog(OperatorMetrics().decisions),
                 self.reads,
                 services.drafts,

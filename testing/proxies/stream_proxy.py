@@ -90,9 +90,9 @@ class StreamProxy:
         """From now on the watches of that kind say nothing more, and do not end."""
         self._stalled[plural] = asyncio.Event()
 
-    def wake(self) -> None:
-        """Every watch speaks again."""
-        for awake in self._stalled.values():
+    def wake(self, *, new_only: bool = False) -> None:
+        """Every watch speaks again; `new_only`: those opened from now on."""
+        for awake in () if new_only else self._stalled.values():
             awake.set()
         self._stalled.clear()
 

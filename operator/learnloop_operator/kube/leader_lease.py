@@ -11,7 +11,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,8 +45,6 @@ class Leadership:
         self._kube, self._namespace, self._name, self._clock = kube, namespace, name, clock
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
         self.acquired = asyncio.Event()
-        self._changed = asyncio.Event()
-        """Set when a watch shows that the Lease was released."""
         self._held_until = float("-inf")
         self._observed = ("", "")
         """Holder and renewTime, as last seen."""
@@ -64,18 +61,12 @@ class Leadership:
         if not self.held:
             raise NotLeading("this process does not hold the Lease: it writes nothing")
 
-    def noticed(self, lease: Mapping[str, Any]) -> None:
-        """A watch delivered the Lease: a release ends the wait of a standby."""
-        self._observe(lease)
-        if not self._observed[0]:
-            self._changed.set()
-
     async def run(self) -> None:
         """Acquire, then renew; returns when the Lease is lost."""
-        while not await self.attempt():
-            self._changed.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), RETRY_SECONDS)
+        while True:
+            if await self.attempt():
+                break
+            await asyncio.sleep(RETRY_SECONDS)
         log.info("leading as %s", self.identity)
         self.acquired.set()
         while self.held:

@@ -26,7 +26,6 @@ from learnloop_operator.kube.errors import (
 )
 from learnloop_operator.kube.event_recorder import EventRecorder
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.audit_log import AuditLog
 from learnloop_operator.reconcile.background import Announcer
@@ -79,7 +78,6 @@ class Applier:
     kube: KubeClient
     data_plane: DataPlane
     recorder: EventRecorder
-    echo: WatchLiveness
     audit: AuditLog
     reads: Reader | None = None
     """Finds children that the snapshot does not hold; None: always live."""
@@ -200,11 +198,7 @@ class Applier:
 
     async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
         live = snapshot.object
-        after = await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
-        version = after["metadata"]["resourceVersion"]
-        if version != live["metadata"]["resourceVersion"]:
-            self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
-        return after
+        return await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
 
     def parted(self, kind: str, namespace: str, name: str) -> None:
         """The object is gone."""

@@ -25,7 +25,6 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.kube.watch_session import CutCounter, session_for
 from learnloop_operator.reconcile.runtime import Runtime
 from learnloop_operator.reconcile.work_queue import ObjectKey
@@ -122,6 +121,8 @@ class RelatedObjects:
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
 all of ten thousand would be held when they are listed."""
+SILENT_SECONDS = 70.0
+"""A watch without an event or bookmark for so long is opened again. The API server sends a bookmark each minute."""
 GATHER_SECONDS = 2.0
 """What many say to one object may wait so long for what others say to it."""
 
@@ -138,7 +139,6 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
 
 def registry(
     runtime: Runtime,
-    echo: WatchLiveness,
     cache: ObjectCache,
     *,
     namespaced: bool,
@@ -162,7 +162,7 @@ def registry(
 
     for kind in OWN_KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
-            own_handler(kind, runtime, relations, echo, cache)
+            own_handler(kind, runtime, relations, cache)
         )
     for kind in CHILD_SELECTORS:
         selector = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
@@ -182,7 +182,7 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     settings.watching.server_timeout = 290
     settings.watching.client_timeout = 300
     settings.watching.connect_timeout = 5
-    settings.watching.inactivity_timeout = 70
+    settings.watching.inactivity_timeout = SILENT_SECONDS
     settings.watching.chunk_size = PAGE
     settings.queueing.exit_timeout = 5
     settings.queueing.idle_timeout = IDLE_SECONDS
@@ -192,16 +192,13 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
         settings.watching.label_selectors[key] = selector
 
 
-def own_handler(
-    kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, echo: WatchLiveness, cache: ObjectCache
-) -> Any:
+def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
     """Marks the object and everything related to it."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
-        echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         news = learn(cache, kind, event) or key not in runtime.known
         for other in relations.changed(key, body, deleted=deleted):
             if other == key or other not in runtime.known:

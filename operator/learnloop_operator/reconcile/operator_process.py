@@ -26,7 +26,6 @@ from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.kube.trust_bundles import TrustBundles
-from learnloop_operator.kube.watch_liveness import WatchLiveness, watch_lease
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence, WithExperience
@@ -59,17 +58,16 @@ def controllers(services: Services) -> list[Controller[Any]]:
 
 
 class ProbeServer:
-    """GET /metrics, /healthz (500 with the reason when `unhealthy` gives one), /readyz (503 likewise)."""
+    """GET /metrics, /healthz, and /readyz (503 with the reason when `unready` gives one)."""
 
     def __init__(
         self,
         metrics: OperatorMetrics,
         *,
-        unhealthy: Callable[[], str | None],
         unready: Callable[[], str | None],
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
-        self._metrics, self._unhealthy, self._unready, self._refresh = metrics, unhealthy, unready, refresh
+        self._metrics, self._unready, self._refresh = metrics, unready, refresh
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -96,14 +94,11 @@ class ProbeServer:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _serve_health(self, _: web.Request) -> web.Response:
-        return _answer(self._unhealthy(), 500)
+        return web.Response(text="ok")
 
     async def _serve_readiness(self, _: web.Request) -> web.Response:
-        return _answer(self._unready(), 503)
-
-
-def _answer(problem: str | None, status: int) -> web.Response:
-    return web.Response(status=status if problem else 200, text=problem or "ok")
+        problem = self._unready()
+        return web.Response(status=503 if problem else 200, text=problem or "ok")
 
 
 if TYPE_CHECKING:
@@ -111,7 +106,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 2.0
 DRAIN_SECONDS = 3.0
 EVENTS_SECONDS = 1.0
 """For the last events: the standby waits for the Lease all the while, and an event may be lost."""
@@ -123,7 +117,6 @@ class Operator:
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self.settings = settings
         self.metrics = OperatorMetrics()
-        self.echo = WatchLiveness()
         self.lease_kube = KubeClient(configuration, written=self.metrics.written)
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
         cache = ObjectCache(CACHED)
@@ -150,7 +143,6 @@ class Operator:
                 self.kube,
                 self.data_plane,
                 self.recorder,
-                self.echo,
                 AuditLog(self.metrics.decisions),
                 self.reads,
                 self.services.drafts,
@@ -169,9 +161,7 @@ class Operator:
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
         self.stopping = asyncio.Event()
-        self.server = ProbeServer(
-            self.metrics, unhealthy=self.echo.silence, unready=self._unready, refresh=self._refresh
-        )
+        self.server = ProbeServer(self.metrics, unready=self._unready, refresh=self._refresh)
 
     async def run(self) -> int:
         """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
@@ -181,19 +171,11 @@ class Operator:
         parts = {
             "kopf": self._watch(),
             "lease": self.leadership.run(),
-            "lease watch": watch_lease(
-                self.lease_kube,
-                self.settings.system_namespace,
-                self.settings.lease_name,
-                self.echo,
-                self.leadership.noticed,
-            ),
             "workers": self.runtime.run(),
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
             "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
-            "liveness": self._liveness(),
             **(
                 {"trust": TrustSpreading(self.trust, self._mine, self.metrics.certificate_expiry).run()}
                 if self.trust
@@ -245,7 +227,6 @@ class Operator:
         await kopf.operator(
             registry=kopf_handlers.registry(
                 self.runtime,
-                self.echo,
                 self.reads.cache,
                 namespaced=bool(namespaces),
                 started=self._take_signals_back,
@@ -271,20 +252,8 @@ class Operator:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stopping.set)
 
-    async def _liveness(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            self._refresh()
-            silence = self.echo.silence()
-            if silence:
-                log.error("not awake: %s", silence)
-                return
-
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
-        self.metrics.lag.clear()
-        for source, lag in self.echo.lags().items():
-            self.metrics.lag.labels(source=source).set(lag)
 
     def _unready(self) -> str | None:
         return None if self.watching.is_set() else "the watches are not established yet"

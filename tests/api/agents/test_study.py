@@ -15,7 +15,6 @@ from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Invalid
 from learnloop_operator.kube.event_recorder import EventRecorder
 from learnloop_operator.kube.kinds import TRAINING_JOB
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
@@ -71,7 +70,7 @@ class Searcher:
         )
         self.controller = TrainingJobController(services)
         recorder, audit = EventRecorder(self.kube, "test"), AuditLog(OperatorMetrics().decisions)
-        self.applier = Applier(self.kube, self.data, recorder, WatchLiveness(), audit)
+        self.applier = Applier(self.kube, self.data, recorder, audit)
 
     async def begin(self, name: str, **changes: Any) -> None:
         spec = {**SPEC, **changes}

@@ -61,7 +61,6 @@ def operator() -> CollectorRegistry:
     metrics.loop.stands("ModelDeployment", "team", "pole", Plan({"canary": {}, "weight": 10, "conditions": conditions}))
     metrics.reconciles.labels("TrainingJob", "ok").inc()
     metrics.seconds.labels("TrainingJob").observe(0.1)
-    metrics.lag.labels("lease").set(1)
     metrics.written("patch", "TrainingJob")
     metrics.lane_seconds.observe(1.0)
     metrics.certificate_expiry.set(1)

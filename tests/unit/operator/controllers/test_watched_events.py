@@ -13,7 +13,6 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
 )
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.kopf_handlers import RelatedObjects, child_handler, own_handler
 from learnloop_operator.reconcile.work_queue import ObjectKey
@@ -64,7 +63,7 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
     services = Scripted({}, kind=MEMORY_SERVICE)
     made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
     made.known.add(service)
-    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), WatchLiveness(), ObjectCache(CACHED))
+    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), ObjectCache(CACHED))
     for number in range(1000):
         metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
         memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
@@ -105,7 +104,7 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
     body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
     for listed_first in (True, False):
         made, cache = runtime(Scripted({})), ObjectCache(CACHED)
-        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
+        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), cache)
         if listed_first:
             cache.put(TRAINING_JOB, body)
         await handle({"type": None, "object": body})

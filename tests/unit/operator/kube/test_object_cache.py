@@ -13,7 +13,6 @@ from learnloop_operator.kube.errors import Conflict, KindMissing, NotFound, NotO
 from learnloop_operator.kube.event_recorder import EventRecorder
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.watch_liveness import WatchLiveness
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.settings import Settings
@@ -189,7 +188,7 @@ def table(text: str) -> dict[str, Any]:
 
 
 def applier(kube: Kube) -> Applier:
-    return Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None)  # type: ignore[arg-type]
+    return Applier(kube, None, EventRecorder(kube, "op"), None)  # type: ignore[arg-type]
 
 
 def snapshot(*children: dict[str, Any]) -> BaseSnapshot:
@@ -210,7 +209,7 @@ async def test_a_child_that_only_the_cache_lacks_is_found_and_not_taken_over() -
     kube = Kube(table("somebody's"))
     reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
     reads.cache.listed(CONFIG_MAP, set(), "9")
-    careful = Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None, reads)  # type: ignore[arg-type]
+    careful = Applier(kube, None, EventRecorder(kube, "op"), None, reads)  # type: ignore[arg-type]
     owner = {"kind": "ModelDeployment", "name": "md", "uid": "u", "controller": True}
     ours = table("a")
     ours["metadata"]["ownerReferences"] = [owner]

@@ -9,7 +9,6 @@ import pytest
 from learnloop_operator.kube.errors import Conflict, NotFound, NotLeading, Unavailable
 from learnloop_operator.kube.kinds import LEASE
 from learnloop_operator.kube.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
-from learnloop_operator.kube.watch_liveness import LIMIT_SECONDS, WatchLiveness
 
 
 def lease_kube(wire_lease: dict[str, Any]) -> Any:
@@ -134,58 +133,6 @@ async def test_a_released_lease_is_taken_at_once() -> None:
     await first.release()
     assert not first.held
     assert await second.attempt()
-
-
-async def test_the_silence_of_a_leader_is_counted_from_the_renewal_that_a_watch_showed() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
-    await first.attempt()
-    second.noticed(store["lease"])
-    clock[0] = 2.0  # the next look of the standby: it must not begin to count only now
-    assert not await second.attempt()
-    clock[0] = LEASE_SECONDS + 0.1
-    assert await second.attempt()
-
-
-async def test_a_standby_hears_of_a_released_lease_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 3600.0)
-    store: dict[str, Any] = {}
-    first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
-    await first.attempt()
-    waiting = asyncio.create_task(second.run())
-    await asyncio.sleep(0)
-    await first.release()
-    assert not second.acquired.is_set()
-    second.noticed(store["lease"])
-    async with asyncio.timeout(LEASE_SECONDS / 2):
-        await second.acquired.wait()
-    waiting.cancel()
-
-
-def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
-    clock = [0.0]
-    echo = WatchLiveness(lambda: clock[0])
-    clock[0] = LIMIT_SECONDS + 1
-    assert "lease watch" in (echo.silence() or "")
-    echo.lease_seen()
-    assert echo.silence() is None
-
-
-def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
-    clock = [0.0]
-    echo = WatchLiveness(lambda: clock[0])
-    echo.seen("TrainingJob", "ns", "early", "12")
-    echo.expect("TrainingJob", "ns", "early", "12")
-    assert "TrainingJob" not in echo.lags()
-    echo.expect("TrainingJob", "ns", "late", "13")
-    echo.seen("TrainingJob", "ns", "late", "11")
-    clock[0] = LIMIT_SECONDS + 1
-    echo.lease_seen()
-    assert "TrainingJob watch" in (echo.silence() or "")
-    echo.seen("TrainingJob", "ns", "late", "13")
-    assert echo.silence() is None
 
 
 def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
