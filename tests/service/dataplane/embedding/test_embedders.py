@@ -359,7 +359,8 @@ def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
         open_embedder(bad, 384, None)
 
 
-def test_a_weaviate_without_an_embedder_is_a_configuration_error() -> None:
-    config = Config(weaviate_url="http://weaviate:8080", embedder="none")
+def test_a_weaviate_without_an_embedder_is_a_configuration_error(tmp_path: Path) -> None:
+    settings = {"dsn": "postgresql://user@localhost/none", "artifacts": f"file://{tmp_path}"}
+    config = Config.model_validate(settings | {"weaviate_url": "http://weaviate:8080"})
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER is none; set an embedder, or no Weaviate"):
         open_vectors(config, None, None)  # type: ignore[arg-type]
