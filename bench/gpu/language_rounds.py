@@ -11,14 +11,13 @@ import torch
 from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS
 from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.language import algorithms
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
 from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.rollouts import Rollouts
-from learnloop_trainer.language.sampler import Limits
+from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_run.language_beginning import network_of
 
 

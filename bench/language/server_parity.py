@@ -24,12 +24,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.language import gguf_model, lora
-from learnloop_trainer.language.batches import batches
+from learnloop_trainer.language import base_model as gguf_model
+from learnloop_trainer.language import lora
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.from_scratch import make
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, Sampled, rows_of
+from learnloop_trainer.language.rows import Episode, Sampled, batches, rows_of
 
 TURNS, TOKENS, RANK, ALPHA = 200, 24, 8, 16.0
 MEAN, MOST = 1e-4, 5e-3

@@ -12,14 +12,13 @@ from transformers.utils import logging
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rollouts import Draw, Rollouts
-from learnloop_trainer.language.sampler import Limits, Sampler
+from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 
 CONTEXT, MOST_TOKENS, HELD_OUT = 256, 64, 256
 

@@ -25,9 +25,8 @@ from trl import GRPOConfig, GRPOTrainer
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.rollouts import Draw, Rollouts
 from learnloop_trainer.language.rows import Sampled
-from learnloop_trainer.language.sampler import Limits, Uniforms
+from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Uniforms
 
 Job = dict[str, Any]
 

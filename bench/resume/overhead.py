@@ -18,13 +18,12 @@ from typing import Any
 import torch
 
 from bench.resume.cases import CASES, JOB, order
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.checkpoints import Saver, Training
 from learnloop_trainer.training_run.paced_session import Stopper
-from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import Session
 
 STRETCH = 3.0  # seconds

@@ -9,7 +9,7 @@ import numpy as np
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from learnloop_trainer.recordings.target_policy import Target
+from learnloop_trainer.recordings import Target
 
 WHEN = "2026-01-01T00:00:00Z"
 

@@ -9,8 +9,8 @@ import pytest
 
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.wire.training import Manifest
-from learnloop_trainer.store.array_container import part, unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import part, unpack
 from testing.servers.ports import held_port
 from testing.training.recordings import recorded
 

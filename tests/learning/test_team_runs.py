@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maddpg, qmix
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.dense_networks import forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.rank import run

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_trainer.distributed.collectives import Alone
-from learnloop_trainer.store.array_container import part, unpack
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import part, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin
 from testing.servers.ports import held_port

@@ -1,4 +1,10 @@
-"""What an environment's problem is, and the exit code by which whoever started the process tells the cases apart."""
+"""Errors for users, and the termination message of the pod."""
+
+import os
+from collections.abc import Callable
+from typing import NoReturn
+
+from learnloop_common import process_end
 
 EXIT_NEVER_RETRY = 2
 EXIT_COUNTED = 70  # EX_SOFTWARE: ends the whole attempt, which the operator counts
@@ -34,3 +40,19 @@ class EnvironmentMistaken(TrainerError):
     """The code of a user's environment is wrong: the same call would fail again."""
 
     exit_code = EXIT_NEVER_RETRY
+
+
+_listeners: list[Callable[[str], None]] = []
+
+
+def on_abandon(listener: Callable[[str], None]) -> None:
+    """Also tell `listener` when a rank abandons itself."""
+    _listeners[:] = [listener]
+
+
+def abandon(error: TrainerError) -> NoReturn:
+    """End this process from a thread: its main thread is stuck where no exception can reach it."""
+    process_end.leave(str(error))
+    for listener in _listeners:
+        listener(str(error))
+    os._exit(error.exit_code)

@@ -12,9 +12,7 @@ from learnloop_environments import own_code
 from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import VectorEnvironment
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.guarded import guarded
-from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector, close
-from learnloop_environments.interfaces.team_vector import TeamVector
+from learnloop_environments.interfaces.vectors import GymnasiumVector, TeamVector, close
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL, Conditions, Simulation
 from learnloop_environments.worlds.classics import CartPole, Pendulum
@@ -29,6 +27,7 @@ from learnloop_environments.worlds.teams import (
     RelayHybrid,
     TwoStep,
 )
+from learnloop_environments.wrappers import guarded
 
 CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
 SIMULATIONS: Mapping[str, type[Simulation]] = {

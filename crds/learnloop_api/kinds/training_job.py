@@ -9,13 +9,11 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, SAMPLED
-from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
+from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, TrainingGates
 from learnloop_api.kinds.training.logged_data import LoggedData
-from learnloop_api.kinds.training.queue import Queue
 from learnloop_api.kinds.training.recipe import Recipe
-from learnloop_api.kinds.training.safety import Safety
-from learnloop_api.kinds.training.samplers import Samplers
+from learnloop_api.kinds.training.samplers import Queue, Samplers
 from learnloop_api.kinds.training.tracking import Tracking
 from learnloop_api.uniform_policy import COARSE
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from learnloop_api.kinds.behaviour import Behaviour
-from learnloop_api.kinds.training.evaluation_suite import Dimension
+from learnloop_api.kinds.training.evaluation import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.trajectory import ExperienceRead
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from learnloop_api.kinds.training.evaluation import TrainingGates
-from learnloop_api.kinds.training.evaluation_suite import SuiteGate
+from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, DimensionResult, Interval, ReturnEstimate, SuiteResult
 from learnloop_api.wire.training import Manifest as Proof

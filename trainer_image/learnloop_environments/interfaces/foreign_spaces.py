@@ -1,23 +1,72 @@
-"""Spaces of other libraries' environments: observations as rows of float32, our actions as members of theirs.
+"""Spaces and seeds of Gymnasium and PettingZoo.
 
-Observations: Box, Discrete, MultiDiscrete and MultiBinary, and every Tuple and Dict of these, flattened as
-gymnasium.spaces.flatten does it: a whole number becomes a 1 in its place. Actions: the same spaces. All choices of an
-action together are one, numbered in row-major order (numpy.unravel_index). All Box numbers follow it; those of an
-integer Box are rounded, each whole number having an equal part of the range.
+Many such environments take a signed number of 32 bits. Numbers of held-out episodes are permuted within 30 bits instead
+of hashed, so no two of an agent's first 127 runs share a seed: hashed ones repeat. Higher bits of the number stand
+before these bits. Bit 30 marks the seed of a held-out episode.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatdim, flatten
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from learnloop_api.uniform_policy import MOST
 from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, words
+
+Begun = TypeVar("Begun")
+SHORT = 31
+"""Bits that every environment takes."""
+_BITS = 30
+_ALL = np.uint64(2**_BITS - 1)
+_TOP = np.uint64(2**_BITS)
+_ROUNDS = ((16, 0x3FEB352D), (15, 0x046CA68B), (16, 0x1BD1E995))
+"""Odd multipliers and shifts: each round is a permutation of 30 bits."""
+
+
+def foreign_seeds(split: Split, seed: int, members: ArrayLike) -> list[int]:
+    """One for each environment of the run with this seed; of held-out ones no two are the same."""
+    numbers = np.atleast_1d(np.asarray(members, dtype=np.uint64))
+    if split is Split.TRAINING:
+        return [int(value) for value in episode_seeds(split, seed, numbers, 0) >> np.uint64(33)]
+    lap = numbers >> np.uint64(_BITS)
+    found = lap << np.uint64(SHORT) | _TOP | _permuted(numbers & _ALL, seed, lap)
+    return [int(value) for value in found]
+
+
+def begin(reset: Callable[[list[int]], Begun], seeds: Sequence[int]) -> Begun:
+    """Resets with these seeds; where an environment takes no more, with the lower 31 bits of them.
+
+    Raises:
+        Exception: whatever `reset` raises, of seeds that are short.
+    """
+    short = [value & 2**SHORT - 1 for value in seeds]
+    if short != list(seeds):
+        try:
+            return reset(list(seeds))
+        except Exception:  # whatever a foreign environment says of a number that is too long
+            return reset(short)
+    return reset(short)
+
+
+def _permuted(values: Words, seed: int, lap: Words) -> Words:
+    """Every lap of 2**30 numbers has a permutation of its own, so that short seeds of two laps meet by chance alone."""
+    for number, (shift, multiplier) in enumerate(_ROUNDS):
+        values = values + words(Purpose.EPISODE, seed, lap, number) & _ALL
+        values = values ^ values >> np.uint64(shift)
+        values = values * np.uint64(multiplier) & _ALL
+    return values ^ values >> np.uint64(15)
+
+
+# Observations: Box, Discrete, MultiDiscrete and MultiBinary, and every Tuple and Dict of these, flattened as
+# gymnasium.spaces.flatten does it: a whole number becomes a 1 in its place. Actions: the same spaces. All choices of
+# an action together are one, numbered in row-major order (numpy.unravel_index). All Box numbers follow it; those of
+# an integer Box are rounded, each whole number having an equal part of the range.
 
 PLAYED = "Box, Discrete, MultiDiscrete or MultiBinary, or a Tuple or Dict of these"
 REWRITE = "have a class of your own do that (spec.data.environmentConfigMap)"

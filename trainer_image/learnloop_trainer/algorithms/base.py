@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.neural.dense_networks import Network
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -25,7 +25,7 @@ from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"
 UPDATES = 32  # per call of `iterate`

@@ -15,12 +15,11 @@ from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.schedules import held, step_size
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.transitions import windows
+from learnloop_trainer.recordings import Recording, windows
 from learnloop_trainer.replay import Transitions
 
 

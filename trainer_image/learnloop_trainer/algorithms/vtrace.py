@@ -40,7 +40,7 @@ from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.schedules import step_size
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"
 UPDATES = 8  # per call of `iterate`

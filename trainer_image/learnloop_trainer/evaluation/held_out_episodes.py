@@ -1,15 +1,145 @@
-"""The held-out episodes of a run: nominal, or under other conditions."""
+"""Plays a policy on held-out episodes."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from learnloop_api.wire.training import HeldOut
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.randomness import Split
+from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import Bounds, Observations, team_return
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Purpose, Split, uniforms
 from learnloop_environments.simulation import Simulation
 from learnloop_environments.wrappers import innermost
-from learnloop_trainer.evaluation.play import World
+from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.safety import shielded
 from learnloop_trainer.training_order import Order
+
+BLOCK = 256  # episodes played side by side
+MAX_STEPS = 100_000
+"""Of one episode. The return of a longer one is not known, so nothing is proven by the part that was played."""
+KEEP = 20_000  # observations kept for the parity check
+
+
+World = Callable[[range], VectorEnvironment]  # from the numbers of held-out episodes to their environments
+
+
+def world(name: str, seed: int) -> World:
+    """The held-out episodes of an environment under its own conditions."""
+    return lambda members: make(name, Split.HELD_OUT, seed, members)
+
+
+def decide(policy: "Policy", environment: VectorEnvironment, observation: Observations) -> NDArray[Any]:
+    """The policy's actions in the environment's shape: each agent of a team asks it with what that agent sees."""
+    actions = policy.act(np.ascontiguousarray(observation.reshape(-1, environment.observations)))
+    return actions.reshape(*observation.shape[:-1], *actions.shape[1:])
+
+
+class Policy(Protocol):
+    """Anything that acts."""
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        """Actions [n], or [n, dimensions] where they are continuous, for observations [n, observations]."""
+
+
+@runtime_checkable
+class Drawing(Policy, Protocol):
+    """A policy that draws: the same numbers again whenever the same episodes begin."""
+
+    def begin(self, first: int) -> None:
+        """Episodes begin, numbered from `first`."""
+
+
+class Uniform:
+    """Every action equally likely: the baseline when nothing is serving yet."""
+
+    def __init__(self, actions: int, seed: int, bounds: Bounds | None = None) -> None:
+        """Its draws depend on the seed and on how often it was asked."""
+        self._space, self._seed, self._asked = ActionSpace(actions, bounds), seed, 0
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        """See Policy."""
+        self._asked += 1
+        rows = np.arange(len(observation))[:, None]
+        return self._space.sample(
+            lambda count: uniforms(Purpose.BASELINE, self._seed, self._asked, rows, np.arange(count))
+        )
+
+
+def play(
+    environment: str | World, policy: Policy, seed: int, episodes: int, alive: Callable[[int], None]
+) -> tuple[NDArray[np.float64], Observations]:
+    """One episode on each of the held-out seeds 0 to `episodes` - 1 of this run.
+
+    `environment`: a name, or what makes the environments. Returns the undiscounted returns [episodes], of teams the
+    mean over the agents, and a sample of the observations met [m, observations]. Raises ConfigError where an episode
+    has not ended after MAX_STEPS.
+    `alive` is called now and then with the number of episodes finished.
+    """
+    returns: list[NDArray[np.float64]] = []
+    seen: list[Observations] = []
+    build = world(environment, seed) if isinstance(environment, str) else environment
+    for first in range(0, episodes, BLOCK):
+        members = range(first, min(first + BLOCK, episodes))
+        returns.append(_play_block(build(members), policy, members, seen, alive))
+    return np.concatenate(returns), np.concatenate(seen)[:KEEP]
+
+
+def _play_block(
+    environment: VectorEnvironment,
+    policy: Policy,
+    members: range,
+    seen: list[Observations],
+    alive: Callable[[int], None],
+) -> NDArray[np.float64]:
+    try:
+        observation = environment.reset()
+        if isinstance(policy, Drawing):
+            policy.begin(members.start)
+        running, total = np.ones(len(members), dtype=np.bool_), np.zeros(len(members))
+        kept = 0
+        for t in range(MAX_STEPS):
+            if kept < KEEP:
+                seen.append(observation[running].reshape(-1, environment.observations))
+                kept += len(seen[-1])
+            step = environment.step(decide(policy, environment, observation))
+            require_finite(t, observation=step.successor, reward=step.reward)
+            total += team_return(step.reward) * running
+            running &= ~(step.terminated | step.truncated)
+            if not running.any():
+                break
+            observation = step.observation
+            if t % 100 == 0:
+                alive(members.start + int((~running).sum()))
+        else:
+            problem = f"does not end {int(running.sum())} of {len(members)} held-out episodes within {MAX_STEPS} steps"
+            fix = "have its step return truncated after a time limit (gymnasium.wrappers.TimeLimit)"
+            world = innermost(environment)
+            raise ConfigError("spec.data.environment", getattr(world, "name", type(world).__name__), problem, fix)
+        return total
+    finally:
+        environment.close()
+
+
+def collect(
+    environment: str | World, actions: int, seed: int, count: int, bounds: Bounds | None = None
+) -> Observations:
+    """At least `count` observations met by the uniform policy on held-out episodes."""
+    build = world(environment, seed) if isinstance(environment, str) else environment
+    opened, policy = build(range(64)), Uniform(actions, seed, bounds)
+    try:
+        observation = opened.reset()
+        seen = [observation.reshape(-1, opened.observations)]
+        while sum(map(len, seen)) < count:
+            observation = opened.step(decide(policy, opened, observation)).observation
+            seen.append(observation.reshape(-1, opened.observations))
+        return np.concatenate(seen)[:count]
+    finally:
+        opened.close()
 
 
 def nominal(order: Order) -> Conditions:

@@ -2,7 +2,6 @@
 
 from learnloop_trainer.export.graph import build
 from learnloop_trainer.export.other_formats import TorchPolicy, convert
-from learnloop_trainer.export.parity import Exported, check
-from learnloop_trainer.export.runtime import Behaving, OnnxPolicy
+from learnloop_trainer.export.runtime import Behaving, Exported, OnnxPolicy, check
 
 __all__ = ["Behaving", "Exported", "OnnxPolicy", "TorchPolicy", "build", "check", "convert"]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.store.array_container import pack, unpack
+from learnloop_trainer.store.run_store import pack, unpack
 
 KIND, BASE, TEMPLATE = "learnloop.kind", "learnloop.base_sha256", "learnloop.template_sha256"
 CONFIG = "adapter_config.json"

@@ -13,15 +13,14 @@ from learnloop_api.wire.trajectory import Step
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.learning import Arrays
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rollouts import Draw, Rollouts, Speaker
 from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
-from learnloop_trainer.language.sampler import Limits, Sampler
+from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler, Speaker
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.store.array_container import pack, part, under, unpack
+from learnloop_trainer.store.run_store import pack, part, under, unpack
 
 ONCE = 1 << 32
 """Number of the occasion at which a fixed set of conversations is held, above all rounds."""

@@ -18,8 +18,8 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
-from learnloop_trainer.distributed.collectives import Alone
-from learnloop_trainer.language import gguf_model
+from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.language import base_model as gguf_model
 from learnloop_trainer.language.algorithms.sft import Sft
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.chat import Chat

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Pair

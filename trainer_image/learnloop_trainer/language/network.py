@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.batches import TokenBatch, make
-from learnloop_trainer.language.rows import Episode, Row
-from learnloop_trainer.language.weights.adam import FIRST, SECOND, Adam
-from learnloop_trainer.language.weights.divided_model import WholeModel, held
-from learnloop_trainer.language.weights.divided_weights import DividedWeights, put_rows
+from learnloop_trainer.language.divided_weights import FIRST, SECOND, Adam, DividedWeights, WholeModel, held, put_rows
+from learnloop_trainer.language.rows import Episode, Row, TokenBatch, make
 
 Arrays = dict[str, NDArray[np.generic]]
 

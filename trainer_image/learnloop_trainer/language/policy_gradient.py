@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.batches import TokenBatch, batches
 from learnloop_trainer.language.learning import (
     Arrays,
     Round,
@@ -22,7 +21,7 @@ from learnloop_trainer.language.learning import (
     token_weights,
 )
 from learnloop_trainer.language.network import Scores
-from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.rows import Episode, TokenBatch, batches
 
 Floats = NDArray[np.float64]
 CURVES = (

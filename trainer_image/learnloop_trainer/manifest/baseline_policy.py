@@ -1,19 +1,36 @@
-"""The policy to beat: the one that serves now, or uniform random actions when none does."""
+"""The policies that a run is compared with."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpx
+import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageSampling
 from learnloop_environments import Bounds, VectorEnvironment
+from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_trainer.distributed.torch_group import Alone, Group
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.export.weights import read
+from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
+from learnloop_trainer.export.other_formats import read as read_graph
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.base_model import Base
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.divided_weights import WholeModel
+from learnloop_trainer.language.experience import shared
+from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
+from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, digest
 from learnloop_trainer.training_order import Order
@@ -55,7 +72,7 @@ def weights(body: bytes | None, fits: Callable[[str], bool]) -> Weights | None:
     """The serving policy's weights by name, where it was trained by an algorithm that `fits`."""
     if body is None:
         return None
-    found, facts = read(body)
+    found, facts = read_graph(body)
     return found if fits(facts.get("learnloop.algorithm", "")) else None
 
 
@@ -93,3 +110,107 @@ def _download(uri: str) -> bytes:
     except httpx.HTTPError as error:
         raise StoreUnavailable(f"{uri}: {type(error).__name__}: {error}") from None
     return bytes(body)
+
+
+SIDE_BY_SIDE = 256
+MODEL_FIX = (
+    "name a language model that learnloop trained from the same base model, or leave it empty for the base alone"
+)
+
+
+def limits(sampling: LanguageSampling, chat: Chat, context: int, temperature: float | None = None) -> Limits:
+    """How to draw; `temperature` in place of the model's own."""
+    heat = sampling.temperature if temperature is None else temperature
+    return Limits(heat, chat.stops, min(sampling.max_tokens, context), context)
+
+
+def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Trained | None]:
+    """The model to beat: its address, digest and file; None: the base alone.
+
+    A model of another base cannot be compared on this one: then the base alone is. Raises ConfigError for a file that
+    is not what was named, or nothing that learnloop trained.
+    """
+    alone = (f"{BASE_SCHEME}{base.sha256}", base.sha256, None)
+    uri = order.baseline_uri or ""
+    if not uri or uri.startswith((BASE_SCHEME, "uniform://")):
+        return alone
+    body = fetch(uri, store, FIELD, MODEL_FIX)
+    if order.baseline_sha256 and digest(body) != order.baseline_sha256:
+        raise ConfigError(
+            "baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", MODEL_FIX
+        )
+    try:
+        found = read(body)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), MODEL_FIX) from None
+    if found.facts["learnloop.base_sha256"] != base.sha256:
+        say(f"{uri} was trained from another base model: the base alone is compared with")
+        return alone
+    return uri, digest(body), found
+
+
+def scale_of(trained: Trained, field: str, uri: str) -> float:
+    """alpha / rank of an adapter, as its adapter_config.json says; raises ConfigError."""
+    try:
+        config = json.loads(trained.facts[CONFIG])
+        return float(config["lora_alpha"]) / int(config["r"])
+    except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise ConfigError(field, uri, f"has no {CONFIG} with r and lora_alpha ({error})", MODEL_FIX) from None
+
+
+def loaded(
+    base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str, ranks: Group | None = None
+) -> WholeModel:
+    """A model that says what this file says; raises ConfigError where it does not fit the base.
+
+    An adapter that cannot be added to the weights stands beside them, as where it was trained and where it is served.
+
+    `ranks`: among which its weights are divided; collective then.
+    """
+    scale = scale_of(trained, FIELD, uri) if trained is not None and trained.adapter else None
+    beside = scale is not None and not lora.can_be_added(dtype)
+
+    def fill(model: Any, put: Callable[..., object], *given: object) -> None:
+        try:
+            put(model, *given)
+        except ValueError as error:
+            raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", MODEL_FIX) from None
+
+    def filled(model: Any) -> None:
+        if trained is not None and not beside:
+            fill(model, put_into, trained, scale)
+
+    held = base.held(device, dtype, ranks, frozen=True, filled=filled)
+    if trained is not None and beside:
+        fill(held.model, lora.attach_trained, trained.arrays, scale)
+    return held
+
+
+class HeldOutTasks:
+    """The conversations that prove a run: the same tasks and the same random numbers for every model."""
+
+    def __init__(
+        self, order: Order, world: ConversationWorld, chat: Chat, seed: int, ranks: Group | None = None
+    ) -> None:
+        """`seed`: of the held-out episodes. `ranks`: who hold them together, each a part."""
+        self._group = ranks or Alone()
+        self._rollouts = Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
+
+    def play(self, model: WholeModel, limits: Limits, first: int, episodes: int) -> list[Episode]:
+        """Tasks first to first + episodes - 1. Collective where several ranks hold them; each then has all."""
+        with torch.no_grad():
+            return self.hold(model.speaking(), limits, first, episodes)
+
+    def hold(self, speaking: AbstractContextManager[Any], limits: Limits, first: int, episodes: int) -> list[Episode]:
+        """The same with the model of a context, which ends before ranks share what they have."""
+        share = self._group.place.share(episodes)
+        draws = [Draw(task, task) for task in range(first + share.start, first + share.stop)]
+        with speaking as speaker:
+            own = self._rollouts.play(draws, Split.HELD_OUT, Sampler(speaker), limits, 0)
+        # Not before: a rank whose conversations are over still has to call divided weights, for those who speak on.
+        return shared(own, self._group)
+
+
+def returns(episodes: Sequence[Episode]) -> NDArray[np.float64]:
+    """Of each conversation."""
+    return np.asarray([episode.reward for episode in episodes], dtype=np.float64)

@@ -15,7 +15,7 @@ from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.off_policy import Estimate, LoggedSteps, evaluate
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 from learnloop_trainer.training_order import Order
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's

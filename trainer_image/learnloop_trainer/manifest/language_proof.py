@@ -26,17 +26,15 @@ from learnloop_trainer.evaluation import difference, estimate, held_out_episodes
 from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
-from learnloop_trainer.language.batches import batches
 from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.divided_weights import WholeModel
 from learnloop_trainer.language.learning import LanguageLearner
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.rows import Episode, batches
 from learnloop_trainer.language.sampler import Limits
-from learnloop_trainer.language.weights.divided_model import WholeModel
+from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits, loaded, returns, served
 from learnloop_trainer.manifest.judgement import VALIDATION
-from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits, loaded, returns, served
-from learnloop_trainer.manifest.proof import versions
-from learnloop_trainer.manifest.recipe import recipe_sha256
+from learnloop_trainer.manifest.proof import recipe_sha256, versions
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest

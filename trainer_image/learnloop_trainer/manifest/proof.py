@@ -1,5 +1,6 @@
-"""Rank 0, after training: export, evaluate, compare, and write the manifest that proves it."""
+"""The proof of a policy of numbers."""
 
+import json
 import os
 import platform
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,29 +16,123 @@ from numpy.typing import NDArray
 
 import learnloop_trainer
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
-from learnloop_api.wire.training import ExportedFormat, Manifest, Sampling, SuiteResult, Validated
+from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Sampling, SuiteResult, Validated
 from learnloop_common.acting import policy
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
+from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import Learner, find, traits_of
-from learnloop_trainer.errors import NumericError
-from learnloop_trainer.evaluation import Policy
+from learnloop_trainer.errors import ExportError, NumericError
+from learnloop_trainer.evaluation import Policy, collect
+from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import Stage, measure
-from learnloop_trainer.export import Behaving, OnnxPolicy, build
+from learnloop_trainer.export import Behaving, Exported, OnnxPolicy, TorchPolicy, build, check, convert
 from learnloop_trainer.export.behaviour import behaviour_of, deviation_of
-from learnloop_trainer.export.weights import read
+from learnloop_trainer.export.other_formats import read
+from learnloop_trainer.export.runtime import Logits
 from learnloop_trainer.manifest import baseline_policy as baseline
-from learnloop_trainer.manifest.export_verification import more_formats, verify, witnesses
 from learnloop_trainer.manifest.judgement import by_log, by_playing
-from learnloop_trainer.manifest.recipe import recipe_sha256
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.recordings.read_experience import ReadExperience
+from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.safety import Shield, Shielded, Trail
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
+
+MAY_CHANGE = {"workers", "suspend", "priority", "ttl_seconds_after_finished"}
+"""Of a TrainingJob's spec while it runs, beside samplers.count."""
+ELSEWHERE = {"pod", "queue", "backend"}
+"""Where a run takes place; the operator keeps it from the order."""
+
+
+def recipe_sha256(order: Order) -> str:
+    """SHA-256 over the order and the code of the user's own environment.
+
+    Equal for every attempt of a run, whatever its number of ranks and samplers; any other difference counts: of a
+    hyperparameter, the filter, the rewards, the evaluation, the policy to beat. What a default stands for is part.
+    """
+    spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
+    spec["parameters"] = order.parameters.model_dump(mode="json")
+    if spec["samplers"] is not None:
+        del spec["samplers"]["count"]
+    asked = order.model_dump(mode="json", exclude={"attempt", "spec"})
+    facts = asked | {"spec": spec, "code": own_code.fingerprint(os.environ)}
+    return digest(json.dumps(facts, sort_keys=True).encode())
+
+
+PARITY_OBSERVATIONS = 10_000
+RECORDED_OBSERVATIONS = 10_000
+Verified = tuple[Literal["pt2", "torchscript"], bytes, Parity]
+
+
+def recorded(order: Order, store: Store, width: int) -> Observations:
+    """What the agent really saw, [m, width]; observations of another width are left out with a note."""
+    agent = order.spec.data.learning_agent_ref
+    rows = store.observations(agent.name, RECORDED_OBSERVATIONS) if agent else []
+    fitting = [row for row in rows if len(row) == width]
+    if len(fitting) < len(rows):
+        say(f"{len(rows) - len(fitting)} recorded observations do not have {width} numbers and are left out")
+    array = np.asarray(fitting, dtype=np.float32).reshape(-1, width)
+    return array[np.isfinite(array).all(axis=1)]
+
+
+def witnesses(
+    order: Order, store: Store, met: Observations, actions: int, bounds: Bounds | None = None
+) -> tuple[Observations, int]:
+    """At least PARITY_OBSERVATIONS to verify the export with, and how many of them an agent recorded.
+
+    Recorded ones come first, then those that evaluation met, then those of random play; where nobody plays, others near
+    those that were logged.
+    """
+    real = recorded(order, store, met.shape[1])
+    missing = max(0, PARITY_OBSERVATIONS - len(real))
+    observations = np.concatenate((real, met[:missing]))
+    if len(observations) < PARITY_OBSERVATIONS:
+        more = PARITY_OBSERVATIONS - len(observations)
+        played = order.spec.data.environment is not None
+        extra = collect(held_out(order), actions, order.spec.seed, more, bounds) if played else near(met, more, order)
+        observations = np.concatenate((observations, extra))
+    return observations, len(real)
+
+
+def near(met: Observations, count: int, order: Order) -> Observations:
+    """So many observations near those that were logged, where nobody plays: each moved by a tenth of a deviation."""
+    random = generator(Purpose.NOISE, order.spec.seed, 1)
+    picked = met[random.integers(0, len(met), count)]
+    return np.asarray(picked + 0.1 * met.std(axis=0) * random.standard_normal(picked.shape), dtype=np.float32)
+
+
+def verify(network: Callable[[Observations], Logits], policy: Exported, seen: Observations, real: int) -> Parity:
+    """Parity of an exported policy with the trained network; raises ExportError when it fails."""
+    parity = check(network, policy, seen, real)
+    if not parity.passed:
+        raise ExportError(
+            f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
+            f"{parity.observations} observations, outputs by up to {parity.max_abs_difference:.3g}; nothing was stored"
+        )
+    return parity
+
+
+def more_formats(
+    order: Order,
+    body: bytes,
+    policy: OnnxPolicy,
+    network: Callable[[Observations], Logits],
+    seen: Observations,
+    real: int,
+) -> list[Verified]:
+    """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
+    found: list[Verified] = []
+    for kind in order.spec.export.formats:
+        converted = convert(body, kind)
+        loaded = TorchPolicy(converted, kind, continuous=policy.continuous, hybrid=policy.hybrid)
+        parity = verify(network, loaded, seen, real)
+        say(f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations")
+        found.append((kind, converted, parity))
+    return found
+
 
 Weights = Mapping[str, NDArray[np.float32]]
 

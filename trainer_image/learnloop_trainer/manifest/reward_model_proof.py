@@ -16,12 +16,10 @@ from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.export.reward_model import exported
 from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
-from learnloop_trainer.language.batches import batched_pairs, make
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Pair
+from learnloop_trainer.language.rows import Pair, batched_pairs, make
 from learnloop_trainer.manifest.language_proof import Subject
-from learnloop_trainer.manifest.proof import versions
-from learnloop_trainer.manifest.recipe import recipe_sha256
+from learnloop_trainer.manifest.proof import recipe_sha256, versions
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest

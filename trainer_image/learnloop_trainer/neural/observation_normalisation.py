@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.neural.dense_networks import Floats
 
 LIMIT = 10.0  # deviations; what lies further out is cut off there

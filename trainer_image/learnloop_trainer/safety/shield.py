@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.safety import Constraint, Safety
+from learnloop_api.kinds.training.environment_conditions import Constraint, Safety
 from learnloop_environments.action_spaces import MASKED, mask
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError

@@ -1,18 +1,66 @@
-"""An environment that executes only what the shield lets through."""
+"""An environment behind a shield, and the log of its interventions."""
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.safety import Safety
+from learnloop_api.kinds.training.environment_conditions import Intervention, Safety
 from learnloop_environments.base import Observations, Step, VectorEnvironment, agents
 from learnloop_environments.randomness import Purpose, gumbels
 from learnloop_environments.wrappers import Wrapper
-from learnloop_trainer.safety.intervention_log import Trail
 from learnloop_trainer.safety.shield import Shield
+
+VARIABLE = "LEARNLOOP_AUDIT_LOG"
+LARGEST = 64 << 20  # bytes of one rank's file; interventions beyond it are only counted
+
+
+class Trail:
+    """Appends to the file named by LEARNLOOP_AUDIT_LOG; without it, a file of this process in /tmp."""
+
+    def __init__(self, agent: str, environ: Mapping[str, str] = os.environ) -> None:
+        """`agent`: the run's name."""
+        self.path = Path(environ.get(VARIABLE, f"/tmp/learnloop-audit-{os.getpid()}.jsonl"))
+        self._agent = agent
+
+    def write(
+        self,
+        members: NDArray[np.int64],
+        wanted: NDArray[np.generic],
+        reward: NDArray[np.float32],
+        constraints: list[list[str]],
+        fallback: NDArray[np.bool_],
+        worth: NDArray[np.float32] | None = None,
+        *,
+        exploring: bool,
+    ) -> None:
+        """One line for each row; `members` are the environments' numbers, `worth` the policy's own estimates."""
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        if self.path.exists() and self.path.stat().st_size > LARGEST:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            for row, member in enumerate(members):
+                line = Intervention(
+                    timestamp=now,
+                    agent_id=f"{self._agent}/{member}",
+                    action_hash=hashlib.sha256(np.asarray(wanted[row], dtype="<f4").tobytes()).hexdigest(),
+                    reward=float(reward[row]),
+                    q_value=None if worth is None else float(worth[row]),
+                    exploration_flag=exploring,
+                    constraints=constraints[row],
+                    fallback=bool(fallback[row]),
+                )
+                file.write(line.model_dump_json() + "\n")
+
+    def read(self) -> bytes:
+        """All lines so far."""
+        return self.path.read_bytes() if self.path.exists() else b""
 
 
 @dataclass(frozen=True, slots=True)

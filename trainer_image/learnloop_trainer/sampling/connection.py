@@ -22,7 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.sampling.fragments import RefusedFragment, Steps
 from learnloop_trainer.sampling.intake import Intake, SamplerPolicy, Seat
-from learnloop_trainer.store.array_container import Arrays, pack, unpack
+from learnloop_trainer.store.run_store import Arrays, pack, unpack
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 300  # without a message, probes included

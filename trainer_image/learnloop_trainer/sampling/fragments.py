@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, VectorEnvironment
-from learnloop_trainer.store.array_container import Arrays
+from learnloop_trainer.store.run_store import Arrays
 
 LARGEST = 1e9
 """The largest number of an observation, an action or a reward: its square must stay far from infinity."""

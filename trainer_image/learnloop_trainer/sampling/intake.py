@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Sampling
 from learnloop_trainer.sampling.fragments import Shape, Steps
-from learnloop_trainer.store.array_container import Arrays
+from learnloop_trainer.store.run_store import Arrays
 
 PATIENCE_SECONDS, PATIENCE_TIMES, REMEMBERED_FRAGMENTS = 20.0, 10.0, 64
 """A fragment is overdue after so many seconds, and so many times the median of the newest fragments."""

@@ -21,7 +21,7 @@ from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.sampling.fragments import Shape
 from learnloop_trainer.sampling.intake import Block, Intake
 from learnloop_trainer.sampling.players import WARM
-from learnloop_trainer.store.array_container import Arrays
+from learnloop_trainer.store.run_store import Arrays
 from learnloop_trainer.training_order import Order
 
 WAIT_SECONDS = 0.5  # for fragments, before the run looks whether it is to save or to leave

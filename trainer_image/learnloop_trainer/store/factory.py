@@ -6,9 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from learnloop_api import names
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.store.dataplane import DataPlaneStore
+from learnloop_trainer.store.dataplane import DataPlaneStore, Http
 from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.http_retries import Http
 from learnloop_trainer.store.run_store import Store
 
 VARIABLE = "LEARNLOOP_STORE"

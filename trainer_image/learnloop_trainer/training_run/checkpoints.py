@@ -1,12 +1,14 @@
-"""The whole state of a run in one container.
+"""Checkpoints: what they hold, and when they are written.
 
 Shared state (weights, optimizer, counters) is stored once. Everything that belongs to an environment is stored with
 axis 0 = environment over all ranks, so that a run may go on with another number of ranks: each takes its own rows.
 """
 
 import json
+import threading
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,13 +19,13 @@ from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import Learner
-from learnloop_trainer.distributed.collectives import Group
-from learnloop_trainer.errors import PeerLost
-from learnloop_trainer.evaluation.suite.milestones import Milestones
-from learnloop_trainer.progress_reporter import RECENT, TRAIL
-from learnloop_trainer.recordings.read_experience import ReadExperience
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
+from learnloop_trainer.distributed.torch_group import Group
+from learnloop_trainer.errors import PeerLost, StoreRefused, StoreUnavailable
+from learnloop_trainer.evaluation.suite.dimensions import Milestones
+from learnloop_trainer.progress_reporter import RECENT, TRAIL, say
+from learnloop_trainer.recordings import ReadExperience, Recording
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.validation import ValidationState
@@ -173,3 +175,71 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
     if metadata["world_size"] != str(group.place.size):
         note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"
     return note
+
+
+class Saver:
+    """Makes checkpoints durable in the background; a newer one replaces one that still waits."""
+
+    def __init__(self, store: Store, tell: Callable[[str], None] = lambda trouble: None) -> None:
+        """Idle until the first `offer`. `tell` hears what is wrong, and an empty text when it is right again."""
+        self._store, self._tell = store, tell
+        self._condition = threading.Condition()
+        self._waiting: tuple[bytes, int] | None = None
+        self._busy = False
+        self.durable: tuple[str, int] | None = None  # SHA-256 and step of the newest durable one
+        self.cost = 0.0  # processor seconds that making the newest one durable took, beside the training
+        self._problem: StoreUnavailable | StoreRefused | None = None
+        self._thread: threading.Thread | None = None
+
+    def offer(self, body: bytes, step: int) -> None:
+        """Hand over a checkpoint and go on."""
+        with self._condition:
+            self._waiting = (body, step)
+            self._condition.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+                self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return self._waiting is None and not self._busy
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything offered is durable; False when the time is up or the last attempt failed."""
+        end = time.monotonic() + seconds
+        with self._condition:
+            while not self.idle and time.monotonic() < end:
+                self._condition.wait(end - time.monotonic())
+            return self.idle and self._problem is None
+
+    def require(self, seconds: float) -> str:
+        """As `flush`; returns the digest of the newest checkpoint or raises what kept it from becoming durable."""
+        done = self.flush(seconds)
+        if self._problem is not None:
+            raise self._problem
+        if not done or self.durable is None:
+            raise StoreUnavailable(f"the final checkpoint was not durable after {seconds:.0f} s")
+        return self.durable[0]
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while self._waiting is None:
+                    self._condition.wait()
+                body, step = self._waiting
+                self._waiting, self._busy = None, True
+            problem: StoreUnavailable | StoreRefused | None = None
+            began = time.thread_time()
+            try:
+                self.durable = (self._store.put_checkpoint(body, step), step)
+                self._tell("")
+            except (StoreUnavailable, StoreRefused) as error:
+                problem = error
+                text = f"the checkpoint of step {step} was not saved, training goes on: {error}"
+                say(text)
+                self._tell(text)
+            with self._condition:
+                self.cost = time.thread_time() - began
+                self._busy, self._problem = False, problem
+                self._condition.notify_all()

@@ -16,7 +16,7 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import SHARED_GPU, Group
+from learnloop_trainer.distributed.torch_group import SHARED_GPU, Group
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.base_model import FIELD, Base, opened
@@ -24,17 +24,16 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
 from learnloop_trainer.language.learning import EpisodeSource, LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rollouts import Rollouts
 from learnloop_trainer.language.rows import Bounds, Episode
-from learnloop_trainer.manifest.language_policies import HeldOutTasks, limits
+from learnloop_trainer.language.sampler import Rollouts
+from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits
 from learnloop_trainer.progress_reporter import RECENT
-from learnloop_trainer.recordings.read_experience import ReadExperience
+from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.initial_language_model import begin_from
-from learnloop_trainer.training_run.language_validation import LanguageValidation
+from learnloop_trainer.training_run.initial_policy import begin_model_from
 from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
-from learnloop_trainer.training_run.validation import FIRST
+from learnloop_trainer.training_run.validation import FIRST, LanguageValidation
 
 SIDE_BY_SIDE = 512
 """Conversations that speak at the same time."""
@@ -153,7 +152,7 @@ def begin_language(
     network = network_of(parameters, traits, base, spec.seed, device, ranks)
     read = ReadExperience()
     experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
-    begun = begin_from(order, network, base, store)
+    begun = begin_model_from(order, network, base, store)
     setting = Setting(network, experience, group, spec.seed, spec.total_steps)
     validation = _validation(order, group, world, chat, context)
     learner = traits.learner(parameters, setting)

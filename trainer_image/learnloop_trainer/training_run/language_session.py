@@ -7,10 +7,10 @@ import torch
 
 from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_environments.conversations.make import world_digest
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import PeerLost
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.store.array_container import pack, part, under, unpack
+from learnloop_trainer.store.run_store import pack, part, under, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.language_beginning import LanguageTraining, begin_language
 from learnloop_trainer.training_run.paced_session import PacedSession, newest

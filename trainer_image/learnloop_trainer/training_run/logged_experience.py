@@ -19,16 +19,14 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.wrappers import innermost
-from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.recordings.read_experience import ReadExperience
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.store import Store
-from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import logged
-from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.store.run_store import digest, pack, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.reward_rules import (
     StepRewards,

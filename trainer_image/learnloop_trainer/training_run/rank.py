@@ -10,16 +10,13 @@ import torch
 from learnloop_api import names
 from learnloop_api.wire.training import Manifest, Validated
 from learnloop_environments import own_code
-from learnloop_environments.errors import TrainerError
-from learnloop_environments.termination_message import on_abandon
-from learnloop_trainer.distributed.collectives import Alone, Group
+from learnloop_environments.errors import TrainerError, on_abandon
 from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
-from learnloop_trainer.distributed.torch_group import Peers
+from learnloop_trainer.distributed.torch_group import Alone, Group, Peers
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.language import algorithms
 from learnloop_trainer.manifest.language_proof import Subject, judge, prove_language
-from learnloop_trainer.manifest.proof import prove
-from learnloop_trainer.manifest.recipe import recipe_sha256
+from learnloop_trainer.manifest.proof import prove, recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.sampling.learners import SampledLearner
@@ -27,11 +24,10 @@ from learnloop_trainer.store import Store, choose
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.checkpoints import Saver, Training
 from learnloop_trainer.training_run.language_beginning import LanguageTraining
 from learnloop_trainer.training_run.language_session import LanguageSession
 from learnloop_trainer.training_run.paced_session import FLUSH_SECONDS, Stopper
-from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import Session
 
 BEGAN = "LEARNLOOP_BEGAN"

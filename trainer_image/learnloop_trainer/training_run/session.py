@@ -17,26 +17,23 @@ from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.algorithms.traits import Traits, registered
-from learnloop_trainer.distributed.collectives import Group
-from learnloop_trainer.evaluation.suite.milestones import Milestones
+from learnloop_trainer.distributed.torch_group import Group
+from learnloop_trainer.evaluation.suite.dimensions import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
 from learnloop_trainer.manifest.baseline_policy import require_playable
 from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.recordings.read_experience import ReadExperience
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.sampling.learners import LEARNERS, DistantEnvironment, SampledLearner, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
+from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.initial_policy import begin_from
-from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
 from learnloop_trainer.training_run.logged_experience import recorded, remembered
-from learnloop_trainer.training_run.paced_session import PacedSession, Stopper, newest
+from learnloop_trainer.training_run.paced_session import ActionTally, PacedSession, Stopper, learner_figures, newest
 from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.sampling_service import SamplingService
-from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.validation import validation
 
 SPACES = "spec.data.spaces"

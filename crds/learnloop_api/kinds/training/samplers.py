@@ -1,10 +1,10 @@
-"""Pods that play the environment beside the learner, for environments that are slow."""
+"""Sampler pods, and the queue a run waits in."""
 
 from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from learnloop_api.kinds.base import Resource, Resources, Rule
+from learnloop_api.kinds.base import KubeName, ObjectName, Resource, Resources, Rule
 
 _OF_PROCESSORS = ("cpu", "memory", "ephemeral-storage")
 _PAGES = "hugepages-"
@@ -74,3 +74,12 @@ class Samplers(Resource):
             if name not in _OF_PROCESSORS and not name.startswith(_PAGES):
                 raise ValueError(f"{name}: {_NO_DEVICES}")
         return resources
+
+
+class Queue(Resource):
+    """A queue of Kueue (kueue.x-k8s.io). It alone decides when the gang runs, and may take it back."""
+
+    name: ObjectName = Field(description="LocalQueue in this namespace.")
+    priority_class: KubeName | None = Field(
+        default=None, description="WorkloadPriorityClass of the run; left out, that of its pods."
+    )

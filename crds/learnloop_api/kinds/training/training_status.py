@@ -4,7 +4,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Digest, ObjectName, Resource, ShortText, Status, Time, Uri
 from learnloop_api.kinds.study import StudyStatus
-from learnloop_api.kinds.training.evaluation_suite import EvaluationSuiteStatus
+from learnloop_api.kinds.training.evaluation import EvaluationSuiteStatus
 
 
 class ReturnStatus(Resource):

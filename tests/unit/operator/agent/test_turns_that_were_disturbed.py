@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from learnloop_api import names
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
-from learnloop_environments.interfaces.foreign_seeds import foreign_seeds
+from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split
 from learnloop_operator.agents.decide import decide
 

@@ -5,8 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training.evaluation import TrainingGates
-from learnloop_api.kinds.training.evaluation_suite import SuiteGate
+from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
 from learnloop_operator.training.gates import evaluate, suite_status
 from testing.training.training_builders import proof, returns

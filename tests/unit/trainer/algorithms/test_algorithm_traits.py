@@ -13,7 +13,7 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits
 from learnloop_trainer.algorithms.ppo import Ppo
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place

@@ -17,13 +17,13 @@ from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import bc
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.neural.dense_networks import forward
-from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.logged_experience import fitting, load, read_file

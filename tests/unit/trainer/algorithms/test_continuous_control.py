@@ -14,12 +14,12 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.classics import Pendulum
 from learnloop_trainer.algorithms import Occasion, sac
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.manifest.proof import trained
 from learnloop_trainer.neural.dense_networks import Network, forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.session import begin

@@ -13,10 +13,10 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.grids import DOOR, KEY, SIZE, KeyDoor
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.rank import run

@@ -13,10 +13,10 @@ from learnloop_environments import make
 from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.gymnasium_api import Parallel
-from learnloop_environments.interfaces.team_vector import TeamVector
+from learnloop_environments.interfaces.vectors import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import maddpg
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run

@@ -10,7 +10,7 @@ import torch
 
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maml
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save

@@ -21,12 +21,11 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.grids import RIGHT
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.neural.dense_networks import forward
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.transitions import windows
+from learnloop_trainer.recordings import Recording, windows
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place

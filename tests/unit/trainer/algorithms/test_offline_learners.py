@@ -18,10 +18,9 @@ from learnloop_trainer.algorithms.action_heads import fitting
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.offline import cql, cql_sac, iql_offline
 from learnloop_trainer.algorithms.sac import least_critic
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.dense_networks import forward
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.transitions import successors
+from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order

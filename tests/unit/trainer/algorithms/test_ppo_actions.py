@@ -11,11 +11,11 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_common.acting.onnx_policy import OnnxPolicy as Served
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.manifest.proof import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
-from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.session import begin

@@ -13,10 +13,9 @@ from learnloop_environments import Step, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.dqn import Dqn
-from learnloop_trainer.distributed.collectives import Alone
-from learnloop_trainer.replay import Priorities, Replay, Transitions
-from learnloop_trainer.replay.sum_tree import SumTree
-from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.replay import Priorities, Replay, SumTree, Transitions
+from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.session import begin

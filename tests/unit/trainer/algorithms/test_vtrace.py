@@ -15,9 +15,8 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import box
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.vtrace import before_squashing, targets
-from learnloop_trainer.distributed.collectives import Alone
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.transitions import successors
+from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.training_run.logged_experience import fitting
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.grids import Exploration
 from learnloop_environments.worlds.markets import SupplyChain, Trading
 from learnloop_environments.wrappers import Shaped, innermost
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save

@@ -12,7 +12,7 @@ from learnloop_environments import make
 from learnloop_environments.base import VectorEnvironment
 from learnloop_environments.errors import EXIT_NEVER_RETRY, ConfigError, EnvironmentFailed, EnvironmentMistaken
 from learnloop_environments.randomness import Split
-from learnloop_trainer.evaluation.play import Uniform, play
+from learnloop_trainer.evaluation.held_out_episodes import Uniform, play
 
 ONE = Box(0, 1, (1,), np.float32)
 NAME = "'own_faults:Own'"
@@ -175,7 +175,7 @@ def test_a_held_out_episode_of_such_a_team_has_its_own_length(own: types.ModuleT
 def test_an_episode_that_does_not_end_proves_nothing(
     own: types.ModuleType, base: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["learnloop_trainer.evaluation.play"], "MAX_STEPS", 200)
+    monkeypatch.setattr(sys.modules["learnloop_trainer.evaluation.held_out_episodes"], "MAX_STEPS", 200)
     endless = {"answer": (np.zeros(1), 1.0, False, False, {}), "ends": {"a": 10, "b": 10**9}}
     world = opened(own, base, **endless)
     said = (

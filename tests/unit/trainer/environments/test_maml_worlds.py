@@ -8,14 +8,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.safety import Safety
+from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_environments import Conditions, make
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Outcome, Simulation
 from learnloop_environments.wrappers import Counted, Shaped, innermost
 from learnloop_trainer.algorithms import maml
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.safety import Shielded, shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin

@@ -18,7 +18,7 @@ from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, row, width
-from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector
+from learnloop_environments.interfaces.vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
 from learnloop_trainer.export.graph import Deviation, build
 

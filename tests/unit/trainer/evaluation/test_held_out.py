@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
-from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS
+from learnloop_api.kinds.training.evaluation import DIMENSIONS, EPISODES_PER_RUN
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.evaluation.held_out_episodes import episodes, held_out

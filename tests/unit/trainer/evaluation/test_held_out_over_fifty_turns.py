@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_environments.interfaces.foreign_seeds import foreign_seeds
+from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split, Words, episode_seeds
 from learnloop_operator.agents.manifests import training_job
 from learnloop_operator.agents.triggers import Trigger

@@ -15,14 +15,13 @@ from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.unplayed import Unplayed
 from learnloop_trainer.algorithms.action_heads import fitting
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
 from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Terms, correct
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.neural.dense_networks import dense
-from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.target_policy import Mixture
+from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save

@@ -15,8 +15,7 @@ from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
 from learnloop_trainer.manifest import baseline_policy
-from learnloop_trainer.manifest.export_verification import recorded, verify, witnesses
-from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.manifest.proof import recorded, trained, verify, witnesses
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.statistics.return_estimate import interquartile_mean
 from learnloop_trainer.store.directory import DirectoryStore

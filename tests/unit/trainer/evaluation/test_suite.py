@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS, Suite
+from learnloop_api.kinds.training.evaluation import DIMENSIONS, Suite
 from learnloop_environments import make
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
@@ -18,14 +18,13 @@ from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.weight_transfer import warm
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
-from learnloop_trainer.evaluation.suite import Stage, coordination, fine_tuning, generalisation, measure, robustness
-from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
+from learnloop_trainer.evaluation.suite import Stage, dimensions, fine_tuning, measure
+from learnloop_trainer.evaluation.suite.dimensions import Milestones
 from learnloop_trainer.evaluation.suite.measure import overall
-from learnloop_trainer.evaluation.suite.milestones import Milestones
-from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
+from learnloop_trainer.evaluation.suite.stage import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.manifest.judgement import VALIDATION
 from learnloop_trainer.manifest.proof import graph
@@ -84,8 +83,8 @@ def stage(order: Order, policy: Policy, baseline: Policy | None = None, **suite:
 
 
 def test_a_policy_that_ignores_noise_keeps_its_return_and_one_that_does_not_loses_it(make_order: Orders) -> None:
-    sighted = robustness.measure(stage(make_order(), Sighted()))
-    blind = robustness.measure(stage(make_order(), Blind()))
+    sighted = dimensions.robustness(stage(make_order(), Sighted()))
+    blind = dimensions.robustness(stage(make_order(), Blind()))
     assert sighted.conditions == ["noise 1", "20% of actions repeated"]
     assert sighted.reference[0].mean() == 500
     assert sighted.ours[0].mean() < 300
@@ -131,17 +130,17 @@ def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> N
 def test_generalisation_plays_every_other_level_and_compares_with_training_seeds(make_order: Orders) -> None:
     order = make_order(data={"environment": "ResourceAllocation-v1", "level": "advanced"})
     bounds = make("ResourceAllocation-v1", Split.TRAINING, 0, range(1)).bounds
-    found = generalisation.measure(stage(order, Uniform(12, 1, bounds)))
+    found = dimensions.generalisation(stage(order, Uniform(12, 1, bounds)))
     assert found.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
     assert found.compared == "episodes with training's seeds"
     with pytest.raises(NotMeasured, match="CartPole-v1 has one agent"):
-        coordination.measure(stage(make_order(), Sighted()))
+        dimensions.coordination(stage(make_order(), Sighted()))
 
 
 def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_order: Orders) -> None:
     order = make_order(data={"environment": "TwoStep-v1"})
     ours, serving = Always(1), Always(0)
-    found = coordination.measure(stage(order, ours, serving))
+    found = dimensions.coordination(stage(order, ours, serving))
     assert found.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
     # Agent 0 chooses the second game by its first 1; both must choose 1 there for the payoff of 8 (else 1 or 0).
     assert found.reference[0].mean() > max(float(returns.mean()) for returns in found.ours)

@@ -14,7 +14,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, TokenSampling, turn_of
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.distributed.collectives import Alone, Group
+from learnloop_trainer.distributed.torch_group import Alone, Group
 from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import (
@@ -29,9 +29,8 @@ from learnloop_trainer.language.experience import (
 from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rollouts import Rollouts
 from learnloop_trainer.language.rows import Bounds, Episode, Row
-from learnloop_trainer.language.sampler import Limits
+from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_order import Place
 
 BEGUN = datetime(2026, 11, 1, tzinfo=UTC)

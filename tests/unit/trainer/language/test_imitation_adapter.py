@@ -16,7 +16,7 @@ from learnloop_gateway.weights import as_gguf
 from learnloop_trainer.export.language import put_into, read
 from learnloop_trainer.language import from_scratch
 from learnloop_trainer.language.base_model import Base, folder_digest
-from learnloop_trainer.training_run import imitation_adapter
+from learnloop_trainer.training_run import recorded_turns as imitation_adapter
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from learnloop_trainer.export.language import BASE, CONFIG, Trained, exported, p
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.manifest.language_policies import loaded
+from learnloop_trainer.manifest.baseline_policy import loaded
 
 FACTS = {BASE: "a" * 64}
 
@@ -102,7 +102,7 @@ def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> N
 
 def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
     from learnloop_trainer.language.from_scratch import model
-    from learnloop_trainer.store.array_container import pack
+    from learnloop_trainer.store.run_store import pack
 
     with pytest.raises(ValueError, match="no language model that learnloop trained"):
         read(pack({"a": np.zeros(3, dtype=np.float32)}, {}))

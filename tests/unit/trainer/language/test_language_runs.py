@@ -16,7 +16,7 @@ from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.acting.reward_model import RewardModel
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
 from learnloop_trainer.language import algorithms
 from learnloop_trainer.language.base_model import folder_digest

@@ -11,14 +11,14 @@ import torch
 from learnloop_api.kinds.training.evaluation import WhileTraining
 from learnloop_api.wire.training import Manifest
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.language import read
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.language_beginning import begin_language
 from learnloop_trainer.training_run.language_session import restore, save
-from learnloop_trainer.training_run.language_validation import LanguageValidation
+from learnloop_trainer.training_run.validation import LanguageValidation
 from testing.language.recorded_turns import turns
 
 from .test_language_runs import SMALL, base, finished, ordered

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.advantages import leave_one_out, standardised, token_advantages
+from learnloop_trainer.language.losses import leave_one_out, standardised, token_advantages
 
 EXACT = 1e-6
 GENERATOR = np.random.default_rng(7)

@@ -13,11 +13,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.language.base_model import Base, folder_digest
-from learnloop_trainer.language.batches import make
-from learnloop_trainer.language.faithful import unfaithful
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, rows_of
-from learnloop_trainer.language.sampler import Limits, Sampler
+from learnloop_trainer.language.rows import Episode, make, rows_of
+from learnloop_trainer.language.sampler import Limits, Sampler, unfaithful
 
 WORDS = 64
 SIZES: dict[str, Any] = {

@@ -9,9 +9,8 @@ import torch
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.language import lora, losses
-from learnloop_trainer.language.batches import batches, make
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, Sampled, rows_of
+from learnloop_trainer.language.rows import Episode, Sampled, batches, make, rows_of
 from learnloop_trainer.language.sampler import Limits, Sampler
 
 RANDOM = np.random.default_rng(5)

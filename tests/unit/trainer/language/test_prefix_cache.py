@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from learnloop_environments.randomness import Purpose, uniforms
-from learnloop_trainer.language.growing_cache import SPARE, growing_cache
-from learnloop_trainer.language.prefix_cache import WORTH
+from learnloop_trainer.language.prefix_cache import SPARE, WORTH, growing_cache
 from learnloop_trainer.language.rows import Sampled
 from learnloop_trainer.language.sampler import Limits, Sampler
 

@@ -12,19 +12,18 @@ from learnloop_api.kinds.training.algorithms import Lora, hyperparameters
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong, probability
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.reward_model import exported
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
-from learnloop_trainer.language.batches import make
 from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.divided_weights import WholeModel
 from learnloop_trainer.language.experience import Preferred, written
 from learnloop_trainer.language.from_scratch import model
-from learnloop_trainer.language.held_out_pairs import divided
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, Pair, Row
-from learnloop_trainer.language.weights.divided_model import WholeModel
+from learnloop_trainer.language.pairs import divided
+from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.manifest.reward_model_proof import agreement, scored, wilson
 from learnloop_trainer.training_run.language_beginning import network_of
 
@@ -147,8 +146,8 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Ch
     wanted = reference(twin, twin_head, pairs[:6], 0.01)
     wanted.backward()  # type: ignore[no-untyped-call]
 
-    from learnloop_trainer.language.batches import batched_pairs
     from learnloop_trainer.language.learning import Sums
+    from learnloop_trainer.language.rows import batched_pairs
 
     sums = Sums()
     parts = batched_pairs(pairs[:6], 200)

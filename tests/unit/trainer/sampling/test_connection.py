@@ -13,7 +13,7 @@ import zmq
 from learnloop_trainer.sampling.connection import ConnectionLost, LearnerPort, Link, NoMoreSteps, key_pair
 from learnloop_trainer.sampling.fragments import RefusedFragment, Shape, Steps
 from learnloop_trainer.sampling.intake import Intake
-from learnloop_trainer.store.array_container import Arrays, pack, unpack
+from learnloop_trainer.store.run_store import Arrays, pack, unpack
 
 KEY = b"k" * 32
 IDENTITY = {"run": "one", "recipe": "same"}

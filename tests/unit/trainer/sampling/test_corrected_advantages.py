@@ -8,7 +8,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_trainer.algorithms.action_heads import Categorical
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.ppo import Rollout, advantages, corrected_advantages, init, prepare
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 
 PARAMETERS = hyperparameters("ppo", discount=0.9, gae_lambda=0.8)
 

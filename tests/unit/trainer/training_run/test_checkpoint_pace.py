@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Saver
 from learnloop_trainer.training_run.paced_session import Stopper
-from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import Session
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from learnloop_api.wire.training import Heartbeat, known
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.tracking.tracker import LearningCurve, ProcessFigures, Tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.learner_figures import ActionTally, learner_figures
+from learnloop_trainer.training_run.paced_session import ActionTally, learner_figures
 from learnloop_trainer.training_run.session import begin
 
 Make = Callable[..., Order]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.safety import Safety
+from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_environments.base import Bounds
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, convert
-from learnloop_trainer.export.torch_graph import TorchGraph
-from learnloop_trainer.manifest.export_verification import verify
+from learnloop_trainer.export.other_formats import TorchGraph
+from learnloop_trainer.manifest.proof import verify
 from learnloop_trainer.neural.dense_networks import dense
 from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.safety import Shield

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from learnloop_trainer.export.weights import read
+from learnloop_trainer.export.other_formats import read
 
 
 @pytest.mark.parametrize("location", ["token", "deep/../token", "/etc/hostname"])

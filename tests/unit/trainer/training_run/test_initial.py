@@ -11,7 +11,7 @@ import torch
 from learnloop_api.kinds.study import InitialPolicy
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.store.directory import DirectoryStore

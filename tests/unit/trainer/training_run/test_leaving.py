@@ -13,16 +13,16 @@ import pytest
 
 from learnloop_common.acting import onnx_policy
 from learnloop_environments.errors import TrainerError
-from learnloop_environments.guarded import Watchdog
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_environments.wrappers import Watchdog
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import other_formats
 from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Saver
 from learnloop_trainer.training_run.paced_session import Stopper
-from learnloop_trainer.training_run.saver import Saver
 from learnloop_trainer.training_run.session import Session
 
 Make = Callable[..., Order]

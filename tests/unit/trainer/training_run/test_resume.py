@@ -12,13 +12,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
-from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.saver import Saver
+from learnloop_trainer.training_run.checkpoints import Saver, Training, restore, save
 from learnloop_trainer.training_run.session import begin, resume
 
 CPU = torch.device("cpu")

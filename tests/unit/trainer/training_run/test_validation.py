@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import stage
 from learnloop_trainer.manifest.judgement import VALIDATION
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.store.array_container import part, unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import part, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
 from learnloop_trainer.training_run.checkpoints import Training, restore, save

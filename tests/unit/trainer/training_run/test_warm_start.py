@@ -11,13 +11,13 @@ import torch
 
 from learnloop_trainer.algorithms import traits
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.weights import read
+from learnloop_trainer.export.other_formats import read
 from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.neural.schedules import WARM_UP
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation

@@ -21,7 +21,7 @@ from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.evaluation.off_policy.logged_steps import Floats, LoggedSteps
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
-from learnloop_trainer.recordings.target_policy import Mixture, Target
+from learnloop_trainer.recordings import Mixture, Target
 
 HIDDEN, RATE, TARGET_RATE, BATCH, MOST_STEPS = [64, 64], 1e-3, 0.01, 256, 50_000
 ROWS = 65_536  # judged at once

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings import Recording
 
 Floats = NDArray[np.float64]
 

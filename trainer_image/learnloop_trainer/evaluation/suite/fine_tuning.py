@@ -17,7 +17,7 @@ from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.algorithms.traits import of_parameters
 from learnloop_trainer.algorithms.weight_transfer import warm
-from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
 from learnloop_trainer.safety import shielded
 from learnloop_trainer.training_order import Order

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from learnloop_api.kinds.training.evaluation_suite import WEIGHTS, Dimension
+from learnloop_api.kinds.training.evaluation import WEIGHTS, Dimension
 from learnloop_api.wire.training import DimensionResult, SuiteResult
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.errors import NumericError
-from learnloop_trainer.evaluation.suite import (
+from learnloop_trainer.evaluation.suite.dimensions import (
     adaptability,
     coordination,
     generalisation,
@@ -19,11 +19,11 @@ from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
 
 MEASURES: Mapping[Dimension, Callable[[Stage], Finding]] = {
-    "sample-efficiency": sample_efficiency.measure,
-    "generalisation": generalisation.measure,
-    "robustness": robustness.measure,
-    "coordination": coordination.measure,
-    "adaptability": adaptability.measure,
+    "sample-efficiency": sample_efficiency,
+    "generalisation": generalisation,
+    "robustness": robustness,
+    "coordination": coordination,
+    "adaptability": adaptability,
 }
 
 

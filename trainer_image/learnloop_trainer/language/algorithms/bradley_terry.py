@@ -19,11 +19,9 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import make
-from learnloop_trainer.language.held_out_pairs import Divided, divided
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Sums, position
-from learnloop_trainer.language.pair_update import updated
-from learnloop_trainer.language.rows import Pair
+from learnloop_trainer.language.pairs import Divided, divided, updated
+from learnloop_trainer.language.rows import Pair, make
 
 CURVES = ("loss", "margin", "accuracy", "chosen_score", "rejected_score")
 

@@ -20,10 +20,9 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import TokenBatch, make
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Sums, position
-from learnloop_trainer.language.pair_update import updated
-from learnloop_trainer.language.rows import Pair
+from learnloop_trainer.language.pairs import updated
+from learnloop_trainer.language.rows import Pair, TokenBatch, make
 
 CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")
 

@@ -17,9 +17,9 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.advantages import leave_one_out
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
 from learnloop_trainer.language.learning import Setting
+from learnloop_trainer.language.losses import leave_one_out
 from learnloop_trainer.language.network import Scores
 from learnloop_trainer.language.policy_gradient import (
     Floats,

@@ -16,9 +16,8 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
-from learnloop_trainer.language.batches import TokenBatch, batches
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
-from learnloop_trainer.language.rows import Episode
+from learnloop_trainer.language.rows import Episode, TokenBatch, batches
 
 CURVES = ("loss", "entropy", "length")
 

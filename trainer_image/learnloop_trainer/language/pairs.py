@@ -1,11 +1,13 @@
-"""Which pairs of answers a reward model learns from, and which it is judged by."""
+"""Pairs of answers: those held out, and one update on the others."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.language.rows import Episode, Pair
+from learnloop_trainer.language.learning import Round, Setting, Stepper, Sums
+from learnloop_trainer.language.rows import Episode, Pair, batched_pairs
 
 LEAST = 10
 """Pairs on either side: of fewer, no accuracy says anything."""
@@ -48,3 +50,30 @@ def _digest(answer: Episode) -> str:
     for row in answer.rows:
         found.update(len(row.ids).to_bytes(8, "big") + row.ids.astype("<i8").tobytes() + row.sampled.tobytes())
     return found.hexdigest()
+
+
+Backward = Callable[[Sequence[Pair], float, Sums], None]
+"""Adds the gradient of some pairs, each weighed by one of so many, and notes what they looked like."""
+
+
+def updated(
+    parameters: Parameters,
+    setting: Setting,
+    drawn: Sequence[Pair],
+    step: int,
+    backward: Backward,
+    idle: Callable[[], None],
+    curves: Sequence[str],
+) -> Round:
+    """Learns from `drawn`, the batch of all ranks, of which this one takes its share; `step` is that before it.
+
+    `idle` calls the model as `backward` does, for ranks that have fewer batches than others.
+    """
+    size = parameters.batch_pairs
+    share = setting.group.place.share(size)
+    sums = Sums()
+    own = batched_pairs(drawn[share.start : share.stop], parameters.tokens_per_batch)
+    setting.network.held.each(own, lambda pairs: backward(pairs, float(size), sums), idle)
+    stepper = Stepper(parameters, setting)
+    stepper.step(step)
+    return Round([], sums.means(setting.group, curves) | {"gradient_norm": stepper.norms[0]})

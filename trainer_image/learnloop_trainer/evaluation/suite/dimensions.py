@@ -1,0 +1,210 @@
+"""The dimensions of the evaluation suite, and the weights along training that they ask for."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_environments import Conditions
+from learnloop_environments.base import Observations, agents
+from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import Level
+from learnloop_trainer.algorithms import traits_of
+from learnloop_trainer.evaluation.held_out_episodes import Drawing, Policy, nominal, sample
+from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned
+from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Noisy, NotMeasured, Stage, Sticky
+from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.progress_reporter import say
+
+Arrays = dict[str, NDArray[np.generic]]
+POINTS = 5
+
+
+class Milestones:
+    """Weights of some perceptrons at the first iteration that ends at or after each fifth of the run."""
+
+    def __init__(self, total_steps: int, perceptrons: Iterable[str]) -> None:
+        """Nothing is kept yet; `perceptrons` are the names that the exported graph is made of."""
+        self._total, self._prefixes = total_steps, tuple(f"{name}." for name in perceptrons)
+        self.kept: dict[int, dict[str, NDArray[np.float32]]] = {}
+
+    def note(self, before: int, step: int, network: Network) -> None:
+        """Training went from step `before` to `step`, and the network to what it is now."""
+        if POINTS * before // self._total < min(POINTS, POINTS * step // self._total):
+            arrays = network.exported()
+            wanted = [name for name in arrays if name.startswith(self._prefixes) or name in network.fixed]
+            self.kept[step] = {name: arrays[name].copy() for name in wanted}
+
+    def state(self) -> Arrays:
+        """All of it, by step and name."""
+        return {f"{step}/{name}": array for step, arrays in self.kept.items() for name, array in arrays.items()}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take it up again."""
+        self.kept = {}
+        for key, array in state.items():
+            step, name = key.split("/", 1)
+            self.kept.setdefault(int(step), {})[name] = np.asarray(array, dtype=np.float32)
+
+
+# The reference are episodes with training's own seeds; the gap between the two is the usual measure of overfitting
+# (Cobbe et al., 2019, "Quantifying Generalization in Reinforcement Learning", arXiv 1812.02341).
+
+
+def generalisation(stage: Stage) -> Finding:
+    """Conditions: unseen episodes at the level evaluated, then the other levels."""
+    usual = nominal(stage.order).level
+    levels = [level.name for level in getattr(sample(stage.order), "LEVELS", ())]
+    others = [name for name in levels if name != (usual or levels[0])]
+    pairs = [stage.both(), *(stage.both(Conditions(level=name)) for name in others)]
+    seen = stage.play(stage.policy, 0, split=Split.TRAINING)
+    conditions = ["unseen episodes", *(f"level {name}" for name in others)]
+    return Finding(conditions, [a for a, _ in pairs], [b for _, b in pairs], [seen], "episodes with training's seeds")
+
+
+# Nobody knows how the serving policy came about, so it is compared with ours after training, each at its best.
+# Weights that were meta-learned are adapted first, as they are before export; at the end of training they are
+# already.
+
+
+def sample_efficiency(stage: Stage) -> Finding:
+    """Conditions are the milestones; the reference is the policy at the end of training."""
+    if not stage.milestones:
+        raise NotMeasured("no weights were kept along training: it went on from a checkpoint made before this field")
+    conditions, ours, theirs, alike = [], [], [], []
+    for step, kept in sorted(stage.milestones.items()):
+        stage.check()
+        unadapted = traits_of(stage.order.spec.algorithm).meta_learned and step < stage.order.spec.total_steps
+        weights = tuned(stage, kept, nominal(stage.order)) if unadapted else kept
+        policy, first = stage.policy_of(weights), stage.fresh()
+        conditions.append(f"step {step}")
+        ours.append(stage.play(policy, first))
+        alike.append(stage.play(stage.policy, first))
+        theirs.append(stage.play(stage.baseline, first))
+    return Finding(conditions, ours, theirs, alike, "the policy after training", alike)
+
+
+MOST = 4  # physical parameters varied, in the order the environment names them
+
+
+def physics(stage: Stage) -> dict[str, float]:
+    """The environment's parameters at the level evaluated that can be raised and lowered by a share of their value."""
+    world = sample(stage.order)
+    parameters: Mapping[str, float] = getattr(world, "PARAMETERS", {})
+    levels: tuple[Level, ...] = getattr(world, "LEVELS", ())
+    usual = nominal(stage.order).level
+    level = next((one.parameters for one in levels if one.name == usual), levels[0].parameters if levels else {})
+    values = {**parameters, **level}
+    return {name: value for name, value in values.items() if name != "max_steps" and value}
+
+
+def varied(value: float, factor: float) -> float:
+    """The value times the factor; counts (whole numbers from 2 up) stay whole."""
+    product = value * factor
+    if value != int(value) or value < 2:
+        return product
+    return float(math.ceil(product) if factor > 1 else math.floor(product))
+
+
+def robustness(stage: Stage) -> Finding:
+    """Conditions: noise, sticky actions, each parameter up and down; the reference is the undisturbed world."""
+    seed, share = stage.order.spec.seed, stage.suite.perturbation
+    deviation = stage.suite.noise * stage.met.std(axis=0)
+    disturbed: list[tuple[str, Conditions | None, Disturb | None]] = [
+        (f"noise {stage.suite.noise:g}", None, lambda inner: Noisy(inner, np.asarray(deviation), seed)),
+        (f"{share:.0%} of actions repeated", None, lambda inner: Sticky(inner, share, seed)),
+    ]
+    usual = nominal(stage.order).level
+    for name, value in list(physics(stage).items())[:MOST]:
+        for factor in (1.0 - share, 1.0 + share):
+            other = varied(value, factor)
+            disturbed.append((f"{name} {other:g}", Conditions(usual, ((name, other, other),)), None))
+    pairs = [stage.both(conditions, disturb) for _, conditions, disturb in disturbed]
+    calm = stage.play(stage.policy, stage.fresh())
+    names = [name for name, _, _ in disturbed]
+    return Finding(names, [a for a, _ in pairs], [b for _, b in pairs], [calm], "the undisturbed environment")
+
+
+# The serving policy is fine-tuned alike, from its own weights. One that has none to go on from (uniform actions,
+# another algorithm's network) is compared with ours before fine-tuning.
+
+
+def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:
+    """The next level up (at the hardest the one below), else other physics, else sticky actions."""
+    usual, share = nominal(stage.order).level, stage.suite.perturbation
+    levels = [level.name for level in getattr(sample(stage.order), "LEVELS", ())]
+    if len(levels) > 1:
+        here = levels.index(usual) if usual else 0
+        other = levels[here + 1] if here + 1 < len(levels) else levels[here - 1]
+        return f"level {other}", Conditions(other), None
+    for name, value in physics(stage).items():
+        raised = varied(value, 1.0 + share)
+        return f"{name} {raised:g}", Conditions(usual, ((name, raised, raised),)), None
+    seed = stage.order.spec.seed
+    return f"{share:.0%} of actions repeated", nominal(stage.order), lambda inner: Sticky(inner, share, seed)
+
+
+def adaptability(stage: Stage) -> Finding:
+    """One condition; the reference is the policy before fine-tuning, on the same episodes."""
+    name, conditions, disturb = changed(stage)
+    after_tuning = stage.policy_of(tuned(stage, stage.weights, conditions, disturb))
+    rival = _rival(stage, conditions, disturb)
+    first = stage.fresh()
+    after = stage.play(after_tuning, first, conditions, disturb)
+    theirs = stage.play(rival or stage.baseline, first, conditions, disturb)
+    before = stage.play(stage.policy, first, conditions, disturb)
+    alike = [before] if rival is None else None
+    return Finding([f"{name}, {effort(stage)}"], [after], [theirs], [before], "before fine-tuning", alike)
+
+
+def _rival(stage: Stage, conditions: Conditions, disturb: Disturb | None) -> Policy | None:
+    """The serving policy, fine-tuned as ours was; None where it cannot be."""
+    if stage.serving is None:
+        return None
+    try:
+        return stage.policy_of(tuned(stage, stage.serving, conditions, disturb))
+    except ValueError as mismatch:
+        say(f"{stage.dimension}: the serving policy is not fine-tuned: {mismatch}")
+        return None
+
+
+# Cross-play (Hu et al., 2020, "Other-Play", arXiv 2003.02979): each member of the team in turn follows the serving
+# policy, as its neighbours do while a canary runs. A team that only understands itself falls far below its self-play.
+
+
+class Mixed:
+    """A team in which one member follows another policy. Observations come team by team, as `play` asks."""
+
+    def __init__(self, ours: Policy, partner: Policy, agents: int, odd: int) -> None:
+        """`odd`: the number of the agent that follows `partner`."""
+        self._ours, self._partner, self._agents, self._odd = ours, partner, agents, odd
+
+    def begin(self, first: int) -> None:
+        """See Drawing."""
+        for policy in (self._ours, self._partner):
+            if isinstance(policy, Drawing):
+                policy.begin(first)
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        """See Policy. Both are asked for all agents: so each draws as it does alone."""
+        odd = np.arange(len(observation)) % self._agents == self._odd
+        actions = np.array(self._ours.act(observation))
+        actions[odd] = self._partner.act(observation)[odd]
+        return actions
+
+
+def coordination(stage: Stage) -> Finding:
+    """Conditions: which member follows the serving policy; the reference is self-play, ours throughout."""
+    count = agents(sample(stage.order))
+    if count < 2:
+        raise NotMeasured(f"{stage.order.spec.data.environment} has one agent: there is nobody to coordinate with")
+    ours, theirs = [], []
+    for odd in range(count):
+        first = stage.fresh()
+        ours.append(stage.play(Mixed(stage.policy, stage.baseline, count, odd), first))
+        theirs.append(stage.play(stage.baseline, first))
+    alone = stage.play(stage.policy, stage.fresh())
+    names = [f"agent {odd} follows the serving policy" for odd in range(count)]
+    return Finding(names, ours, theirs, [alone], "self-play")

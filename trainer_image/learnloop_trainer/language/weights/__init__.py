@@ -1,1 +1,0 @@
-"""Where weights lie, whole or divided among ranks, and how an optimiser moves them."""

@@ -1,1 +1,0 @@
-"""Logged experience as arrays."""
