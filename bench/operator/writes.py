@@ -7,7 +7,7 @@ from testing.operators.crash_scenarios import SEQUENTIAL
 from testing.operators.crash_world import World
 from testing.operators.gitops_differences import differences
 from testing.operators.write_ledger import OWN
-from testing.operators.writes_per_rollout import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
+from testing.operators.writes_per_rollout import THRESHOLD, rollout_log
 
 
 def measure(kubeconfig: Path) -> dict[str, float | bool]:
@@ -17,9 +17,6 @@ def measure(kubeconfig: Path) -> dict[str, float | bool]:
         "writes_per_sequential_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL)),
         "writes_per_gateway_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD, mode="gateway")),
         "writes_per_sequential_gateway_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL, mode="gateway")),
-        "writes_per_rollout_with_an_experiment_of_3_arms": asyncio.run(
-            rollout_log(kubeconfig, ERRORS, steps=STEPS_WITH_EXPERIMENT, qualities=QUICK)
-        ),
     }
     return {name: float(len(log)) for name, log in logs.items()} | asyncio.run(seen_by_the_user(kubeconfig))
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from bench.statistics.evidence import Floats
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.rollout.checks import experiment_evidence
-from learnloop_operator.rollout.checks.experiment_evidence import bar, beaten_by, fresh, look
+from learnloop_operator.rollout.experiments import evidence as experiment_evidence
+from learnloop_operator.rollout.experiments.evidence import bar, beaten_by, fresh, look
 from learnloop_operator.statistics.betting import Counts
 
 MIN_EPISODES = 50

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_operator.rollout.evidence import ArmEvidence
 from testing.simulation.experiment_cluster import ExperimentCluster
-from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import Cluster, uri
 
 Lengths = tuple[tuple[float, float], tuple[float, float]]
@@ -104,7 +103,3 @@ def ended(cluster: LengthsCluster, seconds: int = 6_000) -> str:
 
 class LengthsExperiment(LengthsCluster, ExperimentCluster):
     """Arms side by side."""
-
-
-class LengthsStep(LengthsCluster, StepCluster):
-    """An experiment as a step."""

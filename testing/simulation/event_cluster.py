@@ -7,7 +7,7 @@ from typing import Any
 from learnloop_api.kinds.rollouts.experiment import ExperimentGuardrail
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Missing
-from learnloop_operator.rollout.judging.experiment_arms import check_of
+from learnloop_operator.rollout.experiments.arms import check_of
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from datetime import datetime, timedelta
 from typing import Any
 
-from learnloop_operator.rollout.checks.experiment_evidence import bar
 from learnloop_operator.rollout.evidence import ArmEvidence
+from learnloop_operator.rollout.experiments.evidence import bar
 from testing.simulation.rollout_cluster import Cluster, digest, uri
 
 FLOOR = 5

@@ -12,7 +12,6 @@ from learnloop_operator.rollout.metrics.hard_bound import AGREED, COMPARED, COPI
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.experiment_cluster import ExperimentCluster
-from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import Cluster
 from testing.simulation.shadow_cluster import ShadowCluster
 
@@ -88,13 +87,6 @@ class LanedCluster(Cluster):
         if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
             assert pinned["uri"] in self.ever_failing, "a model that never failed was rolled back for failing"
         super()._status(status)
-
-
-class LanedStep(LanedCluster, StepCluster):
-    """An experiment as a step of a rollout, all arms on trial read; the operator looks each second."""
-
-    def run(self, seconds: int) -> None:
-        Cluster.run(self, seconds)
 
 
 class LanedExperiment(LanedCluster, ExperimentCluster):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from bench.arguments import numbers
-from testing.state_walk import experiment_step_walk, manual_rollout_walk
+from testing.state_walk import manual_rollout_walk
 from testing.state_walk.breadth_first import Found
 from testing.state_walk.rollout_walk import explore, explore_agreeing, explore_apart, explore_hasty
 
@@ -22,7 +22,6 @@ GRAPHS: Mapping[str, Callable[[int], Found]] = {
     "steered": manual_rollout_walk.explore,
     "sequential": partial(explore, "sequential"),
     "threshold": partial(explore, "threshold"),
-    "step": experiment_step_walk.explore,
 }
 """The longest first, so that no core waits for it at the end."""
 SABOTAGES: Mapping[str, tuple[str, Callable[[int], Found]]] = {
@@ -33,7 +32,6 @@ SABOTAGES: Mapping[str, tuple[str, Callable[[int], Found]]] = {
     "threshold_of_a_judge_that_compares_nothing": ("threshold", partial(explore_apart, "threshold")),
     "steered_of_checks_that_always_agree": ("steered", manual_rollout_walk.explore_agreeing),
     "steered_of_a_pause_that_anybody_passes": ("steered", manual_rollout_walk.explore_unasked),
-    "step_of_a_race_that_everybody_wins": ("step", experiment_step_walk.explore_sabotaged),
 }
 """By what is wrong with it: the graph, and the walk."""
 

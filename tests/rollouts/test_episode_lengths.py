@@ -13,7 +13,6 @@ from testing.simulation.episode_lengths import (
     RATIO,
     SEQUENTIAL,
     LengthsExperiment,
-    LengthsStep,
     ended,
     rollout,
 )
@@ -79,16 +78,6 @@ def test_no_arm_of_an_experiment_is_beaten_by_the_length_of_its_episodes(
     cluster.start().run(600)
     assert [arm["standing"] for arm in cluster.status["experiment"]["arms"]] == ["playing"] * 2
     assert cluster.arm("a")["episodes"] > 1_000, "nothing was compared"
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_no_arm_of_a_steps_experiment_is_beaten_by_the_length_of_its_episodes(lengths: str) -> None:
-    cluster = LengthsStep((0.9, 0.9, 0.9), (20,), maxEpisodes=20_000)
-    cluster.lengths = LENGTHS[lengths]
-    cluster.run(190)
-    cluster.start().run(900)
-    assert [arm["standing"] for arm in cluster.status["experiment"]["arms"]] == ["playing"] * 3
-    assert cluster.arm("a")["episodes"] > 500, "nothing was compared"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -153,11 +153,6 @@ class DeploymentTemplate(Resource):
             "test: sequential compares arms while both get episodes: add a step with a weight from 1 to 99",
             ".rollout",
         ),
-        Rule(
-            "!has(self.gates) || !self.rollout.steps.exists(s, has(s.experiment) && s.experiment.arms.size() > 0)",
-            "gates judge the canary alone, and a step's experiment would show other models to users: remove its arms",
-            ".gates",
-        ),
     )
 
     serving: Serving = Field(default_factory=Serving)
@@ -180,11 +175,6 @@ class ModelDeploymentSpec(DeploymentTemplate):
     """A served policy: which model, how it is served, and how a new one takes over."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.experiment) || !self.rollout.steps.exists(s, has(s.experiment))",
-            "spec.experiment and a step with an experiment would play at the same time: keep one of them",
-            ".experiment",
-        ),
         Rule(
             "!has(self.model.uri) || !self.model.uri.startsWith('base://') || (has(self.languageModel)"
             " && self.model.uri == 'base://' + self.languageModel.base.sha256)",

@@ -80,10 +80,10 @@ class RolloutOrder:
             raise CommandError(f"--arm {name!r} plays in no experiment of ModelDeployment {self.name!r}: {named} does")
         return playing[name]
 
-    def at_step(self, arm: str | None = None) -> str:
-        """`REVISION/STEP` of the canary, or of another arm at its step, or `REVISION` while its pods start."""
+    def at_step(self) -> str:
+        """`REVISION/STEP` of the canary, or `REVISION` while its pods start."""
         step = self.status.get("step")
-        revision = arm or str(self.trial()["revision"])
+        revision = str(self.trial()["revision"])
         return revision if step is None else f"{revision}/{step + 1}"
 
     def refusal(self, why: str) -> CommandError:

@@ -36,7 +36,6 @@ Reference = Annotated[
 def approve(
     cluster: Cluster,
     name: Name,
-    arm: Annotated[str | None, typer.Option(help="the arm to continue with, where an experiment waits")] = None,
     reference: Reference = None,
     plane: DataPlaneAccess | None = None,
 ) -> str:
@@ -47,18 +46,10 @@ def approve(
     if rollout.status.get("phase") != "Paused" or not rollout.canary:
         raise rollout.refusal("waits for no approval")
     check_reference(rollout, plane, reference)
-    if arm:
-        chosen = rollout.challenger(arm)
-        rollout.order("approve", rollout.at_step(chosen))
-        return f"approved {arm} ({chosen}) at {rollout.where}"
     gates, canary = rollout.status.get("gates") or {}, str(rollout.canary["revision"])
     if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == canary:
         rollout.order("approve", canary)
         return f"approved {canary} at its gates"
-    winner = rollout.winner()
-    if winner not in (None, canary):
-        best = (rollout.status.get("experiment") or {}).get("winner")
-        raise rollout.refusal(f"waits for the approval of another arm than the canary: add --arm {best} ({winner})")
     rollout.order("approve", rollout.at_step())
     return f"approved {canary} at {rollout.where}"
 
@@ -147,17 +138,13 @@ def retry(
 def abort(
     cluster: Cluster,
     name: Name,
-    arm: Annotated[
-        str | None, typer.Option(help="one arm of an experiment; the others go on, unless it is the canary")
-    ] = None,
+    arm: Annotated[str | None, typer.Option(help="one arm of an experiment; the others go on")] = None,
 ) -> str:
     """Obeyed by a suspended rollout, too."""
     rollout = look(cluster, name, to_roll_back=True)
     if arm:
         revision = rollout.challenger(arm)
         rollout.order("abort", revision)
-        if rollout.canary and rollout.canary["revision"] == revision:
-            return f"rolling back {arm}, the canary: its experiment ends with it"
         return f"taking {arm} out of the experiment; the others go on"
     target = rollout.canary or (rollout.status.get("stable") if rollout.status.get("previous") else None)
     if not target:

@@ -22,16 +22,14 @@ from learnloop_operator.rollout.children.manifests import (
 )
 from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
-from learnloop_operator.rollout.experiment import outcome
-from learnloop_operator.rollout.experiment_arms import adopt_guests, guests_out
+from learnloop_operator.rollout.experiments.flow import outcome
+from learnloop_operator.rollout.experiments.state import asked_for
 from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, replicas
 from learnloop_operator.rollout.model import orders
-from learnloop_operator.rollout.model.experiment_state import asked_for
 from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
 from learnloop_operator.rollout.status import can_wait, status
-from learnloop_operator.rollout.steps.experiment_step import within_step
 from learnloop_operator.rollout.transitions import move
 
 
@@ -44,8 +42,6 @@ def current(snapshot: Snapshot) -> State:
     if trial and not trial.running and asked_for(snapshot.spec, trial) is None:
         drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
         state = replace(state, experiment=None) if drained else state
-    elif trial:
-        state = replace(state, experiment=adopt_guests(snapshot, trial))
     return state.as_seen(snapshot.arms, snapshot.now)
 
 
@@ -67,7 +63,7 @@ def decide(snapshot: Snapshot) -> Plan:
     before = current(snapshot)
     snapshot = replace(snapshot, desired=outcome(snapshot))
     alarms = hear(snapshot, before)
-    result = within_step(snapshot, move(snapshot, alarms))
+    result = move(snapshot, alarms)
     decided = orders.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
@@ -100,11 +96,16 @@ def decide(snapshot: Snapshot) -> Plan:
         ),
         audit=tuple(orders.audit(snapshot, item) for item in decided),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
-        status_first=result.state.weight > before.weight,
+        status_first=result.state.weight > before.weight or _challengers(result.state) < _challengers(before),
         status_can_wait=not result.events
         and not decided
         and can_wait(snapshot.status, text, snapshot.unwritten_since, snapshot.now),
     )
+
+
+def _challengers(state: State) -> int:
+    """An arm that has left an experiment is on record before it loses its share: no successor gives that share back."""
+    return len(state.experiment.challengers()) if state.experiment else 0
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
@@ -133,8 +134,8 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
 
 def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[Manifest, ...]:
     arms, by_gateway = drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
-    drawn, out = table.model_copy(update={"arms": arms}), guests_out(shown.experiment)
-    route = http_route(snapshot, drawn, state.blocked, out) if by_gateway else None
+    drawn = table.model_copy(update={"arms": arms})
+    route = http_route(snapshot, drawn, state.blocked) if by_gateway else None
     config_map = routing(snapshot, state, table)
     if route is None:
         return (config_map,)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from learnloop_api.kinds.rollouts.decision import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiment import let_win, take_out
+from learnloop_operator.rollout.experiments.flow import let_win, take_out
 from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
 from learnloop_operator.rollout.judging.gate_suites import canary_waits, closed, gates_of
 from learnloop_operator.rollout.judging.shadow_step import judge_shadow
@@ -23,7 +23,6 @@ from learnloop_operator.rollout.model.rollout_state import (
     without,
 )
 from learnloop_operator.rollout.model.snapshot import Snapshot, model_here
-from learnloop_operator.rollout.steps.experiment_step import lost_experiment
 from learnloop_operator.rollout.steps.rollback_and_guard import (
     drop_canary,
     ended,
@@ -258,16 +257,13 @@ def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:
     counted = observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = judge_shadow(snapshot, counted, shadow).breach if shadow else ""
-    lost = lost_experiment(state)
-    breach = copies or lost or judge_canary(snapshot, counted, state.canary, state.stable).breach
+    breach = copies or judge_canary(snapshot, counted, state.canary, state.stable).breach
     return Answer("refused", f"a check is breached: {breach}") if breach else None
 
 
 def _approve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     """An approval is used where it is waited for; here only those are answered that no pause will ever ask for."""
     model = snapshot.desired.model
-    if state.experiment and word.revision in {player.model.revision for player in state.experiment.guests()}:
-        return None
     if state.canary is None and model is not None and word.revision == model.revision and not state.in_the_way(model):
         return None
     gates = gates_of(snapshot, state)

@@ -12,6 +12,8 @@ from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.experiments.state import asked_for
+from learnloop_operator.rollout.experiments.state import save as save_experiment
 from learnloop_operator.rollout.judging import fast_lane_breaches
 from learnloop_operator.rollout.judging.analysis import episode_rate
 from learnloop_operator.rollout.judging.arms import replicas, world
@@ -19,8 +21,6 @@ from learnloop_operator.rollout.judging.gate_suites import canary_waits
 from learnloop_operator.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
 from learnloop_operator.rollout.model import rollout_state as blocked
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
-from learnloop_operator.rollout.model.experiment_state import asked_for
-from learnloop_operator.rollout.model.experiment_state import save as save_experiment
 from learnloop_operator.rollout.model.overrides import in_force, sentence
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -83,8 +83,7 @@ def _step_text(steps: list[RolloutStep], state: State) -> str | None:
     step = state.step
     if step is None:
         return "experiment" if state.experiment and state.experiment.running else None
-    kind = " shadow" if steps[step].shadow else " experiment" if steps[step].experiment else ""
-    return f"{step + 1}/{len(steps)}{kind}"
+    return f"{step + 1}/{len(steps)}{' shadow' if steps[step].shadow else ''}"
 
 
 def _sentence(snapshot: Snapshot, move: NextState) -> tuple[str, bool]:

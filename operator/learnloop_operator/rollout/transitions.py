@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiment import advance as advance_experiment
-from learnloop_operator.rollout.experiment_arms import begin as begin_experiment
-from learnloop_operator.rollout.experiment_arms import due
+from learnloop_operator.rollout.experiments.flow import advance as advance_experiment
+from learnloop_operator.rollout.experiments.flow import begin as begin_experiment
+from learnloop_operator.rollout.experiments.flow import due
 from learnloop_operator.rollout.judging.analysis import observed
 from learnloop_operator.rollout.judging.arms import hopeless, look_at_pods, ready, world
 from learnloop_operator.rollout.judging.gate_suites import closed
@@ -163,18 +163,16 @@ def _is_undone(state: State) -> bool:
 
 
 def _falls(state: State, onward: NextState) -> bool:
-    """Whether the canary, or a guest of its experiment, gets less than before."""
-    canary = onward.state.canary
-    if onward.phase == "RolledBack" or state.canary is None or canary is None:
-        return onward.phase == "RolledBack"
-    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
-    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
+    """Whether the canary gets less than before."""
+    if onward.phase == "RolledBack":
+        return True
+    return bool(state.canary and onward.state.canary) and onward.state.weight < state.weight
 
 
 def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | None:
-    """An experiment of its own (not a step of a rollout) counts and decides."""
+    """A running experiment compares its arms and decides."""
     trial = state.experiment
-    return advance_experiment(snapshot, state, trial) if trial and trial.running and trial.step is None else None
+    return advance_experiment(snapshot, state, trial) if trial and trial.running else None
 
 
 def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
@@ -307,21 +305,20 @@ def falls(state: State, onward: NextState) -> bool:
     if after.stable != state.stable or after.previous != state.previous:
         return False
     if after.canary is None or state.canary is None:
-        return after.canary is state.canary and _guests(after) < _guests(state)
-    if after.canary.revision != state.canary.revision or after.step != state.step or after.weight > state.weight:
-        return False
-    return after.weight < state.weight or _guests(after) < _guests(state)
+        return after.canary is state.canary and _challengers(after) < _challengers(state)
+    same = after.canary.revision == state.canary.revision and after.step == state.step
+    return same and after.weight < state.weight
 
 
-def _guests(state: State) -> int:
-    return len(state.experiment.guests()) if state.experiment else 0
+def _challengers(state: State) -> int:
+    return len(state.experiment.challengers()) if state.experiment else 0
 
 
 def _onward(snapshot: Snapshot, state: State) -> NextState | None:
     """The move that an unsuspended rollout would make for an arm on trial."""
     if state.canary and state.step is not None:
         return advance(snapshot, state, state.canary)
-    if state.experiment and state.experiment.running and state.experiment.step is None and not state.canary:
+    if state.experiment and state.experiment.running and not state.canary:
         return advance_experiment(snapshot, state, state.experiment)
     if state.previous and state.stable:
         return watch(snapshot, state, state.stable, state.previous)

@@ -8,12 +8,9 @@ import pytest
 from testing.operators.crash_scenarios import SEQUENTIAL
 from testing.operators.crash_world import World
 from testing.operators.gitops_differences import differences
-from testing.operators.writes_per_rollout import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
+from testing.operators.writes_per_rollout import THRESHOLD, rollout_log
 
 MOST_WRITES = 25
-MOST_FOR_EXPERIMENT = 20
-"""More, when one of the steps is an experiment of three arms: the guest's arm made and removed, who left the race and
-who won it, and what a longer step costs."""
 
 
 async def applied(world: World) -> None:
@@ -34,11 +31,3 @@ async def test_in_gateway_mode_a_weight_costs_one_write_of_the_route_and_none_of
     assert len(log) <= MOST_WRITES, log
     assert sum("httproutes" in write for write in log) == 5, "four weights, and the old arm goes"
     assert sum("configmaps" in write for write in log) == 2, "the canary may play, and is stable"
-
-
-@pytest.mark.parametrize("qualities", [QUICK, SLOW], ids=["decided soon", "decided late"])
-async def test_an_experiment_among_the_steps_costs_what_it_decides_and_not_what_it_counts(
-    api_server: Path, qualities: tuple[float, float, float]
-) -> None:
-    log = await rollout_log(api_server, ERRORS, applied, STEPS_WITH_EXPERIMENT, qualities)
-    assert len(log) <= MOST_WRITES + MOST_FOR_EXPERIMENT, log

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.rollout.checks import experiment_evidence
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model import snapshot
+from learnloop_operator.rollout.experiments import evidence as experiment_evidence
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import MODES, digest, uri
@@ -210,26 +209,17 @@ def test_a_guest_taken_out_by_an_operator_that_died_gets_no_share_back_while_nob
     cluster.errors[uri(1)] = 0.5
     for _ in range(30):
         cluster.reconcile(crash_after=1)
-        if uri(1) not in cluster.weights():
+        if cluster.arm("a")["standing"] == "withdrawn":
             break
         cluster.tick(1)
-    assert cluster.weights() == {uri(0): 75, uri(2): 25}
-    assert cluster.arm("a")["standing"] == "playing", "the operator died before the status"
+    assert cluster.arm("a")["standing"] == "withdrawn", "it is on record before it loses its share"
+    assert cluster.weights() == {uri(0): 50, uri(1): 25, uri(2): 25}, "the operator died before the route"
     cluster.prometheus, cluster.spec["suspend"] = False, suspend
     for _ in range(5):
         cluster.reconcile()
         assert cluster.weights() == {uri(0): 75, uri(2): 25}
         cluster.tick(5)
-    assert cluster.arm("a")["standing"] == "withdrawn"
-    if mode == "gateway":
-        assert "error rate of a 0.5" in cluster.arm("a")["message"]
-
-
-@pytest.mark.parametrize(
-    "note", ["[", "{}", "3", '{"experiment":"x","since":"y","guests":[{"revision":"..","standing":"out"}]}']
-)
-def test_a_damaged_note_on_the_route_takes_nobody_out(note: str) -> None:
-    assert snapshot.read_guests({"annotations": {snapshot.ANNOTATION: note}}) is None
+    assert "error rate of a 0.5" in cluster.arm("a")["message"]
 
 
 def test_a_quiet_experiment_costs_no_write() -> None:

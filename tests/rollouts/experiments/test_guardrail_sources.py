@@ -8,7 +8,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.experiment import ExperimentGuardrail
 from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.evidence import Missing
-from learnloop_operator.rollout.judging.experiment_arms import check_of, checks
+from learnloop_operator.rollout.experiments.arms import check_of, checks
 from learnloop_operator.rollout.metrics.all_types import type_of
 from testing.simulation.event_cluster import AWAY, EMPTY, NAN, EventCluster
 from testing.simulation.rollout_cluster import uri

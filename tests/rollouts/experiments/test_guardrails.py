@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.rollout.checks import experiment_evidence
-from learnloop_operator.rollout.checks.experiment_evidence import GuardrailEvidence
+from learnloop_operator.rollout.experiments import evidence as experiment_evidence
+from learnloop_operator.rollout.experiments.evidence import GuardrailEvidence
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri

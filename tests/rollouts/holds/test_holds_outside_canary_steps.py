@@ -11,13 +11,12 @@ import pytest
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import experiment_evidence
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
+from learnloop_operator.rollout.experiments import evidence as experiment_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
-from testing.simulation.experiment_step_cluster import StepCluster
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
 from testing.simulation.shadow_cluster import ShadowCluster
 
@@ -105,12 +104,11 @@ def test_a_provider_that_is_away_before_the_first_weight_stalls_the_rollout_and_
     assert cluster.status["stable"]["uri"] == uri(1)
 
 
-def running(kind: type[ExperimentCluster]) -> ExperimentCluster:
-    """An experiment that has compared some episodes, and is not decided."""
-    cluster = kind((0.5, 0.5), **({} if kind is StepCluster else {"weights": (30,)})).start()
+def running(**more: Any) -> ExperimentCluster:
+    """An experiment that is not decided."""
+    cluster = ExperimentCluster((0.5, 0.5), (30,), **more).start()
     while (cluster.status.get("experiment") or {}).get("phase") != "Running":
         cluster.run(5)
-    cluster.run(30)
     return cluster
 
 
@@ -132,7 +130,6 @@ def without(role: int) -> Change:
     return change
 
 
-@pytest.mark.parametrize("kind", [ExperimentCluster, StepCluster], ids=["alone", "step"])
 @pytest.mark.parametrize(
     ("change", "reason", "said"),
     [
@@ -145,10 +142,9 @@ def without(role: int) -> Change:
     ],
     ids=["nan", "none", "empty", "no stable", "skew", "away"],
 )
-def test_an_experiment_holds_with_the_reason(
-    kind: type[ExperimentCluster], change: Change, reason: str, said: str
-) -> None:
-    cluster = running(kind)
+def test_an_experiment_holds_with_the_reason(change: Change, reason: str, said: str) -> None:
+    cluster = running()
+    cluster.run(30)
     snapshot = cluster.snapshot()
     held = decide(Snapshot(**{**fields(snapshot), "evidence": change(snapshot.evidence, snapshot)})).status
     assert held["experiment"]["phase"] == "Running"
@@ -156,22 +152,15 @@ def test_an_experiment_holds_with_the_reason(
     assert data(held) == ("Unknown" if reason in reasons.PROVIDER else "False", reason)
 
 
-@pytest.mark.parametrize("kind", [ExperimentCluster, StepCluster], ids=["alone", "step"])
-def test_too_few_episodes_of_an_arm_are_said_to_be_missing(kind: type[ExperimentCluster]) -> None:
-    cluster = kind((0.5, 0.5), minEpisodes=5_000, **({} if kind is StepCluster else {"weights": (30,)})).start()
-    while (cluster.status.get("experiment") or {}).get("phase") != "Running":
-        cluster.run(5)
+def test_too_few_episodes_of_an_arm_are_said_to_be_missing() -> None:
+    cluster = running(minEpisodes=5_000)
     cluster.run(60)
     assert data(cluster.status) == ("False", "NotEnoughData")
     assert "; each arm needs 5000" in cluster.status["verdict"]
 
 
-@pytest.mark.parametrize("kind", [ExperimentCluster, StepCluster], ids=["alone", "step"])
-def test_time_that_is_up_while_nobody_can_tell_ends_no_experiment(kind: type[ExperimentCluster]) -> None:
-    more = {"maxSeconds": 300} if kind is StepCluster else {"maxSeconds": 300, "weights": (30,)}
-    cluster = kind((0.5, 0.5), **more).start()
-    while (cluster.status.get("experiment") or {}).get("phase") != "Running":
-        cluster.run(5)
+def test_time_that_is_up_while_nobody_can_tell_ends_no_experiment() -> None:
+    cluster = running(maxSeconds=300)
     cluster.run(60)
     cluster.prometheus = cluster.traffic = False
     cluster.run(400)

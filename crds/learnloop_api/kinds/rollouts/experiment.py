@@ -37,11 +37,6 @@ RETURNS_IN_RANGE = Rule(
     "arms are compared by return within a range: set returnRange with type return, and only then",
     ".returnRange",
 )
-DIFFERENT_MODELS = Rule(
-    "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
-    "two arms have the same model: an arm is known by its model, remove one",
-    ".arms",
-)
 
 
 class ExperimentMetric(Resource):
@@ -119,9 +114,33 @@ class ExperimentGuardrail(Resource):
     )
 
 
-class ExperimentRules(Resource):
-    """How arms are compared, wherever they play."""
+class Experiment(Resource):
+    """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
+            f"the arms' weights leave stable less than {STABLE_FLOOR} %: lower some",
+            ".arms",
+        ),
+        Rule(
+            "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
+            "two arms have the same model: an arm is known by its model, remove one",
+            ".arms",
+        ),
+        Rule(
+            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 1)",
+            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
+            ".maxEpisodes",
+        ),
+    )
+
+    arms: list[ExperimentArm] = Field(
+        min_length=1,
+        max_length=MOST_ARMS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The challengers; stable takes part with what their weights leave.",
+    )
     metric: ExperimentMetric = Field(default_factory=ExperimentMetric, description="What is compared.")
     guardrails: list[ExperimentGuardrail] = Field(
         default_factory=list,
@@ -150,31 +169,6 @@ class ExperimentRules(Resource):
     max_seconds: int = Field(
         default=604_800, ge=60, le=31_536_000, description="Seconds after which it ends; a week when left out."
     )
-
-
-class Experiment(ExperimentRules):
-    """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            f"self.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
-            f"the arms' weights leave stable less than {STABLE_FLOOR} %: lower some",
-            ".arms",
-        ),
-        DIFFERENT_MODELS,
-        Rule(
-            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 1)",
-            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
-            ".maxEpisodes",
-        ),
-    )
-
-    arms: list[ExperimentArm] = Field(
-        min_length=1,
-        max_length=MOST_ARMS,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="The challengers; stable takes part with what their weights leave.",
-    )
     on_winner: Literal["promote", "wait"] = Field(
         default="wait",
         description=(
@@ -184,47 +178,7 @@ class Experiment(ExperimentRules):
         ),
     )
 
-    @property
-    def challengers(self) -> int:
-        """How many arms play beside stable."""
-        return len(self.arms)
 
-
-class ExperimentStep(ExperimentRules):
-    """An experiment as a step of a rollout: the canary beside stable and up to six more models; who wins goes on."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.arms.all(a, a.name != 'canary')",
-            "canary is an arm already, with the weight of the step: choose another name",
-            ".arms",
-        ),
-        DIFFERENT_MODELS,
-        Rule(
-            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 2)",
-            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
-            ".maxEpisodes",
-        ),
-    )
-
-    arms: list[ExperimentArm] = Field(
-        default_factory=list,
-        max_length=MOST_ARMS - 1,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description=(
-            "More models beside the canary, which plays with the weight of the step, and stable, which plays with what "
-            "is left; empty: the canary against stable. One that is stable or the canary already is left out."
-        ),
-    )
-
-    @property
-    def challengers(self) -> int:
-        """How many arms play beside stable: the canary is one of them."""
-        return len(self.arms) + 1
-
-
-AnyExperiment = Experiment | ExperimentStep
-"""Either form."""
 AnyMetric = ExperimentMetric | ExperimentGuardrail
 """What arms are compared by."""
 
@@ -258,9 +212,7 @@ class ExperimentGuardrailStatus(Resource):
 class ExperimentArmStatus(Resource):
     """One arm of the experiment."""
 
-    name: ShortText = Field(
-        description="Its name; `stable` for the arm that served before, `canary` for that of the rollout."
-    )
+    name: ShortText = Field(description="Its name; `stable` for the arm that served before.")
     revision: Revision = Field(description="Hash of the model and of the pods that serve it.")
     uri: Uri = Field(description="Address of the model.")
     sha256: Digest | None = Field(default=None, description="Digest of the model.")
@@ -299,12 +251,6 @@ class ExperimentStatus(Resource):
     """Where the experiment stands, and the sentence why."""
 
     id: Revision = Field(description="Hash of the experiment in the spec: a changed one is another experiment.")
-    step: int | None = Field(
-        default=None,
-        ge=0,
-        le=20,
-        description="Index of the rollout step it belongs to, from 0; left out for spec.experiment.",
-    )
     phase: Literal["Starting", "Running", "Won", "Finished"] = Field(
         description="Starting: pods come up; Running: arms are compared; Won: the winner is not promoted yet; Finished."
     )

@@ -1,11 +1,10 @@
-"""The way of a new model to every user: steps of weight, of shadow, and of experiments."""
+"""Steps of a rollout: weights, shadow steps, and their approvals."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Rule
-from learnloop_api.kinds.rollouts.experiment import STABLE_FLOOR, ExperimentStep
 from learnloop_api.kinds.rollouts.gates import Duration, ShadowCheck
 
 
@@ -30,20 +29,9 @@ class RolloutStep(Resource):
             ".weight",
         ),
         Rule(
-            "!has(self.experiment) || !has(self.shadow)",
-            "a step is a shadow step or an experiment: put one after the other",
-            ".experiment",
-        ),
-        Rule(
             "!has(self.approval) || self.pause",
             "approval says how long a pause waits: set pause to true, or leave approval out",
             ".approval",
-        ),
-        Rule(
-            f"!has(self.experiment)"
-            f" || self.weight + self.experiment.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
-            f"the canary and the experiment's arms leave stable less than {STABLE_FLOOR} %: lower some weights",
-            ".experiment",
         ),
     )
 
@@ -53,14 +41,6 @@ class RolloutStep(Resource):
         description=(
             "The canary gets copies of the requests stable answers, and nobody gets its answers. Shadow steps come "
             "first; minEpisodes does not apply to them."
-        ),
-    )
-    experiment: ExperimentStep | None = Field(
-        default=None,
-        description=(
-            "The canary plays against stable, and against other models where arms names some, until one is proven "
-            "best. The canary goes on when it wins; another winner goes on in its place; when stable wins, or nobody "
-            "does, the canary is rolled back. With pause a person has the last word, and the choice where nobody wins."
         ),
     )
     min_episodes: int = Field(
@@ -97,18 +77,17 @@ class Rollout(Resource):
         ),
         Rule(
             "!has(self.profile) || self.steps.map(s, s.weight) == [10, 25, 50, 100] && self.steps.all(s, "
-            "s.minEpisodes == 20 && s.minSeconds == 0 && !s.pause && !has(s.shadow) && !has(s.experiment))",
+            "s.minEpisodes == 20 && s.minSeconds == 0 && !s.pause && !has(s.shadow))",
             "profile brings its own steps: remove profile, or remove steps",
             ".profile",
         ),
     )
 
-    profile: Literal["cautious", "standard", "fast", "shadow-first", "experiment", "auto"] | None = Field(
+    profile: Literal["cautious", "standard", "fast", "shadow-first", "auto"] | None = Field(
         default=None,
         description="A ready-made way in place of steps. cautious: 10, 25, 50, 100 over four hours. standard: the same "
-        "over half an hour. fast: 25, 100. shadow-first: standard after a shadow step. experiment: against stable "
-        "until one is proven best. auto: cautious within a week of a rollback, fast after three promotions in a row, "
-        "else standard. status.profile says which and why.",
+        "over half an hour. fast: 25, 100. shadow-first: standard after a shadow step. auto: cautious within "
+        "a week of a rollback, fast after three promotions in a row, else standard. status.profile says which and why.",
     )
     steps: list[RolloutStep] = Field(
         default_factory=_default_steps,

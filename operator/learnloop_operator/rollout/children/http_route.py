@@ -16,15 +16,13 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.workload_network import namespace
 from learnloop_operator.rollout.children.manifests import COMPONENT, labels, policy_account
 from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked
-from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot, WithdrawnGuests, read_guests, write_guests
+from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
-def http_route(
-    snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None, out: WithdrawnGuests | None = None
-) -> dict[str, Any] | None:
-    """The route and the verdicts that go with it; None while no arm serves, for without a backend it would answer 500.
+def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
+    """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
 
     `table`: with the weights that are to be drawn by. Arms keep their places in the live route, so that a promotion,
     which moves no weight, writes none. Defaults of the Gateway API are spelt out, so that the live object equals the
@@ -74,7 +72,7 @@ def http_route(
         kind="HTTPRoute",
         name=snapshot.name,
         labels=labels(snapshot),
-        annotations={**write_blocked(pin), **write_guests(out)},
+        annotations=write_blocked(pin),
         spec=spec,
     )
 
@@ -90,8 +88,7 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
             weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
-    metadata = route.get("metadata")
-    return RouteWorld(arms, read_blocked(metadata), read_guests(metadata))
+    return RouteWorld(arms, read_blocked(route.get("metadata")))
 
 
 def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:

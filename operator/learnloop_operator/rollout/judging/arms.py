@@ -8,7 +8,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.poll_interval import LATEST, next_look
 from learnloop_operator.core.times import parse, seconds_since
 from learnloop_operator.rollout.evidence import ArmEvidence, Window
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
+from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Snapshot
 
@@ -29,10 +29,10 @@ def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
     if state.canary and state.canary.revision == revision:
         return canary_replicas(snapshot.spec, state.step)
     trial, serving = state.experiment, snapshot.spec.serving
-    for player in trial.guests() if trial else ():
+    for player in trial.challengers() if trial else ():
         if player.model.revision == revision:
             # A winner grows before it is promoted: 100 % find a full-grown arm.
-            share = 100 if trial and trial.phase == "Won" and trial.step is None else player.weight
+            share = 100 if trial and trial.phase == "Won" else player.weight
             return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
     return serving.replicas
 
@@ -110,25 +110,13 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     since_rollout = _seconds(state.rollout_started_at, snapshot)
     if state.stable and state.canary:
         # Asked before the first weight too: without a source of evidence the canary gets no episode.
-        return (
-            Window(state.canary.revision, since_rollout),
-            Window(state.stable.revision, since_rollout),
-            *_of_guests(snapshot, state.experiment),
-        )
+        return Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout)
     if state.stable and state.previous:
         return (
             Window(state.stable.revision, _seconds(state.promoted_at, snapshot)),
             Window(state.previous.revision, since_rollout),
         )
     return ()
-
-
-def _of_guests(snapshot: Snapshot, trial: ExperimentState | None) -> tuple[Window, ...]:
-    """The other arms of a step's experiment since they began to play."""
-    if trial is None or trial.phase == "Starting":
-        return ()
-    seconds = _seconds(trial.started_at, snapshot)
-    return tuple(Window(player.model.revision, seconds) for player in trial.guests())
 
 
 def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:

@@ -6,10 +6,10 @@ from typing import Any
 from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_copies, of_episodes
 from learnloop_operator.rollout.judging.arms import ready
 from learnloop_operator.rollout.judging.shadow_step import shadow_of
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -40,15 +40,13 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
     an experiment that runs."""
     if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
         return ()
-    trial = state.experiment
-    if trial and trial.running and not state.canary:
-        return _guests(snapshot, trial, len(trial.players) - 1)
+    if state.experiment and state.experiment.running and not state.canary:
+        return _challengers(snapshot, state.experiment)
     if state.rollout_started_at is None:
         return ()
     if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
         began, wanted = state.rollout_started_at, _of_canary(snapshot, state)
-        canary = Subject(state.canary.revision, began, state.weight, wanted)
-        return (canary, *(_guests(snapshot, trial, _arms(snapshot)) if trial and trial.running else ()))
+        return (Subject(state.canary.revision, began, state.weight, wanted),)
     if state.previous and not state.canary:
         return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
     return ()
@@ -70,25 +68,18 @@ def breached(snapshot: Snapshot, state: State) -> bool:
     return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
 
 
-def _guests(snapshot: Snapshot, trial: ExperimentState, arms: int) -> tuple[Subject, ...]:
-    """The arms that an experiment has brought along, of so many on trial."""
+def _challengers(snapshot: Snapshot, trial: ExperimentState) -> tuple[Subject, ...]:
     if not trial.started_at:
         return ()
-    began, spec = trial.started_at, snapshot.spec
+    began, spec, arms = trial.started_at, snapshot.spec, len(trial.players) - 1
     return tuple(
         Subject(revision, began, share, of_episodes(spec, share, arms)) for revision, share in trial.shares().items()
     )
 
 
-def _arms(snapshot: Snapshot) -> int:
-    """How many arms a whole rollout may have on trial: the canary, and the guests of each step."""
-    steps = snapshot.spec.rollout.steps
-    return 1 + sum(len(step.experiment.arms) for step in steps if step.experiment)
-
-
 def _of_canary(snapshot: Snapshot, state: State) -> Questions:
     bars = shadow_of(snapshot, state)
-    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight, _arms(snapshot))
+    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight)
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus, ProfileStatus
-from learnloop_api.kinds.rollouts.experiment import ExperimentStep
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core import durations
@@ -30,7 +29,6 @@ STEPS: Mapping[str, tuple[RolloutStep, ...]] = {
     "standard": STANDARD,
     "fast": _ways((25,), 0, 20),
     "shadow-first": (RolloutStep(weight=0, shadow=ShadowCheck()), *STANDARD),
-    "experiment": (RolloutStep(weight=40, experiment=ExperimentStep()), RolloutStep(weight=100)),
 }
 
 

@@ -12,9 +12,9 @@ from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes
 from learnloop_operator.rollout.checks.sequential_test import SequentialTest
+from learnloop_operator.rollout.experiments.state import ExperimentState as Experiment
+from learnloop_operator.rollout.experiments.state import load as load_experiment
 from learnloop_operator.rollout.model import evidence_codec
-from learnloop_operator.rollout.model.experiment_state import ExperimentState as Experiment
-from learnloop_operator.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 
 MOST = 256
@@ -148,13 +148,9 @@ class State:
 
     def arms(self) -> tuple[ArmState, ...]:
         """The arms whose pods must exist."""
-        players = self.experiment.guests() if self.experiment else ()
-        recorded = tuple([arm for arm in (self.stable, self.canary, self.previous) if arm])
-        return (
-            (*recorded, *(ArmState(player.model, player.since, player.ready) for player in players))
-            if players
-            else recorded
-        )
+        players = self.experiment.challengers() if self.experiment else ()
+        challengers = [ArmState(player.model, player.since, player.ready) for player in players]
+        return tuple(arm for arm in (self.stable, self.canary, self.previous, *challengers) if arm)
 
     def as_seen(self, arms: Mapping[str, ArmWorld], now: datetime) -> "State":
         """The same with the arms' readiness as it is now; itself where none has changed."""

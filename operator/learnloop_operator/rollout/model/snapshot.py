@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import LanguageModel, LanguageServing
@@ -18,13 +18,9 @@ from learnloop_api.kinds.model_deployment import (
     ModelDeploymentStatus,
     ProfileStatus,
 )
-from learnloop_api.kinds.rollouts.experiment import MOST_ARMS
-from learnloop_api.names import GROUP
-from learnloop_api.wire.base import WireModel
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
 from learnloop_operator.core.artifact_uris import foreign
-from learnloop_operator.core.json_annotation import noted
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.fast_lane import PodEvidence
@@ -67,41 +63,6 @@ def read_spoken(body: Any) -> Spoken | None:
     return Spoken(LanguageModel.model_validate(body["model"]), LanguageServing.model_validate(body["serving"]))
 
 
-# gateway mode: who left an experiment, as the HTTPRoute carries it in the very write that drops their share.
-#
-# That a guest is not in the route may also mean that it was never raised. So the route says it, for a successor of an
-# operator that died before the status did (rollout/experiment_arms.py).
-
-
-ANNOTATION = f"{GROUP}/guests-out"
-
-
-class WithdrawnGuest(WireModel):
-    """One arm that gets no more episodes of the experiment."""
-
-    revision: str = Field(pattern=r"^[0-9a-f]{8}$")
-    standing: Literal["beaten", "withdrawn"]
-    message: str = Field(max_length=1024)
-
-
-class WithdrawnGuests(WireModel):
-    """All of them. `since`: when the experiment began to run; the same one may be tried again later."""
-
-    experiment: str = Field(max_length=64)
-    since: str = Field(max_length=64)
-    guests: tuple[WithdrawnGuest, ...] = Field(max_length=MOST_ARMS)
-
-
-def write_guests(out: WithdrawnGuests | None) -> dict[str, str]:
-    """Annotations of the route."""
-    return {ANNOTATION: out.model_dump_json()} if out else {}
-
-
-def read_guests(metadata: object) -> WithdrawnGuests | None:
-    """Reads the note in the live route's metadata; an invalid one counts as missing."""
-    return noted(metadata, ANNOTATION, WithdrawnGuests)
-
-
 # What one decision about a ModelDeployment may look at: the frozen snapshot and its parts.
 
 
@@ -122,8 +83,6 @@ class Desired:
     problem: str = ""
     final: bool = False
     """Only a change of this object's spec solves the problem."""
-    over: str | None = None
-    """The revision that spec.model means, where the winner of an experiment serves in its place."""
     suspended_agent: str = ""
     """Name of the LearningAgent that the model comes from, while it is suspended and its actors play nothing."""
 
@@ -155,8 +114,6 @@ class RouteWorld:
     """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
     blocked: BlockedRevision | None = None
     """The verdict written with it."""
-    guests_out: WithdrawnGuests | None = None
-    """Who had left the experiment when it was written."""
 
 
 @dataclass(frozen=True, slots=True)

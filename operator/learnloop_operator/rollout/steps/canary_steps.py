@@ -18,7 +18,6 @@ from learnloop_operator.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.rollout.model.orders import noted, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.steps.experiment_step import comes_from, in_experiment, lost_experiment, watch_arms
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
     approval,
@@ -101,9 +100,7 @@ def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
-    state, message = watch_arms(snapshot, state)
-    moved = seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
-    return replace(moved, events=(*message, *moved.events)) if message else moved
+    return seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
 
 
 def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
@@ -111,7 +108,7 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     if step is None:
         return _starting(snapshot, state, canary)
     state = observed(snapshot, state, canary)
-    if world(snapshot, canary.revision).ready == 0 and not lost_experiment(state):
+    if world(snapshot, canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
 
@@ -124,7 +121,7 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
         first = snapshot.spec.rollout.steps[0]
         held = state.hand is not None and state.hand.verb == "pause"
         gated = closed(snapshot, state, canary.revision)
-        if first.weight and not first.experiment and not held and not gated:
+        if first.weight and not held and not gated:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)
@@ -195,11 +192,6 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         gated = pass_gates(snapshot, state, canary)
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
-    if wanted.experiment is not None and not comes_from(state, step):
-        result = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
-        if isinstance(result, NextState):
-            return result
-        state = result
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
     if wanted.shadow is not None:
@@ -226,7 +218,7 @@ def _in_shadow(
         interval = float(snapshot.spec.analysis.interval_seconds)
         missing = snapshot.evidence.unavailable or verdict.hold
         return wait(state, verdict.hold_reason, f"in shadow: {verdict.hold}", interval, missing)
-    patience = wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, f"in shadow: {verdict.passed}")
+    patience = wait_for_time_and_people(snapshot, state, canary, step, wanted, f"in shadow: {verdict.passed}")
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 
 
@@ -261,21 +253,17 @@ def _hold(
             return holding
         lost = missing.reason == reasons.COMPARISON_LOST and step > 0
         return compared_again(snapshot, state, step) if lost else stalled(snapshot, holding)
-    return wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, at)
+    return wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
 
 
 def _pass(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     if snapshot.spec.rollout.steps[step].pause:
-        word = approval(snapshot, state, canary.revision, step)
+        word = approval(snapshot, state, canary, step)
         assert word is not None, "a pause ends with an approval"
         text = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
         state = noted(snapshot, state, word, "obeyed", text)
     if step + 1 < len(snapshot.spec.rollout.steps):
         state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
-        if wanted.experiment is not None:
-            result = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
-            assert isinstance(result, NextState), "an experiment begins with its pods"
-            return result
         return _to_weight(snapshot, state, canary, step + 1, wanted)
     return _promote(snapshot, state, canary)
 

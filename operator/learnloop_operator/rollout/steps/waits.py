@@ -26,27 +26,19 @@ _WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
 
 
 def wait_for_time_and_people(
-    snapshot: Snapshot, state: State, revision: str, step: int, wanted: RolloutStep, at: str
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, at: str
 ) -> NextState | None:
-    """Hold for minSeconds, then for the approval of `revision` where the step pauses; None: nothing to wait for."""
+    """Hold for minSeconds, then for an approval where the step pauses; None: nothing to wait for."""
     interval = float(snapshot.spec.analysis.interval_seconds)
     rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
     if rest > 0:
         return wait(
             state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
         )
-    if wanted.pause and approval(snapshot, state, revision, step) is None:
-        text = f"{at}: all checks pass; waiting for `kubectl learnloop approve {snapshot.name}{_arm(state, revision)}`"
+    if wanted.pause and approval(snapshot, state, canary, step) is None:
+        text = f"{at}: all checks pass; waiting for `kubectl learnloop approve {snapshot.name}`"
         return wait_for_a_person(snapshot, state, wanted, text)
     return None
-
-
-def _arm(state: State, revision: str) -> str:
-    """The option that names an arm which is not the canary."""
-    if state.experiment is None or (state.canary and state.canary.revision == revision):
-        return ""
-    named = (player.name for player in state.experiment.challengers() if player.model.revision == revision)
-    return next((f" --arm {name}" for name in named), "")
 
 
 def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, text: str) -> NextState:
@@ -87,10 +79,10 @@ def waits_since(snapshot: Snapshot, state: State) -> datetime:
     return max((moment for moment in moments if moment is not None), default=snapshot.now)
 
 
-def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> OrderAnnotation | None:
+def approval(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> OrderAnnotation | None:
     """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
     for word in unanswered(snapshot.annotations, state.decisions):
-        fits = word.revision == revision and word.step in (None, step + 1)
+        fits = word.revision == canary.revision and word.step in (None, step + 1)
         if word.verb == "approve" and fits and not word.problem and not one_pair(snapshot, word):
             return word
     return None
@@ -183,8 +175,8 @@ def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
 
 
 def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
-    """The move, stalled where it is a hold without any number for too long: in shadow, in an experiment, or before a
-    weight is raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
+    """The move, stalled where it is a hold without any number for too long: in shadow, or before a weight is
+    raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
     why = move.data_reason or move.reason
     if not move.data or move.degraded or move.phase != "Progressing" or why == reasons.NOT_ENOUGH_DATA:
         return move

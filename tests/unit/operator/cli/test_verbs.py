@@ -201,20 +201,6 @@ def test_the_winner_of_an_experiment_is_promoted_and_an_arm_is_taken_out_by_name
         abort(rollout(**EXPERIMENT), "x", arm="a")
 
 
-def test_a_person_chooses_who_goes_on_after_the_experiment_of_a_step() -> None:
-    arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
-    found = {"phase": "Running", "step": 1, "arms": arms}
-    waiting = rollout(phase="Paused", **STEP, experiment=found)
-    assert approve(waiting, "x", arm="b").startswith("approved b (cccccccc) at step 2/4")
-    assert said(waiting, "approve") == "cccccccc/2 by alice"
-    waiting = rollout(phase="Paused", **STEP, experiment=found)
-    assert approve(waiting, "x").startswith("approved aaaaaaaa")
-    won = {**found, "phase": "Won", "winner": "b"}
-    with pytest.raises(CommandError, match=r"add --arm b \(cccccccc\)"):
-        approve(rollout(phase="Paused", **STEP, experiment=won), "x")
-    assert promote(rollout(**STEP, experiment=won), "x").startswith("asked to promote aaaaaaaa")
-
-
 def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() -> None:
     arm = {"name": "b", "revision": "cccccccc", "weight": 20, "standing": "playing"}
     shown = {**arm, "mean": 0.81, "low": 0.7, "high": 0.9, "episodes": 120, "chanceBetter": 0.97}
@@ -297,13 +283,6 @@ def test_without_a_cluster_the_command_fails_with_one_sentence(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main.main(["--kubeconfig", str(tmp_path / "none"), "status"]) == 1
     assert capsys.readouterr().err.startswith("error: no usable kubeconfig")
-
-
-def test_taking_the_canary_out_of_its_experiment_ends_that_experiment_and_says_so() -> None:
-    arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
-    compared = rollout(phase="Progressing", **STEP, experiment={"phase": "Running", "step": 1, "arms": arms})
-    assert "its experiment ends with it" in abort(compared, "x", arm="canary")
-    assert "the others go on" in abort(compared, "x", arm="b")
 
 
 def test_an_override_is_signed_with_its_end_and_reason() -> None:

@@ -1,4 +1,4 @@
-"""An experiment's memory: exactly what the status persists, in the form decisions work with."""
+"""The state of an experiment, as the status persists it."""
 
 import hashlib
 import json
@@ -9,15 +9,15 @@ from typing import Literal
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.experiment import (
-    AnyExperiment,
     AnyMetric,
+    Experiment,
     ExperimentArmStatus,
     ExperimentGuardrailStatus,
     ExperimentMetric,
     ExperimentStatus,
 )
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.checks.experiment_evidence import (
+from learnloop_operator.rollout.experiments.evidence import (
     ArmRecord,
     GuardrailEvidence,
     bars,
@@ -33,7 +33,7 @@ from learnloop_operator.statistics.comparison import chance
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
-STABLE, CANARY = "stable", "canary"
+STABLE = "stable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,9 @@ class Player:
     """One for each guardrail, in their order."""
 
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
-        """The same arm, out of the race."""
         return replace(self, standing=standing, message=why, since=stamp(now))
 
     def observed(self, world: ArmWorld | None, now: datetime) -> "Player":
-        """The arm with its readiness as it is now."""
         ready = world is not None and world.ready > 0
         return self if ready == self.ready else replace(self, ready=ready, since=stamp(now))
 
@@ -74,35 +72,24 @@ class ExperimentState:
     promoted_over: str | None = None
     approved_by: str | None = None
     message: str = ""
-    step: int | None = None
-    """Index of the rollout step it belongs to; its second player is the canary then. None: spec.experiment."""
 
     @property
     def running(self) -> bool:
         """Arms of it have pods."""
         return self.phase != "Finished"
 
-    @property
-    def hosts(self) -> int:
-        """How many of the players, from the first on, are arms of the rollout, which looks after their pods."""
-        return 1 if self.step is None else 2
-
     def challengers(self) -> tuple[Player, ...]:
-        """The challengers that are still in it."""
+        """The challengers that are still in it: their pods must exist."""
         return tuple(player for player in self.players[1:] if player.standing == "playing") if self.running else ()
 
-    def guests(self) -> tuple[Player, ...]:
-        """Those of them that have pods because of the experiment alone."""
-        return tuple(player for player in self.challengers() if player not in self.players[: self.hosts])
-
     def shares(self) -> dict[str, int]:
-        """Percent of new episodes by revision of each guest that is listed; an arm without pods has 0."""
+        """Percent of new episodes by revision of each challenger; an arm without pods has 0."""
         if self.phase not in ("Running", "Won"):
             return {}
-        return {player.model.revision: player.weight if player.ready else 0 for player in self.guests()}
+        return {player.model.revision: player.weight if player.ready else 0 for player in self.challengers()}
 
-    def begun_anew(self) -> "ExperimentState":
-        """The same experiment, whose next look begins a batch."""
+    def started_over(self) -> "ExperimentState":
+        """The experiment, whose next look begins a new batch."""
         players = tuple(
             replace(
                 player,
@@ -114,21 +101,16 @@ class ExperimentState:
         return self if players == self.players else replace(self, players=players)
 
     def with_player(self, index: int, player: Player) -> "ExperimentState":
-        """The same experiment with one arm changed."""
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
 
 
-def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> AnyExperiment | None:
-    """The experiment of the spec that this one carries out; None where it is not asked for any more."""
-    if trial.step is None:
-        wanted: AnyExperiment | None = spec.experiment
-    else:
-        steps = spec.rollout.steps
-        wanted = steps[trial.step].experiment if trial.step < len(steps) else None
+def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> Experiment | None:
+    """spec.experiment, if it is the one that this state carries out; None where it was changed or removed."""
+    wanted = spec.experiment
     return wanted if wanted and id_of(wanted) == trial.id else None
 
 
-def id_of(experiment: AnyExperiment) -> str:
+def id_of(experiment: Experiment) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of the experiment."""
     text = {name: value for name, value in experiment.to_kube().items() if value != []}
     body = json.dumps(text, sort_keys=True, separators=(",", ":"))
@@ -136,7 +118,7 @@ def id_of(experiment: AnyExperiment) -> str:
 
 
 def load(status: ExperimentStatus | None) -> ExperimentState | None:
-    """The persisted experiment; one whose numbers were damaged knows nothing of its arms any more."""
+    """The persisted experiment; damaged numbers start over."""
     if status is None:
         return None
     size = len(status.arms)
@@ -150,18 +132,16 @@ def load(status: ExperimentStatus | None) -> ExperimentState | None:
         status.promoted_over,
         status.approved_by,
         status.message or "",
-        status.step,
     )
 
 
-def save(trial: ExperimentState | None, experiment: AnyExperiment | None) -> ExperimentStatus | None:
-    """The experiment as the status keeps it; one whose spec is gone is forgotten."""
+def save(trial: ExperimentState | None, experiment: Experiment | None) -> ExperimentStatus | None:
+    """The experiment for the status; without a spec its guardrails are left out."""
     if trial is None:
         return None
     metric, alpha = (experiment.metric, share_of_alpha(experiment)) if experiment else (ExperimentMetric(), 0.05)
     return ExperimentStatus(
         id=trial.id,
-        step=trial.step,
         phase=trial.phase,
         started_at=trial.started_at,
         finished_at=trial.finished_at,
@@ -207,7 +187,7 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
     )
 
 
-def _guards(player: Player, experiment: AnyExperiment | None) -> list[ExperimentGuardrailStatus] | None:
+def _guards(player: Player, experiment: Experiment | None) -> list[ExperimentGuardrailStatus] | None:
     if experiment is None or not experiment.guardrails:
         return None
     bar = bars(experiment)
@@ -231,7 +211,7 @@ def _guard(status: ExperimentGuardrailStatus) -> GuardrailEvidence:
     judged = _counts(status.judged)
     if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
         return GuardrailEvidence()
-    # A plain measure is fixed again: it says nothing.
+    # A plain measure is not persisted: it is fixed again without loss.
     measure = Measure(status.bound_seconds, status.block) if status.block else None
     return GuardrailEvidence(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
 

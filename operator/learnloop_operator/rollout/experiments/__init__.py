@@ -1,0 +1,1 @@
+"""Experiments: several models compared side by side, and the winner promoted."""
