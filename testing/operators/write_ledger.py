@@ -112,7 +112,9 @@ class Ledger:
         canary, step = self.status.get("canary"), self.status.get("step")
         if canary is None:
             trusted = [(self.status.get(role) or {}).get("revision") for role in ("stable", "previous")]
-            if revision not in trusted and ("configmaps" in where or "httproutes" in where):
+            arms = (self.status.get("experiment") or {}).get("arms") or ()
+            challenges = any(arm["revision"] == revision and weight <= arm["weight"] for arm in arms if _plays(arm))
+            if not challenges and revision not in trusted and ("configmaps" in where or "httproutes" in where):
                 self._violated(f"{where}: {weight} % to {revision}, which is neither stable nor canary")
             return
         allowed = self.spec["rollout"]["steps"][step]["weight"] if step is not None else 0
@@ -121,6 +123,10 @@ class Ledger:
 
     def _violated(self, text: str) -> None:
         self.violations.append(text)
+
+
+def _plays(arm: Mapping[str, Any]) -> bool:
+    return bool(arm["name"] != "stable" and arm["standing"] == "playing")
 
 
 class TappedHttp(KubeHttp):
