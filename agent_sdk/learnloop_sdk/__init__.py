@@ -1,8 +1,8 @@
-"""What an agent imports: act with the served policy, record what came of it, remember."""
+"""The package that an agent imports: act with the served policy, record the outcome, remember."""
 
 from learnloop_sdk.conversation import Conversation
+from learnloop_sdk.environments import Environment, EpisodeResult, StepResult, difference, execute_with_learning
 from learnloop_sdk.episode import Episode
-from learnloop_sdk.episode_in_environment import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.errors import (
     ArmWithdrawn,
     Counters,
@@ -17,7 +17,6 @@ from learnloop_sdk.errors import (
 from learnloop_sdk.loop import Learnloop, run
 from learnloop_sdk.memory import MemoryClient, People, Recall
 from learnloop_sdk.trajectory import redact_text
-from learnloop_sdk.worlds import difference
 
 __all__ = [
     "ArmWithdrawn",

@@ -29,8 +29,8 @@ Status = Literal["completed", "error", "withdrawn"]
 
 @dataclass(slots=True)
 class Segment:
-    """What one arm (or the fallback) decided. `overridden`: a person has decided in it: it is neither recorded nor
-    reported, for it says nothing of a policy."""
+    """The part of an episode that one arm (or the fallback) decided. `overridden`: a person decided in it, so it is
+    neither recorded nor reported."""
 
     episode_id: str
     revision: str
@@ -45,14 +45,9 @@ class Segment:
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def see(self, observation: Any) -> None:
-        """What was seen after the last step, unless that one was not recorded any more."""
+        """Keep the observation after the last step, if that step was recorded."""
         if self.length == len(self.steps):
             self.last = observation
-
-
-def plain_party(item: str | Mapping[str, Any]) -> str | dict[str, Any]:
-    """An agent that took part, as JSON has it."""
-    return item if isinstance(item, str) else dict(item)
 
 
 class Episode:
@@ -76,7 +71,7 @@ class Episode:
         self._metadata = dict(metadata or {})
         if joint_task is not None:
             if not joint_task or "<" in joint_task or ">" in joint_task:
-                raise ValueError(f"joint_task: {joint_task!r} is no id; hand on `joint_task` of the episode it helps")
+                raise ValueError(f"joint_task: {joint_task!r} is not an id; give `joint_task` of the episode it helps")
             self._metadata[JOINT_TASK] = joint_task
         self._segment: Segment | None = None
         self._decision: Decision | None = None
@@ -103,19 +98,19 @@ class Episode:
 
     @property
     def joint_task(self) -> str:
-        """Id of the task that this episode is part of: hand it to the agents that help, for their own episodes. They
-        then learn from what this episode's `result` credits them with."""
+        """Id of the task that this episode is part of. Give it to the agents that help, for their own episodes: they
+        then learn from the credit in this episode's `result`."""
         return self._metadata.setdefault(JOINT_TASK, uuid.uuid4().hex)
 
     @property
     def trajectory_id(self) -> str:
-        """What the part in progress is recorded under: people's feedback goes by it, before it arrives and after."""
+        """Id of the recorded part in progress; people's feedback refers to it, also before the part arrives."""
         return self.segment.trajectory_id
 
     @property
     def revision(self) -> str:
-        """Policy revision that decides now; "fallback" or the external agent's own when no arm does; "override" once a
-        person has decided in the policy's place."""
+        """Policy revision that decides now; "fallback" or the external agent's own where no arm decides; "override"
+        after a person has decided."""
         return self.segment.revision
 
     async def __aenter__(self) -> "Episode":
@@ -139,19 +134,18 @@ class Episode:
             self._loop.counters.episodes_abandoned += 1
 
     async def recall(self, context: Mapping[str, Any], k: int = 5) -> Recall:
-        """Memories for this episode; their retrieval id goes with the trajectory. Never raises for the service."""
-        found = await self._loop.memory.retrieve(context, k)
-        if found.retrieval_id and len(self._retrievals) < 256:
-            self._retrievals.append(found.retrieval_id)
-        return found
+        """Recall memories; their retrieval id goes with the trajectory. Never raises because of the service."""
+        recalled = await self._loop.memory.retrieve(context, k)
+        if recalled.retrieval_id and len(self._retrievals) < 256:
+            self._retrievals.append(recalled.retrieval_id)
+        return recalled
 
     async def act(self, observation: Any, *, explore: bool | None = None) -> Any:
-        """The policy's action for `observation` (numbers, flat or nested; arrays welcome).
+        """Get the policy's action for `observation` (numbers, flat or nested, or an array).
 
-        A withdrawn arm is replaced by the stable one without the caller noticing; the steps taken so far become a
-        trajectory of their own. So do the steps before a person's override: what follows it is recorded nowhere. Raises
-        PolicyUnavailable, PolicyFailed, InvalidObservation, Stopped, and Throttled, after which the
-        episode goes on by another act.
+        A withdrawn arm is replaced by the stable one; the steps so far become a trajectory of their own. So do the
+        steps before a person's override; later ones are not recorded. Raises PolicyUnavailable, PolicyFailed,
+        InvalidObservation, Stopped, and Throttled, after which act can be called again.
         """
         numbers = flat(observation)
         while True:
@@ -159,8 +153,8 @@ class Episode:
             if segment.opened is None:
                 return self._decide_by_fallback(observation, numbers)
             try:
-                asked = self.explore if explore is None else explore
-                answer = await self._loop.policy.act(segment.opened, numbers, asked)
+                sample = self.explore if explore is None else explore
+                answer = await self._loop.policy.act(segment.opened, numbers, sample)
             except FallbackOrdered as error:
                 if self._loop.fallback is None:
                     raise
@@ -179,7 +173,7 @@ class Episode:
                 return answer.action
 
     async def _leave_to_person(self, numbers: list[float], revision: str, opened: OpenedEpisode | None) -> None:
-        """Close the part that the policy has played; of what follows nothing is recorded."""
+        """Close the part that the policy has played; later steps are not recorded."""
         old = self.segment
         old.see(numbers)
         self._loop.counters.episodes_withdrawn += 1
@@ -188,7 +182,7 @@ class Episode:
 
     def _decide_by_fallback(self, observation: Any, numbers: list[float]) -> Any:
         if self._loop.fallback is None:
-            raise LearnloopError("this episode has no policy: it was opened for an agent that decides by itself")
+            raise LearnloopError("this episode has no policy: it was opened for an agent that decides itself")
         action = plain(self._loop.fallback(observation))
         self._decision = (numbers, action, None, False)
         self._loop.counters.actions_by_fallback += 1
@@ -204,17 +198,18 @@ class Episode:
         observation: Any = None,
         next_observation: Any = None,
     ) -> None:
-        """What came of an action. Without `action` it is the one act gave; another one is recorded as the agent's
-        own, without a log-probability. `observation` is needed only where act was not asked.
+        """Record the result of an action: act's where `action` is left out, else the agent's own.
 
-        `next_observation` is what the agent sees after the step. Give it with the last one: learning judges by it
-        what an episode that a limit cut off was still worth.
+        Args:
+            observation: needed only where act was not called.
+            next_observation: observation after the step. Give it with the last step: learning estimates by it the
+                value of an episode that a limit cut off.
         """
         decision, worth = self._decision, self._value
         self._decision = self._value = None
         if decision is None or (action is not None and action is not decision[1]):
-            known, decision = decision, self._as_done(decision, plain(action), observation)
-            worth = worth if decision is known else None
+            drawn, decision = decision, self._as_done(decision, plain(action), observation)
+            worth = worth if decision is drawn else None
         value = float(reward)
         if not math.isfinite(value):
             raise LearnloopError(f"record: reward is {value}, must be finite")
@@ -233,14 +228,14 @@ class Episode:
             log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
 
     def _as_seen(self, observation: Any) -> Any:
-        """As the steps have it: numbers where a policy decides, the agent's own where it decides by itself."""
+        """Encode as steps do: numbers where a policy decides, the agent's own format where it decides itself."""
         return flat(observation) if self._external is None else plain(observation)
 
     def set_aside(self) -> Decision:
-        """The decision that act gave last, for `take_up`: of a team all act before any of them is rewarded."""
+        """Return act's last decision, for `take_up`: all members of a team act before any of them is rewarded."""
         decision, self._decision, self._value = self._decision, None, None
         if decision is None:
-            raise LearnloopError("set_aside: ask act first")
+            raise LearnloopError("set_aside: call act first")
         return decision
 
     def take_up(self, decision: Decision) -> None:
@@ -249,16 +244,16 @@ class Episode:
 
     @staticmethod
     def _as_done(decision: Decision | None, own: Any, observation: Any) -> Decision:
-        """The decision as the agent carried it out: act's, or its own."""
+        """Return the decision as the agent executed it: act's, or its own."""
         if decision is None or (own is not None and own != decision[1]):
-            seen = observation if observation is not None else decision[0] if decision else None
-            if own is None or seen is None:
-                raise LearnloopError("record: give action and observation, or ask act first")
-            return plain(seen), own, None, False
+            before = observation if observation is not None else decision[0] if decision else None
+            if own is None or before is None:
+                raise LearnloopError("record: give action and observation, or call act first")
+            return plain(before), own, None, False
         return decision
 
     def outcome(self, success: bool | None = None, **values: float) -> None:
-        """Say how the task went: success if it has such a notion, and named measurements for the RewardPolicy."""
+        """Report the outcome: success where the task defines it, and named measurements for the RewardPolicy."""
         if success is not None:
             self.success = success
         self._values |= {name: float(value) for name, value in values.items()}
@@ -273,27 +268,27 @@ class Episode:
         agents: Sequence[str | Mapping[str, Any]] = (),
         teams: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Say what came of the task, for the RewardPolicy's evaluators to score. A later call replaces an earlier one.
+        """Set the task's result, for the RewardPolicy's evaluators to score. A later call replaces an earlier one.
 
         Args:
-            output: what came out: a text, or anything that JSON has.
-            expected: what should have come out, where it is known.
-            task_type: what kind of task it was, e.g. math; evaluators may choose by it.
-            metadata: whatever else is worth keeping of it.
-            agents: who took part, this agent among them: names, or `{"agent": name, "without": reward of the others}`.
-            teams: what is known of smaller teams, each `{"agents": names, "reward": what they got}`.
+            output: a text, or any JSON value.
+            expected: the correct output, where it exists.
+            task_type: kind of the task, e.g. math; evaluators may be chosen by it.
+            metadata: further JSON values.
+            agents: participants, this agent included: names, or `{"agent": name, "without": reward of the others}`.
+            teams: results of smaller teams, each `{"agents": names, "reward": their reward}`.
 
         Raises:
-            TypeError: something in it is nothing that JSON has.
+            TypeError: JSON cannot represent a value.
         """
-        told = {"output": output, "expected": expected, "metadata": dict(metadata or {})}
+        free = {"output": output, "expected": expected, "metadata": dict(metadata or {})}
         try:
             # A copy: the agent may go on writing into its own objects.
-            copied: dict[str, Any] = json.loads(json.dumps(told, allow_nan=False))
+            copied: dict[str, Any] = json.loads(json.dumps(free, allow_nan=False))
         except ValueError as error:
             raise TypeError(f"the result cannot be sent as JSON: {error}; send texts and finite numbers") from None
-        parties = {"agents": [plain_party(item) for item in agents], "teams": [dict(team) for team in teams]}
-        self._result = {"task_type": task_type, **copied, **parties}
+        members = [item if isinstance(item, str) else dict(item) for item in agents]
+        self._result = {"task_type": task_type, **copied, "agents": members, "teams": [dict(team) for team in teams]}
 
     async def _begin(self, *, stable_only: bool, continues: str = "") -> Segment:
         if self._external is not None:
@@ -312,7 +307,7 @@ class Episode:
         return Segment(opened.episode_id, opened.revision, opened, continues=continues)
 
     async def _replace(self, status: Status, cause: LearnloopError) -> None:
-        """Close the part its arm can no longer play and go on with the stable arm."""
+        """Close the part whose arm is lost and go on with the stable arm."""
         self._reopenings += 1
         if self._reopenings > MAX_REOPENINGS:
             raise PolicyUnavailable(f"{MAX_REOPENINGS} arms in a row were lost, the last: {cause}") from cause

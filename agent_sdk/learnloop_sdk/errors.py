@@ -4,36 +4,31 @@ from dataclasses import asdict, dataclass
 
 
 class LearnloopError(Exception):
-    """Base of everything this SDK raises."""
+    """Base of all errors of this SDK."""
 
 
 class PolicyUnavailable(LearnloopError):
-    """No policy server answered within the retry window, and there is no fallback."""
+    """No policy server answered within the retry window, and the agent has no fallback."""
 
 
 class PolicyFailed(LearnloopError):
-    """The policy server answered that its policy failed on this observation."""
+    """The policy failed on this observation."""
 
 
 class PolicyRefused(LearnloopError):
-    """The policy server does not serve this caller: its token is missing, has ended, or is of another namespace."""
+    """The policy server rejects the caller's token: it is missing, expired, or of another namespace."""
 
 
 class FallbackOrdered(PolicyUnavailable):
-    """A person has ordered that the agent's own fallback decides. Episodes obey by themselves where there is one."""
+    """An operator's override orders the agent's own fallback. An episode that has one uses it."""
 
 
 class Stopped(LearnloopError):
-    """A person has ordered that this agent gets no answer; the message says who, until when and why. No fallback takes
-    its place: end what the agent does."""
+    """An operator's override stops this agent; the message gives author, end and reason. No fallback replaces it."""
 
 
 class Throttled(LearnloopError):
-    """The ModelDeployment has given as many decisions as it may. The episode goes on: wait, and act again in it.
-
-    Attributes:
-        retry_after: seconds.
-    """
+    """The ModelDeployment's rate limit is reached. Wait `retry_after` seconds, then act again in the same episode."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -41,19 +36,19 @@ class Throttled(LearnloopError):
 
 
 class InvalidObservation(LearnloopError):
-    """The observation is not one the served policy takes; the message says what it takes."""
+    """The served policy does not accept the observation; the message says which it accepts."""
 
 
 class ArmWithdrawn(LearnloopError):
-    """The arm that owns the episode was taken away. Episodes handle this themselves."""
+    """The arm of the episode was withdrawn. Episodes handle this themselves."""
 
 
 class SinkDown(LearnloopError):
-    """A place for trajectories is not there right now; the trajectory is kept and sent later."""
+    """The service cannot be reached now; the parcel is kept and sent later."""
 
 
-class TrajectoryRejected(LearnloopError):
-    """The data plane will never take this trajectory; sending it again is no use."""
+class Refused(LearnloopError):
+    """The service rejects the parcel for good; it is not sent again."""
 
 
 class EnvironmentBroken(RuntimeError):

@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import aiohttp
 
@@ -18,17 +17,16 @@ from learnloop_sdk.errors import LearnloopError
 
 
 class EventLoopOwner:
-    """Tells when an object meets a new event loop: after `asyncio.run` has returned, or in the child of a fork."""
+    """Detects a new event loop: after `asyncio.run` has returned, or in the child of a fork."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
 
     def is_new(self) -> bool:
-        """Is this the first call from the running loop? Then connections, tasks and events have to be made again.
+        """True at the first call from the running loop: connections, tasks and events have to be made again.
 
-        Raises:
-            LearnloopError: another event loop of this process still runs, in another thread.
+        Raises LearnloopError where another event loop of this process still runs, in another thread.
         """
         loop, process = asyncio.get_running_loop(), os.getpid()
         if loop is self._loop and process == self._process:
@@ -61,8 +59,7 @@ class Identity:
         self._stamp = -1
 
     def headers(self) -> dict[str, str]:
-        """`authorization` when there is a token; without one the namespace, which only a data plane without
-        authentication believes."""
+        """Return `authorization`, or without a token the namespace, for a data plane without authentication."""
         if token := self.token():
             return {"authorization": f"Bearer {token}"}
         return {names.HEADER_NAMESPACE: self.namespace}
@@ -78,10 +75,7 @@ class Identity:
         return self._token
 
     def account(self) -> tuple[str, str] | None:
-        """Namespace and name of the token's ServiceAccount, as the token says; None without a token that says it.
-
-        Not verified: it chooses where this client listens, and whether it may is the server's to decide.
-        """
+        """Namespace and name of the token's ServiceAccount, not verified; None without such a token."""
         payload = (self.token().split(".") + [""])[1].encode()
         try:
             subject = json.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["sub"]
@@ -93,7 +87,7 @@ class Identity:
 
 MAX_BODY = 16_777_216
 _inherited: list[aiohttp.ClientSession] = []
-"""Sessions of a parent process: closing one here would take its connections out of the parent's epoll instance."""
+"""Sessions of a parent process: closing one here would remove its connections from the parent's epoll instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +99,9 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def text(self) -> str:
-        """The body for a message."""
-        return self.body.decode("utf-8", "replace")
-
-
-class Posts(Protocol):
-    """A client that can POST JSON."""
-
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
-        """Raises OSError, TimeoutError, and LearnloopError for an invalid URL."""
-        ...
+    def summary(self) -> str:
+        """Status and beginning of the body, for a message."""
+        return f"HTTP {self.status}: {self.body[:1200].decode('utf-8', 'replace')[:300]}"
 
 
 class Http:
@@ -126,7 +112,10 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
-        """See Posts. A request that meets a connection closed while idle is sent once more: all of them may be."""
+        """Send JSON; raises OSError, TimeoutError, and LearnloopError for an invalid URL.
+
+        A request that meets a connection closed while idle is sent once more: every request may arrive twice.
+        """
         sent = {"content-type": "application/json", **headers}
         try:
             async with asyncio.timeout(seconds):

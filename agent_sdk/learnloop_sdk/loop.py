@@ -15,10 +15,10 @@ from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.outbox import Courier, Recorder
+from learnloop_sdk.outbox import Courier, Recorder, to_data_plane
 from learnloop_sdk.policy_client import PolicyClient
-from learnloop_sdk.spool import DiskSpool, MemorySpool, SpoolKeys
-from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, to_data_plane
+from learnloop_sdk.spool import Spool, SpoolKeys
+from learnloop_sdk.trajectory import Redactor, default_redactor, encoded
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
@@ -90,7 +90,7 @@ class Learnloop:
         self.people = People(self._couriers[1])
         self.recorder: Recorder | None = None
         if data_url:
-            spool = DiskSpool(spool_directory, keys=keys) if spool_directory else MemorySpool()
+            spool = Spool(spool_directory, keys=keys)
             self.recorder = Recorder(spool, to_data_plane(self._http, data_url, identity), self.counters)
         else:
             log.warning("no data_url: episodes are played but not recorded")

@@ -16,13 +16,12 @@ UNAVAILABLE = "unavailable"
 
 @dataclass(frozen=True)
 class Recall:
-    """What came back.
+    """Result of a recall.
 
     Attributes:
         memories: best first.
         retrieval_id: lets rewards teach which of the memories helped.
-        degraded: what was missing, e.g. `embedder`; `unavailable` where nobody answered, so that no memories does not
-            mean that there are none. Empty: this is all there is.
+        degraded: missing parts, e.g. `embedder`; `unavailable` where the service did not answer. Empty: complete.
     """
 
     memories: list[dict[str, Any]] = field(default_factory=list)
@@ -33,7 +32,7 @@ class Recall:
 class MemoryClient:
     """POST /api/v1/memory/store, /store/batch, /retrieve and /feedback. No method raises because of the service.
 
-    While it is away, recalls answer at once with nothing, and what is to be stored waits and is sent later, once.
+    While it is away, recalls return nothing without waiting, and what is to be stored is sent later, once.
     """
 
     def __init__(self, courier: Courier, agent: str, redactor: Redactor) -> None:
@@ -73,9 +72,9 @@ class MemoryClient:
     async def feedback(
         self, recall: "Recall", *, reward: float | None = None, helpful: Sequence[str] | None = None
     ) -> bool:
-        """Tell what came of a recall: its reward, or the ids of the memories that helped; says whether it was taken.
+        """Report a recall's reward, or the ids of the memories that helped; returns whether it was accepted.
 
-        An episode recorded with its recalls teaches by its own reward and needs no call of this.
+        An episode recorded with its recalls teaches by its own reward and needs no such call.
         """
         if recall.retrieval_id is None or (reward is None) == (helpful is None):
             return False
@@ -104,12 +103,12 @@ class MemoryClient:
         memory_types: Sequence[str] | None = None,
         scope: Literal["agent", "group", "namespace"] = "agent",
     ) -> Recall:
-        """At most `k` memories relevant to `context`, which leaves the process redacted, as what is stored does; a
-        Recall that is empty and degraded when nobody answers.
+        """Recall at most `k` memories relevant to `context`, which is redacted first; empty and degraded where the
+        service does not answer.
 
         Args:
-            scope: whose memories: the agent's own, those of the group that its LearningAgent declares
-                (`spec.memory.group`), or those of all agents of the namespace. Each says its `agent_id`.
+            scope: the agent's own memories, those of its group (`spec.memory.group` of the LearningAgent), or those of
+                all agents of the namespace. Each has its `agent_id`.
         """
         redacted = redact_value(dict(context), self._redactor)
         body: dict[str, Any] = {"agent_id": self._agent, "context": redacted, "k": k}
@@ -147,18 +146,15 @@ class People:
         thumbs: Literal["up", "down"] | None = None,
         stars: int | None = None,
     ) -> bool:
-        """One person's opinion of one episode; a later one replaces it. It may come before the episode does.
+        """Send one person's opinion of one episode; a later one replaces it. It may arrive before the episode does.
 
         Args:
-            trajectory_id: of the episode, or of one of its parts: Episode.trajectory_id, EpisodeResult.trajectory_id.
-            user_id: the person, as the application knows them; the data plane keeps a pseudonym.
+            trajectory_id: Episode.trajectory_id or EpisodeResult.trajectory_id.
+            user_id: the application's id of the person; the data plane keeps a pseudonym.
             stars: 1 to 5; 3 is neutral.
 
-        Returns:
-            True: it was taken. False: it waits, or was refused.
-
-        Raises:
-            LearnloopError: neither thumbs nor stars, both, or stars outside of 1 to 5.
+        Returns True: accepted. False: it waits, or was refused. Raises LearnloopError: neither thumbs nor stars, both,
+        or stars outside of 1 to 5.
         """
         if (thumbs is None) == (stars is None):
             raise LearnloopError("feedback: give either thumbs or stars")

@@ -1,4 +1,4 @@
-"""Delivery in the background: the recorder that empties a spool, and the courier whose posts never hold an agent up."""
+"""Delivery: a task in the background that empties a spool, and a service whose failures never stop an agent."""
 
 import asyncio
 import atexit
@@ -13,23 +13,24 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from learnloop_common.circuit_breaker import Breaker
-from learnloop_sdk.errors import Counters, LearnloopError, SinkDown, TrajectoryRejected
-from learnloop_sdk.http_client import EventLoopOwner, Identity, Posts, Response
-from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel, Spool, SpoolKeys
+from learnloop_sdk.errors import Counters, LearnloopError, Refused, SinkDown
+from learnloop_sdk.http_client import EventLoopOwner, Http, Identity
+from learnloop_sdk.spool import MEMORY_BYTES, Parcel, Spool, SpoolKeys
 
 log = logging.getLogger(__name__)
 BATCH = 16
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-Outcome = SinkDown | TrajectoryRejected | None
-"""None: it is durable. SinkDown: try later. TrajectoryRejected: never."""
-Send = Callable[[Parcel], Awaitable[Outcome]]
+TIMEOUT = 2.0  # of a whole request, however slowly the server sends
+TRAJECTORIES = "/api/v1/trajectories"
+TRAJECTORY_SECONDS = 10.0
+Send = Callable[[Parcel], Awaitable[object]]
+"""Delivers a parcel; raises SinkDown: try later; Refused: never."""
 
 
 class Recorder:
-    """Owns the spool and one delivery task; use from one event loop at a time.
+    """Owns a spool and one delivery task; use from one event loop at a time.
 
     Args:
-        send: delivers one parcel.
         batch: parcels sent at the same time.
     """
 
@@ -46,15 +47,18 @@ class Recorder:
         """Parcels not yet acknowledged."""
         return len(self._spool)
 
+    @property
+    def at_risk(self) -> int:
+        """Parcels that end with this process."""
+        return 0 if self._spool.directory else self.pending
+
     async def put(self, identity: str, body: bytes) -> None:
-        """Take charge of a parcel. With a disk spool it is durable on return, or counted as dropped."""
+        """Keep a parcel and deliver it. On disk it is durable on return, or counted as dropped."""
         parcel = Parcel(identity, body)
         try:
-            if isinstance(self._spool, DiskSpool):
-                dropped = await asyncio.to_thread(self._spool.add, parcel)
-            else:
-                dropped = self._spool.add(parcel)
-        except OSError as error:  # a full disk is no reason for an agent to stop
+            on_disk = self._spool.directory is not None
+            dropped = await asyncio.to_thread(self._spool.add, parcel) if on_disk else self._spool.add(parcel)
+        except OSError as error:  # a full disk must not stop an agent
             self._counters.trajectories_dropped += 1
             log.error("%s is lost, it cannot be written to the spool: %s", identity, error)
             return
@@ -65,7 +69,7 @@ class Recorder:
         self.start()
 
     def start(self) -> None:
-        """Begin to deliver; also what an earlier process left on disk."""
+        """Begin to deliver, also what an earlier process left on disk."""
         if self._owner.is_new():
             self._wake, self._progress, self._task = asyncio.Event(), asyncio.Condition(), None
         if self._task is None or self._task.done():
@@ -84,7 +88,7 @@ class Recorder:
         return self.pending
 
     async def close(self, patience: float) -> int:
-        """Flush, then stop; returns how many stay behind (on disk, if there is a disk spool)."""
+        """Flush, then stop; returns how many were not delivered."""
         left = await self.flush(patience)
         if self._task is not None:
             self._task.cancel()
@@ -100,50 +104,35 @@ class Recorder:
                 self._wake.clear()
                 await self._wake.wait()
             try:
-                progress = await self._deliver()
-            except Exception:  # a task that ends would keep everything to itself
+                progress = any(await asyncio.gather(*map(self._deliver, self._spool.head(self._batch))))
+            except Exception:  # a task that ends would deliver nothing more
                 log.exception("delivery failed")
                 progress = False
             async with self._progress:
                 self._progress.notify_all()
-            if progress:
+            if progress or not self.pending:
                 pause = FIRST_PAUSE
                 continue
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _deliver(self) -> bool:
-        """Try a batch; says whether any parcel is off our hands."""
-        batch = self._spool.head(self._batch)
-        outcomes = await asyncio.gather(*map(self._send, batch))
-        settled = [self._settled(parcel, outcome) for parcel, outcome in zip(batch, outcomes, strict=True)]
-        return any(settled) or not self.pending
-
-    def _settled(self, parcel: Parcel, outcome: Outcome) -> bool:
-        """Is the parcel off our hands?"""
-        if isinstance(outcome, SinkDown):
-            self._note(str(outcome))
+    async def _deliver(self, parcel: Parcel) -> bool:
+        """Try one parcel; returns whether it left the spool."""
+        try:
+            await self._send(parcel)
+            self._counters.trajectories_delivered += 1
+        except SinkDown as error:
+            if str(error) != self._trouble:
+                log.warning("%d wait to be delivered: %s", self.pending, error)
+            self._trouble = str(error)
             self._counters.delivery_failures += 1
             self._spool.later(parcel)
             return False
-        if outcome is None:
-            self._counters.trajectories_delivered += 1
-        else:
+        except Refused as error:
             self._counters.trajectories_rejected += 1
-            log.error("%s was refused for good: %s", parcel.identity, outcome)
+            log.error("%s was refused for good: %s", parcel.identity, error)
         self._spool.done(parcel)
         return True
-
-    def _note(self, trouble: str) -> None:
-        """Log a trouble when it starts or changes, not at every try."""
-        if trouble != self._trouble:
-            log.warning("%d wait to be delivered: %s", self.pending, trouble)
-        self._trouble = trouble
-
-    @property
-    def at_risk(self) -> int:
-        """Parcels that end with this process."""
-        return 0 if isinstance(self._spool, DiskSpool) else self.pending
 
 
 def _warn_of_loss(reference: "weakref.ref[Recorder]") -> None:
@@ -155,30 +144,34 @@ def _warn_of_loss(reference: "weakref.ref[Recorder]") -> None:
         )
 
 
-TIMEOUT = 2.0  # of a whole request, however the server dawdles
-OUTBOX_BYTES = 64 * 1024 * 1024
+def to_data_plane(http: Http, address: str, identity: Identity) -> Send:
+    """POST /api/v1/trajectories, which answers when the trajectory is durable."""
 
+    async def send(parcel: Parcel) -> None:
+        try:
+            answer = await http.post(f"{address}{TRAJECTORIES}", parcel.body, identity.headers(), TRAJECTORY_SECONDS)
+        except (OSError, TimeoutError, LearnloopError) as error:
+            raise SinkDown(f"data plane: {str(error) or type(error).__name__}") from error
+        if answer.status in (400, 409, 413, 422):
+            raise Refused(answer.summary)
+        if answer.status >= 300:
+            raise SinkDown(f"data plane: {answer.summary}")
 
-class Refused(Exception):
-    """The service answered and did not take it (4xx): again would be refused again."""
-
-
-class Away(Exception):
-    """No usable answer: unreachable, too slow, overloaded, broken."""
+    return send
 
 
 class Courier:
-    """One service, its breaker, and what it has not taken yet. No method raises because of the service.
+    """One service, its breaker, and the posts that it has not accepted yet. No method raises because of the service.
 
     Args:
-        address: base URL; "": there is no such service, and nothing is kept for it.
-        outbox: a directory; what waits there outlives the process. None: it waits in memory.
-        keys: seal what waits there.
+        address: base URL; "": the service does not exist, and nothing is kept for it.
+        outbox: a directory for waiting posts, which then outlive the process. None: they wait in memory.
+        keys: seal waiting posts.
     """
 
     def __init__(
         self,
-        http: Posts,
+        http: Http,
         address: str,
         identity: Identity,
         counters: Counters,
@@ -186,11 +179,10 @@ class Courier:
         keys: SpoolKeys | None = None,
     ) -> None:
         self._http, self._address = http, address.rstrip("/")
-        self._identity = identity
-        self._counters = counters
+        self._identity, self._counters = identity, counters
         self._breaker = Breaker()
-        self._spool: Spool = DiskSpool(outbox, OUTBOX_BYTES, keys) if outbox else MemorySpool(OUTBOX_BYTES)
-        # One after the other: a service that is back is not run over.
+        self._spool = Spool(outbox, MEMORY_BYTES, keys)
+        # One after the other: a service that is back is not overloaded.
         self._outbox = Recorder(self._spool, self._deliver, Counters(), batch=1)
         self._about: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -200,18 +192,17 @@ class Courier:
         return self._outbox.pending
 
     async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to one try; None when there is none to be had now."""
+        """Return the answer to one try; None where there is none."""
         try:
             return await self.send(path, self._encoded(body))
-        except (Away, Refused):
+        except (SinkDown, Refused):
             return None
 
     async def hand_over(self, path: str, body: dict[str, Any], about: str | None = None) -> bool:
-        """True: the service took it. False: it waits in the outbox, or was refused.
+        """Post `body`, which may arrive twice. True: accepted. False: it waits in the outbox, or was refused.
 
         Args:
-            body: one that may come twice.
-            about: takes the place of what waits about the same; left out: it stands for itself.
+            about: replaces the post about the same that still waits; None: there is none.
         """
         try:
             encoded = self._encoded(body)
@@ -221,43 +212,34 @@ class Courier:
             return await self._post_or_keep(uuid.uuid4().hex, path, encoded)
         identity = sha256(about.encode("utf-8", "replace")).hexdigest()
         lock = self._about.setdefault(identity, asyncio.Lock())
-        async with lock:  # an earlier one must not arrive after a later one, nor one that waits after either
-            if self._spool.has(identity):
-                await self._keep(identity, path, encoded)
-                return False
+        async with lock:  # an earlier post must not arrive after a later one
             return await self._post_or_keep(identity, path, encoded)
 
     async def _post_or_keep(self, identity: str, path: str, encoded: bytes) -> bool:
-        try:
-            await self.send(path, encoded)
-        except Refused:
-            return False
-        except Away:
-            if self._address:
-                await self._keep(identity, path, encoded)
-            return False
-        return True
-
-    async def _keep(self, identity: str, path: str, encoded: bytes) -> None:
+        if not self._spool.has(identity):
+            try:
+                await self.send(path, encoded)
+                return True
+            except Refused:
+                return False
+            except SinkDown:
+                if not self._address:
+                    return False
         self._counters.posts_kept += 1
         await self._outbox.put(identity, path.encode() + b"\n" + encoded)
+        return False
 
     async def send(self, path: str, body: bytes) -> dict[str, Any]:
-        """One try, at most `TIMEOUT` seconds long; none while the breaker is open.
-
-        Raises:
-            Away: nobody took it.
-            Refused: somebody looked at it and did not.
-        """
+        """Try once, for at most `TIMEOUT` seconds, unless the breaker is open. Raises SinkDown and Refused."""
         if not self._address:
-            raise Away("there is no address of this service")
+            raise SinkDown("the service has no address")
         if not self._breaker.allows():
-            raise Away("it did not answer lately")
+            raise SinkDown("it did not answer lately")
         try:
             answer = await self._http.post(f"{self._address}{path}", body, self._identity.headers(), TIMEOUT)
         except (OSError, TimeoutError, LearnloopError) as error:
             self._breaker.failed()
-            raise self._noted(Away(str(error) or type(error).__name__)) from error
+            raise self._noted(SinkDown(str(error) or type(error).__name__)) from error
         except BaseException:
             self._breaker.gave_up()
             raise
@@ -265,7 +247,17 @@ class Courier:
             self._breaker.failed()
         else:
             self._breaker.worked()
-        return self._read(answer)
+        if answer.status in (408, 429) or answer.status >= 500:
+            raise self._noted(SinkDown(answer.summary))
+        if answer.status >= 300:
+            raise self._noted(Refused(answer.summary))
+        try:
+            value = json.loads(answer.body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise self._noted(SinkDown(f"the answer is not a JSON object: {answer.summary}"))
+        return value
 
     def start(self) -> None:
         """Begin to send what an earlier process left on disk."""
@@ -273,7 +265,7 @@ class Courier:
             self._outbox.start()
 
     async def close(self, patience: float) -> int:
-        """Wait for the outbox at most so many seconds; returns how many posts stay behind."""
+        """Wait at most `patience` seconds for the outbox; returns how many posts were not accepted."""
         return await self._outbox.close(patience)
 
     def _encoded(self, body: dict[str, Any]) -> bytes:
@@ -282,31 +274,11 @@ class Courier:
         except (ValueError, TypeError, RecursionError) as error:
             raise self._noted(Refused(f"not JSON: {error}")) from error
 
-    def _read(self, response: Response) -> dict[str, Any]:
-        summary = f"HTTP {response.status}: {response.text[:200]}"
-        if response.status in (408, 429) or response.status >= 500:
-            raise self._noted(Away(summary))
-        if response.status >= 300:
-            raise self._noted(Refused(summary))
-        try:
-            answer = json.loads(response.body)
-        except ValueError as error:
-            raise self._noted(Away(f"the answer is not JSON: {summary}")) from error
-        if not isinstance(answer, dict):
-            raise self._noted(Away(f"the answer is not a JSON object: {summary}"))
-        return answer
-
-    def _noted(self, error: "Away | Refused") -> "Away | Refused":
+    def _noted(self, error: SinkDown | Refused) -> SinkDown | Refused:
         self._counters.memory_failures += 1
         log.warning("%s: %s; going on without it", self._address or "-", error)
         return error
 
-    async def _deliver(self, parcel: Parcel) -> Outcome:
+    async def _deliver(self, parcel: Parcel) -> None:
         path, _, body = parcel.body.partition(b"\n")
-        try:
-            await self.send(path.decode(), body)
-        except Away as error:
-            return SinkDown(str(error))
-        except Refused as error:
-            return TrajectoryRejected(f"{path.decode()}: {error}")
-        return None
+        await self.send(path.decode(), body)

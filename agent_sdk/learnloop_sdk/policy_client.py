@@ -30,11 +30,11 @@ from learnloop_sdk.http_client import Http, Identity, Response
 log = logging.getLogger(__name__)
 TRANSIENT = frozenset({408, 421, 425, 429, 502, 503, 504})
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-END_SECONDS = 2.0  # an outcome that cannot be reported is not worth holding an agent up for
+END_SECONDS = 2.0  # an agent waits no longer to report an outcome
 
 
 class PolicyClient:
-    """Opens, acts in and ends episodes. Durations in seconds. `identity`: whose token policy servers are shown."""
+    """Opens, acts in and ends episodes; raises the errors of learnloop_sdk.errors. Durations in seconds."""
 
     def __init__(
         self,
@@ -46,16 +46,12 @@ class PolicyClient:
         http: Http,
         identity: Identity | None = None,
     ) -> None:
-        self._endpoint = endpoint.rstrip("/")
-        self._counters = counters
-        self._timeout = timeout
-        self._retry_seconds = retry_seconds
-        self._http = http
-        self._identity = identity
+        self._endpoint, self._counters = endpoint.rstrip("/"), counters
+        self._timeout, self._retry_seconds = timeout, retry_seconds
+        self._http, self._identity = http, identity
 
     async def open(self, request: OpenEpisode) -> OpenedEpisode:
-        """Get an arm for a new episode; raises PolicyUnavailable, PolicyRefused, ArmWithdrawn, FallbackOrdered,
-        Stopped, LearnloopError."""
+        """Get an arm for a new episode."""
         body = request.model_dump_json(exclude_none=True).encode()
         response = await self._post(self._endpoint, "/v1/episodes", body, {}, self._retry_seconds)
         try:
@@ -64,8 +60,7 @@ class PolicyClient:
             raise LearnloopError(f"{self._endpoint} is not a learnloop policy server: {error}") from error
 
     async def act(self, episode: OpenedEpisode, observation: list[float], explore: bool) -> ActResponse:
-        """The arm's decision; raises PolicyUnavailable, PolicyFailed, InvalidObservation, ArmWithdrawn,
-        FallbackOrdered, Stopped, Throttled."""
+        """Get the arm's decision."""
         if not isfinite(sum(observation)):
             raise InvalidObservation(
                 "observation: must be finite numbers: one is NaN or infinite, or all are too large"
@@ -79,7 +74,7 @@ class PolicyClient:
             raise PolicyFailed(f"the policy server's answer is not valid: {error}") from error
 
     async def end(self, episode: OpenedEpisode, ending: EndEpisode) -> None:
-        """Report the outcome to the arm; raises like act."""
+        """Report the outcome to the arm."""
         body = ending.model_dump_json(exclude_none=True).encode()
         await self._to_arm(episode, "end", body, min(END_SECONDS, self._retry_seconds))
 
@@ -89,7 +84,7 @@ class PolicyClient:
         return await self._post(base, f"/v1/episodes/{episode.episode_id}/{verb}", body, header, patience)
 
     async def _post(self, base: str, path: str, body: bytes, headers: dict[str, str], patience: float) -> Response:
-        """One request with retries for `patience` seconds; the last word on errors. The token may be a new one."""
+        """Send one request, with retries for `patience` seconds. Each try reads the token."""
         deadline = time.monotonic() + patience
         pause = FIRST_PAUSE
         while True:
@@ -115,8 +110,8 @@ class PolicyClient:
 
 
 def own_service(endpoint: str, base: str) -> bool:
-    """Is `base` the endpoint's host or an arm of the same ModelDeployment: NAME-REVISION next to NAME? A routing
-    table that somebody else wrote could name any address, and tokens go to no other."""
+    """Is `base` the endpoint's host or an arm of the same ModelDeployment (NAME-REVISION)? Tokens go to no other:
+    a forged routing table could name any address."""
     (name, *domain), (arm, *arms_domain) = (_labels(address) for address in (endpoint, base))
     if (name, domain) == (arm, arms_domain):
         return True
@@ -124,8 +119,18 @@ def own_service(endpoint: str, base: str) -> bool:
 
 
 def _labels(address: str) -> list[str]:
-    """Host name by its dots, without the endings that a cluster's own names may leave out."""
+    """Labels of the host name, without the endings that a cluster's own names may omit."""
     return (urlsplit(address).hostname or "").removesuffix(".cluster.local").removesuffix(".svc").split(".")
+
+
+_BY_REASON: dict[str, type[LearnloopError]] = {"Stopped": Stopped, "FallbackOrdered": FallbackOrdered}
+# 404: the servers have a new key, and do not recognise the ids of the old one.
+_BY_STATUS: dict[int, type[LearnloopError]] = {
+    **dict.fromkeys(TRANSIENT, PolicyUnavailable),
+    **dict.fromkeys((404, 410, 421), ArmWithdrawn),
+    **dict.fromkeys((401, 403), PolicyRefused),
+    **dict.fromkeys((400, 413), InvalidObservation),
+}
 
 
 def _trouble(response: Response) -> LearnloopError:
@@ -134,18 +139,7 @@ def _trouble(response: Response) -> LearnloopError:
         refusal = ServingError.model_validate_json(response.body)
     except ValidationError:
         return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
-    if refusal.reason == "Stopped":
-        return Stopped(refusal.message)
     if refusal.reason == "Throttled":
         return Throttled(refusal.message, refusal.retry_after or 1)
-    if refusal.reason == "FallbackOrdered":
-        return FallbackOrdered(refusal.message)
-    if response.status in (404, 410, 421):  # 404: the servers' key was made anew, and they do not know their ids
-        return ArmWithdrawn(refusal.message)
-    if response.status in (401, 403):
-        return PolicyRefused(refusal.message)
-    if response.status in (400, 413):
-        return InvalidObservation(refusal.message)
-    if response.status in TRANSIENT:
-        return PolicyUnavailable(refusal.message)
-    return PolicyFailed(refusal.message)
+    kind = _BY_REASON.get(refusal.reason) or _BY_STATUS.get(response.status, PolicyFailed)
+    return kind(refusal.message)

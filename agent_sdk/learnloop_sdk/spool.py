@@ -1,4 +1,4 @@
-"""Trajectories that wait for delivery: in memory, or on disk, sealed where a key is given."""
+"""The queue of what waits for delivery: in memory, or one file per parcel on disk, sealed where a key is given."""
 
 import base64
 import binascii
@@ -13,27 +13,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
 from learnloop_common.encryption import KEY_BYTES, DataKey, Unreadable, is_sealed, key_id_of, seal, unseal
 
+log = logging.getLogger(__name__)
 ENV_SPOOL_KEYS = "LEARNLOOP_SPOOL_KEY_FILE"
+MEMORY_BYTES = 64 * 1024 * 1024
+DISK_BYTES = 512 * 1024 * 1024
+MAKE_A_KEY = "make one with: head -c 32 /dev/urandom | base64"
+_FILE = re.compile(r"(\d{20})~([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\.json")
 
 
 class KeyNotGiven(Unreadable):
-    """Bytes that are whole, for all that is known, and sealed by another key."""
+    """Bytes sealed by another key."""
 
 
 class SpoolKeys:
-    """The first one seals; all open. Without any, what is written is left as it is.
-
-    Raises:
-        ValueError: a line is no key; says which.
-        RuntimeError: the package that encrypts is not installed.
-    """
+    """Keys of 32 random bytes in Base64. The first one seals, all of them open; without any, bytes stay as they are."""
 
     def __init__(self, lines: Sequence[str] = ()) -> None:
+        """Raises ValueError that names the invalid line, and RuntimeError where `cryptography` is not installed."""
         self._keys = [_key(number, line) for number, line in enumerate(lines, start=1)]
         if self._keys:
             try:
@@ -44,32 +44,28 @@ class SpoolKeys:
 
     @classmethod
     def read(cls, file: Path | None = None) -> "SpoolKeys":
-        """From a file; None: from that of $LEARNLOOP_SPOOL_KEY_FILE, and without it there are no keys.
+        """Read a file, by default the one that $LEARNLOOP_SPOOL_KEY_FILE names; without either nothing is sealed.
 
         Raises:
             OSError: the file cannot be read. ValueError and RuntimeError: as above.
         """
-        named = file or os.environ.get(ENV_SPOOL_KEYS)
-        if not named:
+        path = file or os.environ.get(ENV_SPOOL_KEYS)
+        if not path:
             return cls()
         try:
-            keys = cls([line.strip() for line in Path(named).read_text().splitlines() if line.strip()])
+            keys = cls([line.strip() for line in Path(path).read_text().splitlines() if line.strip()])
         except ValueError as error:
-            raise ValueError(f"{named}: {error}") from None
+            raise ValueError(f"{path}: {error}") from None
         if not keys._keys:
-            raise ValueError(f"{named}: there is no key; make one with: head -c 32 /dev/urandom | base64")
+            raise ValueError(f"{path}: it has no key; {MAKE_A_KEY}")
         return keys
 
     def seal(self, body: bytes, name: str) -> bytes:
-        """As it is written. `name` is what the bytes are: they open under no other name."""
+        """Seal bytes that open under the same `name` only."""
         return seal(body, self._keys[0], name) if self._keys else body
 
     def open(self, stored: bytes, name: str) -> bytes:
-        """As it was before.
-
-        Raises:
-            KeyNotGiven: none of these keys has sealed it. Unreadable: it was changed or cut off.
-        """
+        """Return the bytes that were sealed; raises KeyNotGiven, and Unreadable where they were changed or cut off."""
         if not is_sealed(stored):
             return stored
         key_id = key_id_of(stored)
@@ -85,194 +81,131 @@ def _key(number: int, line: str) -> DataKey:
     except binascii.Error:
         secret = b""
     if len(secret) != KEY_BYTES:
-        fix = "make one with: head -c 32 /dev/urandom | base64"
-        raise ValueError(f"line {number} is not 32 random bytes in Base64; {fix}")
+        raise ValueError(f"line {number} is not 32 random bytes in Base64; {MAKE_A_KEY}")
     return DataKey(UUID(bytes=hashlib.sha256(b"learnloop spool key\0" + secret).digest()[:16]), secret)
-
-
-log = logging.getLogger(__name__)
-MEMORY_BYTES = 64 * 1024 * 1024
-DISK_BYTES = 512 * 1024 * 1024
-_FILE = re.compile(r"(\d{20})~([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One encoded message. `version`: given by the spool, and higher for what took the place of another."""
+    """One encoded message. The spool gives it a `version`, which grows when a parcel replaces another."""
 
     identity: str
     body: bytes
     version: int = field(default=0, compare=False)
 
 
-class Spool(Protocol):
-    """A bounded queue; the oldest goes first when it is full."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    version: int
+    size: int
+    body: bytes | None = None
+    path: Path | None = None
 
-    def add(self, parcel: Parcel) -> int:
-        """Keep `parcel`, in place of an older one of its identity; returns how many others had to be dropped for it."""
-        ...
 
-    def head(self, count: int) -> list[Parcel]:
-        """The next ones to send."""
-        ...
+class Spool:
+    """A bounded queue that drops the oldest parcel when it is full.
 
-    def done(self, parcel: Parcel) -> None:
-        """It was acknowledged or will never be. A newer one of its identity stays."""
-        ...
+    Args:
+        directory: one file per parcel, written whole or not at all, so that parcels outlive the process; one process to
+            a directory. None: parcels end with the process.
+        limit: bytes.
+        keys: seal the files; without any, only file permissions protect them.
+    """
 
-    def later(self, parcel: Parcel) -> None:
-        """It failed: let others go first."""
-        ...
+    def __init__(self, directory: Path | None = None, limit: int | None = None, keys: SpoolKeys | None = None) -> None:
+        self.directory = directory
+        self._limit = limit or (DISK_BYTES if directory else MEMORY_BYTES)
+        self._keys = keys or SpoolKeys()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._size = self._version = 0
+        self._lock = threading.Lock()  # `add` runs in threads
+        if directory is None:
+            return
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in sorted(directory.iterdir()):
+            if match := _FILE.fullmatch(path.name):
+                self._remember(match[2], _Entry(int(match[1]), path.stat().st_size, path=path))
+            elif path.suffix == ".tmp":
+                path.unlink(missing_ok=True)  # a write that was cut off, and so never acknowledged
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def has(self, identity: str) -> bool:
         """Does a parcel of this identity wait?"""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-class MemorySpool:
-    """At most `limit` bytes of trajectories; gone with the process."""
-
-    def __init__(self, limit: int = MEMORY_BYTES) -> None:
-        self._limit = limit
-        self._size = 0
-        self._version = 0
-        self._parcels: OrderedDict[str, Parcel] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._parcels)
+        return identity in self._entries
 
     def add(self, parcel: Parcel) -> int:
-        """See Spool.add."""
-        self._drop(parcel.identity)
-        self._version += 1
-        self._parcels[parcel.identity] = Parcel(parcel.identity, parcel.body, self._version)
-        self._size += len(parcel.body)
-        dropped = 0
-        while self._size > self._limit and len(self._parcels) > 1:
-            self._drop(next(iter(self._parcels)))
-            dropped += 1
-        return dropped
+        """Keep `parcel` in place of an older one of its identity; returns how many others were dropped for it.
 
-    def head(self, count: int) -> list[Parcel]:
-        """See Spool.head."""
-        return list(islice(self._parcels.values(), count))
-
-    def done(self, parcel: Parcel) -> None:
-        """See Spool.done."""
-        if self._holds(parcel):
-            self._drop(parcel.identity)
-
-    def later(self, parcel: Parcel) -> None:
-        """See Spool.later."""
-        if self._holds(parcel):
-            self._parcels.move_to_end(parcel.identity)
-
-    def has(self, identity: str) -> bool:
-        """See Spool.has."""
-        return identity in self._parcels
-
-    def _holds(self, parcel: Parcel) -> bool:
-        waiting = self._parcels.get(parcel.identity)
-        return waiting is not None and waiting.version == parcel.version
-
-    def _drop(self, identity: str) -> None:
-        if parcel := self._parcels.pop(identity, None):
-            self._size -= len(parcel.body)
-
-
-class DiskSpool:
-    """One file per parcel, written whole or not at all; what a former process left is sent first.
-
-    Args:
-        limit: bytes on disk.
-        keys: seal the files; without any they lie in the open, for the process's user alone.
-    """
-
-    def __init__(self, directory: Path, limit: int = DISK_BYTES, keys: SpoolKeys | None = None) -> None:
-        self._keys = keys or SpoolKeys()
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._directory = directory
-        self._limit = limit
-        self._files: OrderedDict[str, tuple[int, Path, int]] = OrderedDict()
-        self._size = 0
-        self._version = 0
-        self._lock = threading.Lock()  # `add` runs in threads
-        for path in sorted(directory.iterdir()):
-            if match := _FILE.fullmatch(path.name):
-                self._remember(match[2], int(match[1]), path, path.stat().st_size)
-            elif path.suffix == ".tmp":
-                path.unlink(missing_ok=True)  # cut off in the middle of a write: never acknowledged to anyone
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def add(self, parcel: Parcel) -> int:
-        """See Spool.add. Durable on return: tmp → fsync → rename; only then an older one goes."""
+        On disk it is durable on return: write, fsync, rename; only then the older one is deleted. Raises OSError.
+        """
         with self._lock:
             version = self._version = max(time.time_ns(), self._version + 1)
-        path = self._directory / f"{version:020d}~{parcel.identity}.json"
-        temporary = path.with_suffix(".tmp")
-        stored = self._keys.seal(parcel.body, parcel.identity)
-        with temporary.open("wb") as file:
-            file.write(stored)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        if self.directory is None:
+            entry = _Entry(version, len(parcel.body), parcel.body)
+        else:
+            path = self.directory / f"{version:020d}~{parcel.identity}.json"
+            temporary, stored = path.with_suffix(".tmp"), self._keys.seal(parcel.body, parcel.identity)
+            with temporary.open("wb") as file:
+                file.write(stored)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            entry = _Entry(version, len(stored), path=path)
         dropped = 0
         with self._lock:
-            self._remember(parcel.identity, version, path, len(stored))
-            while self._size > self._limit and len(self._files) > 1:
-                self._drop(next(iter(self._files)))
+            self._remember(parcel.identity, entry)
+            while self._size > self._limit and len(self._entries) > 1:
+                self._drop(next(iter(self._entries)))
                 dropped += 1
         return dropped
 
     def head(self, count: int) -> list[Parcel]:
-        """See Spool.head. A file that is gone is forgotten; one that cannot be read now is tried again."""
-        parcels = []
+        """Return the next parcels to send. A deleted file is forgotten; one that cannot be read is tried again."""
         with self._lock:
-            first = list(islice(self._files.items(), count))
-        for identity, (version, path, _) in first:
+            first = list(islice(self._entries.items(), count))
+        parcels = []
+        for identity, entry in first:
+            parcel = Parcel(identity, entry.body or b"", entry.version)
             try:
-                parcels.append(Parcel(identity, self._keys.open(path.read_bytes(), identity), version))
+                if entry.path is not None:
+                    parcel = Parcel(identity, self._keys.open(entry.path.read_bytes(), identity), entry.version)
+                parcels.append(parcel)
             except FileNotFoundError:
-                if self._holds(parcel := Parcel(identity, b"", version)):
-                    log.error("spooled %s is lost: somebody has deleted %s", identity, path)
+                if self._holds(parcel):
+                    log.error("spooled %s is lost: %s was deleted by another process", identity, entry.path)
                     self.done(parcel)
             # Too many open files, a disk that does not answer, a key file without its older line: it may pass.
             except (OSError, Unreadable) as error:
                 log.warning("spooled %s waits: %s", identity, error)
-                self.later(Parcel(identity, b"", version))
+                self.later(parcel)
         return parcels
 
     def done(self, parcel: Parcel) -> None:
-        """See Spool.done."""
+        """Forget a parcel that was acknowledged or refused for good. A newer one of its identity stays."""
         with self._lock:
             if self._holds(parcel):
                 self._drop(parcel.identity)
 
     def later(self, parcel: Parcel) -> None:
-        """See Spool.later."""
+        """Move a parcel that failed behind the others."""
         with self._lock:
             if self._holds(parcel):
-                self._files.move_to_end(parcel.identity)
-
-    def has(self, identity: str) -> bool:
-        """See Spool.has."""
-        return identity in self._files
+                self._entries.move_to_end(parcel.identity)
 
     def _holds(self, parcel: Parcel) -> bool:
-        waiting = self._files.get(parcel.identity)
-        return waiting is not None and waiting[0] == parcel.version
+        entry = self._entries.get(parcel.identity)
+        return entry is not None and entry.version == parcel.version
+
+    def _remember(self, identity: str, entry: _Entry) -> None:
+        self._drop(identity)
+        self._version = max(self._version, entry.version)
+        self._entries[identity] = entry
+        self._size += entry.size
 
     def _drop(self, identity: str) -> None:
-        if entry := self._files.pop(identity, None):
-            self._size -= entry[2]
-            entry[1].unlink(missing_ok=True)
-
-    def _remember(self, identity: str, version: int, path: Path, size: int) -> None:
-        self._drop(identity)
-        self._version = max(self._version, version)
-        self._files[identity] = (version, path, size)
-        self._size += size
+        if entry := self._entries.pop(identity, None):
+            self._size -= entry.size
+            if entry.path is not None:
+                entry.path.unlink(missing_ok=True)

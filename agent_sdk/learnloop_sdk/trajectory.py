@@ -1,4 +1,4 @@
-"""Trajectories as plain data: steps and observations, redaction, encoding, and the POST to the data plane."""
+"""Trajectories as plain data: steps and observations, redaction and encoding."""
 
 import logging
 import os
@@ -13,17 +13,14 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_common.redaction.fields import safe_measurements
 from learnloop_common.redaction.keys import SuccessiveRedaction
 from learnloop_common.redaction.redactor import Redaction, is_secret_name, user_as_sent
-from learnloop_sdk.errors import Counters, InvalidObservation, LearnloopError, SinkDown, TrajectoryRejected
-from learnloop_sdk.http_client import Identity, Posts
-from learnloop_sdk.outbox import Outcome, Send
-from learnloop_sdk.spool import Parcel
+from learnloop_sdk.errors import Counters, InvalidObservation, LearnloopError
 
 _ATOMS = frozenset((int, float, bool, str, type(None)))
 _FLOATS = {float}
 
 
 def plain(value: Any) -> Any:
-    """Arrays and array scalars (anything with tolist) as lists and numbers; a list as a copy of it."""
+    """Convert arrays and array scalars (anything with tolist) to lists and numbers; copy a list."""
     kind = type(value)
     if kind in _ATOMS:
         return value
@@ -35,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def flat(observation: Any) -> list[float]:
-    """An observation as the flat list of floats a policy takes; raises InvalidObservation."""
+    """Flatten an observation to the list of floats that a policy accepts; raises InvalidObservation."""
     value = plain(observation)
     if type(value) is list and set(map(type, value)) <= _FLOATS:
         return value
@@ -61,10 +58,9 @@ redact_text: Redactor = Redaction()
 
 
 def default_redactor() -> Redactor:
-    """The rules of the contract, with pseudonyms when $LEARNLOOP_PSEUDONYM_KEY has keys: by the one then in use.
+    """Make the default redactor, with pseudonyms by the key of $LEARNLOOP_PSEUDONYM_KEY that is in use.
 
-    Raises:
-        LearnloopError: a key is too short.
+    Raises LearnloopError where a key is too short.
     """
     key = os.environ.get(names.ENV_PSEUDONYM_KEY)
     try:
@@ -74,9 +70,9 @@ def default_redactor() -> Redactor:
 
 
 def redact_value(value: Any, redactor: Redactor) -> Any:
-    """`value` with `redactor` applied to every string; what stands under a key such as `password` is masked whole.
+    """Apply `redactor` to every string, and mask whole values under a key such as `password`.
 
-    With the rules of the contract everything is as the data plane does it: the same pseudonyms, the same depth.
+    The default redactor does as the data plane does: same pseudonyms, same depth.
     """
     if isinstance(redactor, Redaction):
         return redactor.value(value)
@@ -93,49 +89,44 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
 
 
 def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """A wire.Trajectory as plain data, its free text redacted. Numeric observations cost nothing.
+    """Redact the free text of a wire.Trajectory in plain data; numeric observations are passed on.
 
-    The id of the person it belongs to stays one: people who opted out are known by it.
+    The id of its person stays the same for the same person: people who opted out are recognised by it.
     """
+    metadata, outcome, result = trajectory["metadata"], trajectory["outcome"], trajectory.get("result")
     steps = [
         step
         if isinstance(step["observation"], list) and isinstance(step["action"], (int, list))
-        else step
-        | {"observation": redact_value(step["observation"], redactor), "action": redact_value(step["action"], redactor)}
+        else step | {name: redact_value(step[name], redactor) for name in ("observation", "action")}
         for step in trajectory["steps"]
     ]
-    metadata, outcome = trajectory["metadata"], trajectory["outcome"]
+    clean = {
+        "task": redactor(trajectory["task"])[:MAX_TASK],  # a mark may be longer than the text it replaces
+        "policy_revision": redactor(trajectory["policy_revision"])[:MAX_REVISION],
+        "outcome": outcome | {"values": safe_measurements(outcome.get("values", {}), redactor)},
+        "metadata": redact_value(metadata, redactor),
+        "steps": steps,
+    }
+    if USER in metadata:
+        clean["metadata"] |= {USER: user_as_sent(str(metadata[USER]))}
     last = trajectory.get("last_observation")
     if last is not None and not isinstance(last, list):
-        trajectory = trajectory | {"last_observation": redact_value(last, redactor)}
-    if trajectory.get("result") is not None:
-        free = {name: redact_value(trajectory["result"].get(name), redactor) for name in ("output", "expected")}
-        free["metadata"] = redact_value(trajectory["result"].get("metadata") or {}, redactor)
-        trajectory = trajectory | {"result": trajectory["result"] | free}
-    person = {USER: user_as_sent(str(metadata[USER]))} if USER in metadata else {}
-    return (
-        trajectory
-        | {
-            "task": redactor(trajectory["task"])[:MAX_TASK],  # a mark may be longer than what it stands for
-            "policy_revision": redactor(trajectory["policy_revision"])[:MAX_REVISION],
-            "outcome": outcome | {"values": safe_measurements(outcome.get("values", {}), redactor)},
-            "metadata": redact_value(metadata, redactor) | person,
-            "steps": steps,
-        }
-    )
+        clean["last_observation"] = redact_value(last, redactor)
+    if result is not None:
+        free = {name: redact_value(result.get(name), redactor) for name in ("output", "expected")}
+        clean["result"] = result | free | {"metadata": redact_value(result.get("metadata") or {}, redactor)}
+    return trajectory | clean
 
 
 log = logging.getLogger(__name__)
-SECONDS = 10.0
-PATH = "/api/v1/trajectories"
 Decision = tuple[Any, Any, float | None, bool]
-"""The last answer of act: observation, action, log-probability, and whether it was drawn."""
+"""Answer of act: observation, action, log-probability, and whether it was sampled."""
 
 
 def step(
     decision: Decision, reward: float, terminated: bool = False, truncated: bool = False, value: float | None = None
 ) -> dict[str, Any]:
-    """wire.Step as plain data. `value`: what the policy thought the action worth."""
+    """Make a wire.Step in plain data. `value`: the policy's estimate of the action."""
     observation, action, log_prob, exploration = decision
     return {
         "observation": observation,
@@ -150,31 +141,13 @@ def step(
 
 
 def encoded(trajectory: Mapping[str, Any], redactor: Redactor, counters: Counters) -> bytes | None:
-    """wire.Trajectory, given as plain data, redacted, checked and encoded; None, counted and logged, where that is not
-    possible."""
+    """Redact, check and encode a wire.Trajectory in plain data; None, counted and logged, where that fails."""
     try:
         clean = Trajectory.model_validate(redact_trajectory(dict(trajectory), redactor))
         return clean.model_dump_json(exclude_defaults=True).encode()
     except ValidationError as error:
         log.error("trajectory not recorded: %s", error.errors(include_url=False, include_input=False)[:3])
-    except Exception:  # a redactor is the agent's own code; what it could not clean must not leave the process
+    except Exception:  # the agent's own redactor: text that it could not clean must not leave the process
         log.exception("trajectory not recorded: the redactor failed")
     counters.trajectories_rejected += 1
     return None
-
-
-def to_data_plane(http: Posts, address: str, identity: Identity) -> Send:
-    """POST /api/v1/trajectories, which answers when the trajectory is durable."""
-
-    async def send(parcel: Parcel) -> Outcome:
-        try:
-            answer = await http.post(f"{address}{PATH}", parcel.body, identity.headers(), SECONDS)
-        except (OSError, TimeoutError, LearnloopError) as error:
-            return SinkDown(f"data plane: {str(error) or type(error).__name__}")
-        if answer.status in (400, 409, 413, 422):
-            return TrajectoryRejected(f"HTTP {answer.status}: {answer.text[:300]}")
-        if answer.status >= 300:
-            return SinkDown(f"data plane: HTTP {answer.status}: {answer.text[:300]}")
-        return None
-
-    return send

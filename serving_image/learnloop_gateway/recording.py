@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from learnloop_gateway.session import Journal, Session
 from learnloop_sdk.errors import Counters, SinkDown
-from learnloop_sdk.outbox import Outcome, Recorder, Send
-from learnloop_sdk.spool import DiskSpool, Parcel, SpoolKeys
+from learnloop_sdk.outbox import Recorder, Send
+from learnloop_sdk.spool import Parcel, Spool, SpoolKeys
 from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, step
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Recording:
         self.on = bool(agent) and send is not None
         keys = SpoolKeys.read()
         self._journal = Journal(folder / "turns", keys)
-        self._recorder = Recorder(DiskSpool(folder / "spool", keys=keys), send or _nowhere, self.counters)
+        self._recorder = Recorder(Spool(folder / "spool", keys=keys), send or _nowhere, self.counters)
 
     @property
     def pending(self) -> int:
@@ -142,8 +142,8 @@ class Recording:
         return await self._recorder.close(patience)
 
 
-async def _nowhere(parcel: Parcel) -> Outcome:
-    return SinkDown("recording is off")
+async def _nowhere(parcel: Parcel) -> None:
+    raise SinkDown("recording is off")
 
 
 SWEEP_SECONDS = 5.0

@@ -18,7 +18,7 @@ from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ModelServer, TokenUpstream
 from learnloop_sdk.http_client import Http, Identity
-from learnloop_sdk.trajectory import to_data_plane
+from learnloop_sdk.outbox import to_data_plane
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.routing_table import RoutingState

@@ -21,7 +21,6 @@ from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ChatUpstream, Drawn, UpstreamDown
-from learnloop_sdk.outbox import Outcome
 from learnloop_sdk.spool import Parcel
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
@@ -75,9 +74,8 @@ class Kept:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    async def __call__(self, parcel: Parcel) -> Outcome:
+    async def __call__(self, parcel: Parcel) -> None:
         self.bodies.append(parcel.body)
-        return None
 
 
 @dataclass

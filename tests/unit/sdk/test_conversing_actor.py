@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 
 from learnloop_environments.conversations.base import Message, ToolCall
-from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, parse, said_by, to_openai
+from learnloop_sdk.actor import parse
+from learnloop_sdk.conversing_actor import MOST_TURNS, WANTED, Model, converse, message_of, to_openai
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.http_client import Identity
 
@@ -21,18 +22,18 @@ def calls(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_a_message_is_read_as_worlds_take_it() -> None:
-    assert said_by({"role": "assistant", "content": " answer 4 "}) == Message("assistant", "answer 4")
-    one = said_by({"role": "assistant", "content": None, "tool_calls": calls('{"key": "k1"}')})
+    assert message_of({"role": "assistant", "content": " answer 4 "}) == Message("assistant", "answer 4")
+    one = message_of({"role": "assistant", "content": None, "tool_calls": calls('{"key": "k1"}')})
     assert one == Message("assistant", "", (ToolCall("lookup", {"key": "k1"}),))
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"k1"', "7"])
 def test_arguments_that_are_no_object_make_a_message_malformed(arguments: str) -> None:
-    assert said_by({"tool_calls": calls(arguments)}).malformed
+    assert message_of({"tool_calls": calls(arguments)}).malformed
 
 
 def test_a_call_that_the_gateway_could_not_read_makes_a_message_malformed() -> None:
-    assert said_by({"content": "<tool_call>{oops"}).malformed
+    assert message_of({"content": "<tool_call>{oops"}).malformed
 
 
 def test_each_tool_answers_the_call_before_it() -> None:
@@ -120,7 +121,7 @@ async def test_a_world_that_never_ends_is_left_and_was_no_success() -> None:
 
 async def test_a_refusal_is_told_with_its_status() -> None:
     async with model(Gateway(429)) as client:
-        with pytest.raises(LearnloopError, match="429 not now"):
+        with pytest.raises(LearnloopError, match="HTTP 429: not now"):
             await converse(client, Asked(), [], "t")
 
 
@@ -129,7 +130,7 @@ def test_options_come_from_the_environment_as_an_actors(monkeypatch: pytest.Monk
     monkeypatch.setenv("LEARNLOOP_ACTOR_AGENT", "tiny")
     monkeypatch.setenv("LEARNLOOP_ENDPOINT", "http://tiny:8080")
     monkeypatch.setenv("LEARNLOOP_ACTOR_CONCURRENCY", "6")
-    found = parse([])
+    found = parse([], WANTED)
     assert (found.environment, found.endpoint, found.concurrency, found.episodes) == (
         "ToolLookup-v1",
         "http://tiny:8080",

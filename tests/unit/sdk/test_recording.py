@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
-from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel
+from learnloop_sdk.spool import Parcel, Spool
 
 Make = Callable[..., Learnloop]
 
@@ -53,7 +53,7 @@ async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, t
 def test_a_spooled_file_that_cannot_be_read_now_is_kept_and_one_that_is_gone_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = DiskSpool(tmp_path)
+    spool = Spool(tmp_path)
     for number in range(3):
         spool.add(Parcel(f"t{number}", b"{}"))
     next(tmp_path.glob("*~t1.json")).unlink()
@@ -91,7 +91,7 @@ async def test_where_nothing_can_be_read_it_is_tried_again_after_a_pause(
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Path) -> None:
-    spool = MemorySpool(30) if kind == "memory" else DiskSpool(tmp_path, 30)
+    spool = Spool(None if kind == "memory" else tmp_path, 30)
     dropped = [spool.add(Parcel(f"t{number}", b"x" * 10)) for number in range(5)]
     assert dropped == [0, 0, 0, 1, 1]
     assert [parcel.identity for parcel in spool.head(9)] == ["t2", "t3", "t4"]
@@ -186,7 +186,7 @@ async def test_an_episode_on_a_disk_is_durable_when_it_ends(learn: Make, tmp_pat
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_what_took_the_place_of_a_parcel_in_flight_stays(kind: str, tmp_path: Path) -> None:
-    spool = MemorySpool() if kind == "memory" else DiskSpool(tmp_path)
+    spool = Spool(None if kind == "memory" else tmp_path)
     spool.add(Parcel("opinion", b"up"))
     (sent,) = spool.head(9)
     spool.add(Parcel("opinion", b"down"))
@@ -202,17 +202,17 @@ def test_of_two_files_of_one_identity_the_newer_counts(tmp_path: Path) -> None:
     """A process that is killed between the write of the newer one and the end of the older one leaves both."""
     for version, body in ((1, b"up"), (2, b"down")):
         (tmp_path / f"{version:020d}~opinion.json").write_bytes(body)
-    spool = DiskSpool(tmp_path)
+    spool = Spool(tmp_path)
     assert [parcel.body for parcel in spool.head(9)] == [b"down"]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_clock_that_is_set_back_makes_no_parcel_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = DiskSpool(tmp_path)
+    spool = Spool(tmp_path)
     spool.add(Parcel("a", b"1"))
     monkeypatch.setattr(time, "time_ns", lambda: 5)
     spool.add(Parcel("b", b"2"))
-    assert [parcel.identity for parcel in DiskSpool(tmp_path).head(9)] == ["a", "b"]
+    assert [parcel.identity for parcel in Spool(tmp_path).head(9)] == ["a", "b"]
 
 
 async def test_a_spool_that_fails_does_not_end_delivery(
@@ -220,7 +220,7 @@ async def test_a_spool_that_fails_does_not_end_delivery(
 ) -> None:
     loop = learn(data_url=data_plane.url)
     with monkeypatch.context() as patched:
-        patched.setattr(MemorySpool, "head", lambda *_: 1 / 0)
+        patched.setattr(Spool, "head", lambda *_: 1 / 0)
         await play(loop)
         assert await loop.flush(0.3) == 1
     assert await loop.flush(60) == 0

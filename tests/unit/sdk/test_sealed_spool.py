@@ -7,36 +7,36 @@ from pathlib import Path
 import pytest
 
 from learnloop_common.encryption import Unreadable
-from learnloop_sdk.spool import ENV_SPOOL_KEYS, DiskSpool, Parcel, SpoolKeys
+from learnloop_sdk.spool import ENV_SPOOL_KEYS, Parcel, Spool, SpoolKeys
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 PARCEL = Parcel("e-1", b'{"said": "the blue folder"}')
 
 
 def test_what_waits_is_sealed_and_the_next_process_sends_it(tmp_path: Path) -> None:
-    DiskSpool(tmp_path, keys=SpoolKeys([OLD])).add(PARCEL)
+    Spool(tmp_path, keys=SpoolKeys([OLD])).add(PARCEL)
     (file,) = tmp_path.iterdir()
     assert b"blue" not in file.read_bytes()
-    assert DiskSpool(tmp_path, keys=SpoolKeys([OLD])).head(9) == [PARCEL]
-    assert DiskSpool(tmp_path, keys=SpoolKeys([NEW, OLD])).head(9) == [PARCEL], "after a rotation"
+    assert Spool(tmp_path, keys=SpoolKeys([OLD])).head(9) == [PARCEL]
+    assert Spool(tmp_path, keys=SpoolKeys([NEW, OLD])).head(9) == [PARCEL], "after a rotation"
 
 
 def test_what_lay_in_the_open_is_sent_too(tmp_path: Path) -> None:
-    DiskSpool(tmp_path).add(PARCEL)
-    assert DiskSpool(tmp_path, keys=SpoolKeys([OLD])).head(9) == [PARCEL]
+    Spool(tmp_path).add(PARCEL)
+    assert Spool(tmp_path, keys=SpoolKeys([OLD])).head(9) == [PARCEL]
 
 
 @pytest.mark.parametrize("keys", [SpoolKeys(), SpoolKeys([NEW])])
 def test_without_its_key_it_waits_and_others_go_first(
     tmp_path: Path, keys: SpoolKeys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    DiskSpool(tmp_path, keys=SpoolKeys([OLD])).add(PARCEL)
-    spool = DiskSpool(tmp_path, keys=keys)
+    Spool(tmp_path, keys=SpoolKeys([OLD])).add(PARCEL)
+    spool = Spool(tmp_path, keys=keys)
     spool.add(Parcel("e-2", b"{}"))
     assert [parcel.identity for parcel in spool.head(9)] == ["e-2"]
     assert "add its line to the key file again" in caplog.text
     assert len(spool) == 2
-    assert PARCEL in DiskSpool(tmp_path, keys=SpoolKeys([NEW, OLD])).head(9)
+    assert PARCEL in Spool(tmp_path, keys=SpoolKeys([NEW, OLD])).head(9)
 
 
 def test_a_file_that_was_changed_or_renamed_does_not_open(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_file_that_was_changed_or_renamed_does_not_open(tmp_path: Path) -> Non
 
 
 def test_the_bound_of_the_spool_counts_what_lies_on_disk(tmp_path: Path) -> None:
-    spool = DiskSpool(tmp_path, 250, SpoolKeys([OLD]))
+    spool = Spool(tmp_path, 250, SpoolKeys([OLD]))
     assert [spool.add(Parcel(f"e-{number}", os.urandom(100))) for number in range(3)] == [0, 1, 1]
 
 
@@ -57,7 +57,7 @@ def test_the_key_file_is_checked_when_the_agent_starts(tmp_path: Path, monkeypat
     monkeypatch.setenv(ENV_SPOOL_KEYS, str(file))
     with pytest.raises(OSError, match="keys"):
         SpoolKeys.read()
-    for text, problem in (("", "there is no key"), (f"{OLD}\nshort\n", "line 2 is not 32 random bytes")):
+    for text, problem in (("", "it has no key"), (f"{OLD}\nshort\n", "line 2 is not 32 random bytes")):
         file.write_text(text)
         with pytest.raises(ValueError, match=problem) as found:
             SpoolKeys.read()

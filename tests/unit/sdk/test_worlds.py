@@ -16,7 +16,7 @@ from learnloop_environments.base import team_return
 from learnloop_environments.randomness import Split
 from learnloop_sdk import Learnloop, LearnloopError
 from learnloop_sdk.actor import parse
-from learnloop_sdk.worlds import Setting, World, open_world, play
+from learnloop_sdk.environments import Setting, World, open_world, play
 from learnloop_serving.loader import parse_uniform
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
@@ -120,7 +120,7 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
     try:
         world = World(Setting("actors_world:Two"), {"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(tmp_path)})
         world.reset()
-        assert world.step([5]).rewards == [12.0]
+        assert world.step(5).rewards == [12.0]
     finally:
         sys.path[:] = before
         sys.modules.pop("actors_world", None)
