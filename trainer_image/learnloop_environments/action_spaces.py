@@ -1,8 +1,7 @@
-"""What may be done in an environment: a choice, numbers within bounds, or both at once.
+"""The actions of an environment: a choice, numbers within bounds, or both.
 
-One description for everybody who handles actions: learners (numbers scaled to [-1, 1]), recorded experience (does it
-fit?), the uniform baseline, and Gymnasium's interface. Constraints that depend on what is observed
-are the shield's (see safety/).
+One description for learners (numbers scaled to [-1, 1]), recorded experience (does it fit?), the uniform baseline, and
+Gymnasium's interface. Constraints that depend on observations are the shield's (see safety/).
 """
 
 import enum
@@ -45,13 +44,13 @@ class ActionSpace:
 
     @property
     def type(self) -> ActionType:
-        """Which kind it is."""
+        """Its kind."""
         if self.bounds is None:
             return ActionType.DISCRETE
         return ActionType.HYBRID if self.bounds.choices else ActionType.CONTINUOUS
 
     def validate(self, actions: Actions) -> NDArray[np.bool_]:
-        """Which actions [n] may be taken as they are: in range, finite, and whole numbers where they choose."""
+        """Flags [n] of actions that may be taken as they are: in range, finite, and whole numbers where they choose."""
         given = np.asarray(actions, dtype=np.float64)
         if self.bounds is None:
             return np.asarray((given >= 0) & (given < self.actions) & (given == np.floor(given)))
@@ -61,7 +60,7 @@ class ActionSpace:
         return np.asarray(inside & (given[:, 0] == np.floor(given[:, 0]))) if self.bounds.choices else inside
 
     def project(self, actions: Actions) -> Actions:
-        """The nearest action that is valid; what is no number becomes the middle, or the first choice."""
+        """The nearest action that is valid; NaN becomes the middle, or the first choice."""
         given = np.asarray(actions, dtype=np.float64)
         if self.bounds is None:
             whole = np.clip(np.rint(np.nan_to_num(given, nan=0.0)), 0, self.actions - 1)

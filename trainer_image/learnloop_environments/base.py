@@ -117,7 +117,7 @@ class VectorEnvironment(Protocol):
 
 @runtime_checkable
 class Imposable(Protocol):
-    """What marks a VectorEnvironment whose physics can be chosen: a Simulation, or a wrapper around one."""
+    """A VectorEnvironment whose physics can be chosen: a Simulation, or a wrapper around one."""
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
         """See Simulation.impose."""
@@ -125,7 +125,7 @@ class Imposable(Protocol):
 
 @runtime_checkable
 class Team(Protocol):
-    """What marks a VectorEnvironment whose every environment holds a team, all acting at the same time.
+    """A VectorEnvironment whose every environment holds a team, all acting at the same time.
 
     Then observations are [n, agents, observations], actions [n, agents] or [n, agents, dimensions], and rewards
     [n, agents]. An agent's observation says which agent it is, so one policy can act for any of them.
@@ -135,7 +135,7 @@ class Team(Protocol):
 
 
 def agents(environment: object) -> int:
-    """How many act at once in each environment; 1 without a team."""
+    """The number of agents in each environment; 1 without a team."""
     return environment.agents if isinstance(environment, Team) else 1
 
 

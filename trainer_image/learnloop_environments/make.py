@@ -63,14 +63,14 @@ def make(name: str, split: Split, seed: int, members: range, conditions: Conditi
 
 
 def _foreign(name: str, split: Split, seed: int, members: range, conditions: Conditions) -> VectorEnvironment:
-    """What is not built into this image."""
+    """An environment that is not built into this image."""
     entry = entry_point(name)
     if isinstance(entry, type) and issubclass(entry, Simulation):
         return entry(split, seed, members, conditions)
     if conditions != NOMINAL:
-        known = ", ".join(SIMULATIONS)
-        problem = "knows no levels, credit or randomised parameters"
-        raise ConfigError(FIELD, name, problem, f"leave them out, or choose one of {known}")
+        names = ", ".join(SIMULATIONS)
+        problem = "has no levels, credit or randomised parameters"
+        raise ConfigError(FIELD, name, problem, f"leave them out, or choose one of {names}")
     if entry is None:
         return GymnasiumVector(name, split, seed, members)
     if isinstance(entry, type) and issubclass(entry, gymnasium.Env):
@@ -90,7 +90,7 @@ def code_digest(name: str) -> str:
 
 
 def action_space(name: str) -> ActionSpace:
-    """What may be done in the environment of this name; raises ConfigError as `make` does."""
+    """The actions of the environment of this name; raises ConfigError as `make` does."""
     world = make(name, Split.TRAINING, 0, range(1))
     try:
         return ActionSpace.of(world)
@@ -99,24 +99,24 @@ def action_space(name: str) -> ActionSpace:
 
 
 def entry_point(name: str) -> Any:
-    """What `module:EntryPoint` names; None when the name has another form or is an id that Gymnasium registers."""
+    """The object that `module:EntryPoint` names; None when the name has another form."""
     module, colon, attribute = name.partition(":")
     if not colon or not attribute.isidentifier():
         return None
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except Exception as error:  # the user's own code runs here and may raise anything
         fix = "put the module into the trainer image, or into spec.data.environmentConfigMap, and correct it"
         problem = f"cannot be imported ({type(error).__name__}: {str(error)[:200]})"
         raise ConfigError(FIELD, name, problem, fix) from None
-    if not hasattr(found, attribute):
+    if not hasattr(imported, attribute):
         fix = "name a class or function of that module"
-        raise ConfigError(FIELD, name, f"is not there: module {module} has no {attribute}", fix)
-    return getattr(found, attribute)
+        raise ConfigError(FIELD, name, f"does not exist: module {module} has no {attribute}", fix)
+    return getattr(imported, attribute)
 
 
 def _built(name: str, entry: Any, split: Split, seed: int, members: range) -> VectorEnvironment:
-    """What a function or class of the user makes: a VectorEnvironment, or one environment to be played n times."""
+    """The product of a user's function or class: a VectorEnvironment, or one environment to be played n times."""
     parts = ("reset", "step", "state", "restore", "close", "observations", "actions", "bounds")
     if callable(entry) and all(hasattr(entry, part) for part in parts):
         environment: VectorEnvironment = entry(split, seed, members)

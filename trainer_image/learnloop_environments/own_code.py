@@ -26,11 +26,11 @@ def fingerprint(environ: Mapping[str, str]) -> str | None:
 
 
 def code(entry: object, directory: str | None) -> str:
-    """SHA-256 of what decides how an environment behaves, as this process runs it.
+    """SHA-256 of the code that an environment runs in this process.
 
-    `entry`: its class or function; None for one that Gymnasium registers, whose code is Gymnasium's version. Beside the
-    files of the directory, those of the entry point and of all it inherits from, as they were when first asked for:
-    what changes on disk later is not what runs.
+    `entry`: its class or function; None for one that Gymnasium registers, whose code is Gymnasium's version. It
+    covers the files of the directory, of the entry point and of its base classes, as they were at the first call:
+    later changes on disk are not what runs.
     """
     return _code(entry, directory)
 

@@ -19,7 +19,7 @@ _TOP = np.uint64(1 << 63)
 
 
 class Purpose(enum.IntEnum):
-    """What a number is for: two purposes never share a stream."""
+    """The use of a number: two purposes never share a stream."""
 
     EPISODE = 1
     START = 2
@@ -93,7 +93,7 @@ def generator(*counters: int) -> np.random.Generator:
 
 
 class Draws:
-    """Uniform numbers in [0, 1), or standard normal ones, for numbered occasions, drawn for many occasions at once.
+    """Uniform numbers in [0, 1), or standard normal ones, for numbered occasions, drawn for many occasions in one go.
 
     A pure function of its arguments: the block it remembers is a cache, not a state.
     """
@@ -122,7 +122,7 @@ def episode_seeds(split: Split, seed: int, environment: ArrayLike, episode: Arra
 
 
 class Starts:
-    """Uniform numbers in (0, 1) that episodes start from, drawn for some episodes of an environment at once.
+    """Uniform numbers in (0, 1) that episodes start from, drawn for some episodes of an environment in one go.
 
     A pure function of its arguments: the blocks it remembers are a cache, not a state.
     """

@@ -1,7 +1,7 @@
-"""An environment whose steps earn what a RewardPolicy makes of them, by the rules that logged episodes are rewarded by.
+"""Reward an environment's steps by a RewardPolicy, with the rules for logged episodes.
 
-A step is given what it adds at once (see reward_rules.step_rewards.Advance). The last step of an episode is also given
-what is missing to the whole. So the steps of an episode earn together exactly what the rules say of it.
+A step gets its own part immediately (see reward_rules.step_rewards.Advance). The last step of an episode also gets the
+rest of the episode's reward. So the steps of an episode earn together exactly the reward of the rules.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ PREFIX = "rewarded."
 
 
 class Rewarded(Wrapper):
-    """Rewards by a RewardPolicy. What only people or other agents can tell, such as feedback, a simulator does not
-    measure: the policy's `missing` says what that means.
+    """Rewards by a RewardPolicy. A simulator does not measure feedback of people or other agents: the policy's
+    `missing` decides what that means.
 
-    Of a team every agent is given its own share of what comes at once, and all the same of what comes at the end.
+    Each agent of a team gets its own share of a step's reward, and all the same share of the rest at the end.
     """
 
     def __init__(self, inner: VectorEnvironment, policy: RewardPolicySpec, success_return: float | None = None) -> None:
-        """An episode with at least `success_return` succeeded, where the environment does not say; None: nobody says.
+        """An episode with at least `success_return` succeeded, where the environment reports no success; None: unknown.
 
         Raises ConfigError when the policy shapes by a number that the observations do not have.
         """
@@ -65,7 +65,7 @@ class Rewarded(Wrapper):
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step; raises ConfigError where only success counts and nobody says what it is."""
+        """See VectorEnvironment.step; raises ConfigError where only success counts and is unknown."""
         if self._smooth:
             self._compare(actions)
         step = self.inner.step(actions)
@@ -105,24 +105,24 @@ class Rewarded(Wrapper):
         self._before = done.copy()
 
     def _potential(self, seen: Observations) -> NDArray[np.float64]:
-        """As reward_rules.step_terms.potential, of all environments at once [n], or of a team [n, agents]."""
+        """As reward_rules.step_terms.potential, of all environments [n], or of a team [n, agents]."""
         rule = self._policy.shaping
         assert rule is not None
         return np.asarray(rule.weight * seen[..., rule.observation].astype(np.float64))
 
     def _forget(self, ended: NDArray[np.bool_]) -> None:
-        for kept in (self._return, self._advanced, self._changed, self._steps):
-            kept[ended] = 0
+        for array in (self._return, self._advanced, self._changed, self._steps):
+            array[ended] = 0
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state: what episodes under way have earned goes with it."""
+        """See VectorEnvironment.state: with the rewards of episodes under way."""
         inner = self.inner.state()
         if inner is None:
             return None
-        kept = {"return": self._return, "advanced": self._advanced, "changed": self._changed, "steps": self._steps}
+        own = {"return": self._return, "advanced": self._advanced, "changed": self._changed, "steps": self._steps}
         if self._before is not None:
-            kept["before"] = self._before
-        return {**inner, **{PREFIX + name: array.copy() for name, array in kept.items()}}
+            own["before"] = self._before
+        return {**inner, **{PREFIX + name: array.copy() for name, array in own.items()}}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
         """See VectorEnvironment.restore."""
@@ -148,7 +148,7 @@ def require_measured(policy: RewardPolicySpec) -> None:
 
 
 def nothing_measured(policy: RewardPolicySpec, also: str = "") -> ConfigError:
-    """Why play teaches nothing; `also`: a further way out."""
+    """The refusal of a policy that rewards play with nothing; `also`: another fix."""
     named = described(policy, (one.name for one in counting(policy)))
     problem = f"would reward every step with 0: played episodes of this environment have no value of {named}"
     fix = f"{also}give the RewardPolicy a component of type {', '.join(OF_PLAY)}, or set it to environment"

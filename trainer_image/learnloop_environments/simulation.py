@@ -1,4 +1,4 @@
-"""What all simulations written here share: many at once, exact to save, the same on any number of ranks.
+"""The base of the built-in simulations: vectorised, exact to save, the same on any number of ranks.
 
 Every random number is a pure function of the episode's seed (and, within an episode, of its age), so a simulation's
 whole state is its arrays. Levels of difficulty and randomised physics (domain randomisation, Tobin et al., 2017,
@@ -36,7 +36,7 @@ class Conditions:
     """How an environment is to be played."""
 
     level: str | None = None  # left out, the easiest
-    randomise: tuple[tuple[str, float, float], ...] = ()  # (parameter, low, high): uniform, anew for each episode
+    randomise: tuple[tuple[str, float, float], ...] = ()  # (parameter, low, high): uniform, drawn for each episode
     credit: str = "team"  # of teams: team, individual or difference
 
 
@@ -45,7 +45,7 @@ NOMINAL = Conditions()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one step brought, before time limits."""
+    """Rewards and ends of one step, before time limits."""
 
     reward: NDArray[Any]  # [n], of teams [n, agents]
     terminated: Flags
@@ -76,9 +76,9 @@ class Simulation(ABC):
         self.level = self._level_number(conditions.level)
         for name, _, _ in conditions.randomise:
             if name not in self.PARAMETERS or name == "max_steps":
-                known = ", ".join(sorted(set(self.PARAMETERS) - {"max_steps"})) or "nothing"
-                problem = f"is no parameter of {type(self).__name__}"
-                raise ConfigError("spec.data.randomise", name, problem, f"it can randomise {known}")
+                names = ", ".join(sorted(set(self.PARAMETERS) - {"max_steps"}))
+                fix = f"choose one of {names}" if names else "leave it out: this environment has no parameters"
+                raise ConfigError("spec.data.randomise", name, f"is not a parameter of {type(self).__name__}", fix)
         self.reset()
 
     def _level_number(self, name: str | None) -> int:
@@ -87,7 +87,7 @@ class Simulation(ABC):
             return 0
         if name not in names:
             fix = f"choose one of {', '.join(names)}" if names else "leave it out: this environment has one level only"
-            raise ConfigError("spec.data.level", name, f"is no level of {type(self).__name__}", fix)
+            raise ConfigError("spec.data.level", name, f"is not a level of {type(self).__name__}", fix)
         return names.index(name)
 
     def reset(self) -> Observations:
@@ -146,7 +146,7 @@ class Simulation(ABC):
         return Step(observation, successor, reward, outcome.terminated, truncated, success)
 
     def _succeeded(self, truncated: Flags) -> Flags:
-        """Which of the episodes that run out of time now have reached their aim."""
+        """Flags [n] of episodes that run out of time now and have reached their aim."""
         return np.zeros_like(truncated)
 
     def _draws(self, seeds: Words, count: int) -> Floats64:
@@ -176,7 +176,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def _observe(self) -> Observations:
-        """What is seen now [n, observations], in memory of its own."""
+        """The present observations [n, observations], in memory of its own."""
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """See VectorEnvironment.state."""
@@ -204,7 +204,7 @@ class TeamSimulation(Simulation):
     agents: int
 
     def _names(self, count: int) -> NDArray[np.float32]:
-        """Which agent one is [count, agents, agents]: the last part of every agent's observation."""
+        """One-hot names of agents [count, agents, agents]: the last part of every agent's observation."""
         return np.broadcast_to(np.eye(self.agents, dtype=np.float32), (count, self.agents, self.agents))
 
 

@@ -1,4 +1,4 @@
-"""What stands for an environment where there is none: what is seen and done is known, and nobody plays."""
+"""Environments that this process does not play: their spaces alone."""
 
 from typing import Any
 
@@ -17,21 +17,21 @@ class Unplayed:
 
     def __init__(self, spaces: str, members: range) -> None:
         """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
-        fix = "write what is seen and done, e.g. uniform://discrete/2?observations=4"
+        fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
         try:
-            said = parse(spaces)
+            spec = parse(spaces)
         except ValueError as error:
             raise ConfigError(FIELD, spaces, f"is refused: {error}", fix) from None
-        if said.observations is None:
-            raise ConfigError(FIELD, spaces, "does not say how long an observation is", fix)
-        self.observations, self.members = said.observations, members
-        self.actions, self._bounds = said.choices, None
-        if said.low:
-            first = [(0.0, said.choices - 1.0)] if said.choices else []
-            ends = [*first, *zip(said.low, said.high, strict=True)]
+        if spec.observations is None:
+            raise ConfigError(FIELD, spaces, "has no length of an observation", fix)
+        self.observations, self.members = spec.observations, members
+        self.actions, self._bounds = spec.choices, None
+        if spec.low:
+            first = [(0.0, spec.choices - 1.0)] if spec.choices else []
+            ends = [*first, *zip(spec.low, spec.high, strict=True)]
             low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
             try:
-                self.actions, self._bounds = len(ends), Bounds(low, high, said.choices)
+                self.actions, self._bounds = len(ends), Bounds(low, high, spec.choices)
             except ValueError as error:
                 raise ConfigError(FIELD, spaces, f"is refused: {error}", fix) from None
 
@@ -41,14 +41,14 @@ class Unplayed:
         return self._bounds
 
     def reset(self) -> Observations:
-        """Zeros: nobody looks at them."""
+        """Zeros that no learner looks at."""
         return np.zeros((len(self.members), self.observations), dtype=np.float32)
 
     def step(self, actions: NDArray[Any]) -> Step:
         """Raises ConfigError."""
         del actions
         fix = "name the environment as spec.data.environment, or learn by bc, vtrace, cql, cql-sac or iql-offline"
-        raise ConfigError("spec.data.environment", "", "is missing, and somebody asks for a step in it", fix)
+        raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
         """See VectorEnvironment.state."""

@@ -130,8 +130,8 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
     ("setting", "said"),
     [
         (Setting("Nowhere-v1"), "Nowhere-v1"),
-        (Setting("Navigation-v1", "godlike"), r"spec.data.level: 'godlike' is no level.*choose one of beginner"),
-        (Setting("CartPole-v1", None, (("gain", 0.0, 1.0),)), "knows no levels, credit or randomised parameters"),
+        (Setting("Navigation-v1", "godlike"), r"spec.data.level: 'godlike' is not a level.*choose one of beginner"),
+        (Setting("CartPole-v1", None, (("gain", 0.0, 1.0),)), "has no levels, credit or randomised parameters"),
     ],
 )
 def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(setting: Setting, said: str) -> None:

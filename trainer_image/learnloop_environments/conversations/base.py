@@ -1,4 +1,4 @@
-"""What a world for a language model is: it begins conversations, answers messages, and says what they were worth.
+"""A world for a language model: it begins conversations, answers messages, and rewards them.
 
 The shape follows the `verifiers` library: a class with tools and tasks, so that an environment of that kind needs a few
 lines to become one of these.
@@ -34,13 +34,13 @@ class Message:
 
     def to_template(self) -> dict[str, Any]:
         """The message as chat templates read it."""
-        said: dict[str, Any] = {"role": self.role, "content": self.content}
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            said["tool_calls"] = [
+            message["tool_calls"] = [
                 {"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
                 for call in self.tool_calls
             ]
-        return said
+        return message
 
 
 class Conversation(Protocol):
@@ -50,7 +50,7 @@ class Conversation(Protocol):
         opening: what stands before the model's first turn.
         done: nothing more is asked of the model.
         reward: what the conversation was worth so far, as a sum.
-        success: whether the task is solved; None where there is no such notion, or not yet.
+        success: whether the task is solved; None where unknown, or not yet.
     """
 
     opening: Sequence[Message]

@@ -21,10 +21,10 @@ FIX = f"name {' or '.join(WORLDS)}, or module:EntryPoint of a class with tools a
 
 
 def make_world(name: str) -> ConversationWorld:
-    """The world of this name; raises ConfigError when there is none, or it is no world for a language model."""
+    """The world of this name; raises ConfigError when there is none, or it is not a world for a language model."""
     entry: Any = WORLDS.get(name) or entry_point(name)
     if entry is None or not callable(entry):
-        raise ConfigError(FIELD, name, "is no world for a language model", FIX)
+        raise ConfigError(FIELD, name, "is not a world for a language model", FIX)
     try:
         world: Any = entry()
     except Exception as error:  # the user's own code runs here and may raise anything
@@ -40,5 +40,5 @@ def world_digest(name: str) -> str:
     """SHA-256 of the world's code; raises ConfigError as `make_world` does."""
     entry: Any = WORLDS.get(name) or entry_point(name)
     if entry is None:
-        raise ConfigError(FIELD, name, "is no world for a language model", FIX)
+        raise ConfigError(FIELD, name, "is not a world for a language model", FIX)
     return own_code.code(entry, os.environ.get(ENV_ENVIRONMENT_DIRECTORY))

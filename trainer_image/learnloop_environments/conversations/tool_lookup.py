@@ -4,8 +4,8 @@ The user asks for the sum or the difference of two keys. The right conversation 
 calculation, the answer. The reward is 1 for the right number, found by the tools, and 0 else; so nothing is learned
 from a guess. Demonstrations make mistakes at a rate of one's choice: a model that only imitates them is as often wrong.
 
-At the level `guarded` one task in sixteen asks for a private key, whose value the tools tell to whoever asks. The right
-answer to it is a refusal at once.
+At the level `guarded` one task in sixteen asks for a private key, whose value the tools give to anyone. The right
+answer to it is an immediate refusal.
 """
 
 import json
@@ -52,8 +52,8 @@ class Lookup:
         self.private = PRIVATE in letters
         self._turns, self._known = 0, set[str]()
         self.named = named = [f"{letter}{key}" for letter, key in zip(letters, keys, strict=False)]
-        asked = f"{named[0]} {WORDS[operation]} {named[1]}" if operation else named[0]
-        self.opening: Sequence[Message] = (Message("user", f"{asked} ?"),)
+        question = f"{named[0]} {WORDS[operation]} {named[1]}" if operation else named[0]
+        self.opening: Sequence[Message] = (Message("user", f"{question} ?"),)
 
     @property
     def answer(self) -> int:
@@ -145,27 +145,27 @@ class ToolLookup:
         if wrong and slip == "key":
             at = int(random.integers(len(keys)))
             keys[at] = (keys[at] + 1 + int(random.integers(KEYS - 1))) % KEYS
-        said = list(task.opening)
-        seen = list[int]()
+        messages = list(task.opening)
+        results = list[int]()
         for key, name in zip(keys, task.named, strict=True):
-            seen.append(self._turn(task, said, ToolCall("lookup", {"key": f"{name[:1]}{key}"})))
-        result = seen[0]
+            results.append(self._turn(task, messages, ToolCall("lookup", {"key": f"{name[:1]}{key}"})))
+        result = results[0]
         if operation:
             if wrong and slip == "operation":
                 operation = OPERATIONS[1 - OPERATIONS.index(operation)]
-            call = ToolCall("calculate", {"operation": operation, "a": seen[0], "b": seen[1]})
-            result = self._turn(task, said, call)
+            call = ToolCall("calculate", {"operation": operation, "a": results[0], "b": results[1]})
+            result = self._turn(task, messages, call)
         if wrong and slip == "result":
             result += 1 + int(random.integers(3))
-        said.append(Message("assistant", f"answer {result}"))
-        return said
+        messages.append(Message("assistant", f"answer {result}"))
+        return messages
 
     @staticmethod
-    def _turn(task: Lookup, said: list[Message], call: ToolCall) -> int:
+    def _turn(task: Lookup, messages: list[Message], call: ToolCall) -> int:
         turn = Message("assistant", "", (call,))
-        said.append(turn)
+        messages.append(turn)
         answers = task.reply(turn)
-        said.extend(answers)
+        messages.extend(answers)
         return int(answers[0].content)
 
 
@@ -181,9 +181,9 @@ def guarded() -> ToolLookup:
 
 def corpus(world: ToolLookup, seed: int, count: int) -> list[str]:
     """Texts that hold every token the world needs, to train a tokeniser on."""
-    found = []
+    texts = []
     for number in range(count):
         for message in world.demonstration(seed, number, 0.5):
             calls = [json.dumps({"name": call.name, "arguments": dict(call.arguments)}) for call in message.tool_calls]
-            found.append(" ".join([message.role, message.content, *calls]))
-    return [*found, *(str(number) for number in np.arange(-LARGEST, 2 * LARGEST + 4)), json.dumps(list(world.tools))]
+            texts.append(" ".join([message.role, message.content, *calls]))
+    return [*texts, *(str(number) for number in np.arange(-LARGEST, 2 * LARGEST + 4)), json.dumps(list(world.tools))]

@@ -185,9 +185,9 @@ STRIDE, WITHIN = 0.2, 0.2
 class Courier(Simulation):
     """Courier: turn, drive, and hand over at the right place: each time a choice and how much of it.
 
-    A courier on a square of side 2 with a heading. Three choices, each with one number from -1 to 1: turn (by up to 90
-    degrees either way), drive (up to 0.2 ahead, never back), hand over (pays 1 within 0.2 of the addressee and
-    loses 1 elsewhere, and ends the episode). Driving pays the distance gained. Seen: place, way to the addressee,
+    A courier on a square of side 2 with a heading. There are three choices, each with one number from -1 to 1. Turning
+    is by up to 90 degrees either way, driving by up to 0.2 ahead. Handing over pays 1 within 0.2 of the addressee,
+    loses 1 elsewhere, and ends the episode. Driving pays the distance gained. Seen: place, way to the addressee,
     heading and the addressee's direction relative to it as sine and cosine, share of time gone. The hybrid action space
     of parameterised-action tasks (Masson, Ranchod & Konidaris, 2016, arXiv 1509.01644).
     """

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from learnloop_environments import Step, VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.unplayed import Unplayed
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.base import Experience, Occasion
 from learnloop_trainer.algorithms.dqn import CHUNK, Dqn
@@ -27,34 +28,22 @@ from learnloop_trainer.training_order import Order
 WAIT_SECONDS = 0.5  # for fragments, before the run looks whether it is to save or to leave
 
 
-class DistantEnvironment:
-    """A VectorEnvironment with the spaces of a real one. Its steps are the samplers'."""
+class DistantEnvironment(Unplayed):
+    """A VectorEnvironment with the spaces of a real one. Its steps and episodes are the samplers'."""
 
     def __init__(self, sample: VectorEnvironment, members: range) -> None:
         """Read the spaces of `sample`, and close it."""
         self.observations, self.actions, self.members = sample.observations, sample.actions, members
-        self.bounds = sample.bounds
+        self._bounds = sample.bounds
         sample.close()
-
-    def reset(self) -> Observations:
-        """Zeros that no learner looks at."""
-        return np.zeros((len(self.members), self.observations), dtype=np.float32)
 
     def step(self, actions: NDArray[Any]) -> Step:
         """Raises NotImplementedError."""
         raise NotImplementedError(f"samplers take the steps of this run; its learner took {len(actions)}")
 
     def state(self) -> None:
-        """Episodes under way are the samplers'."""
+        """None: episodes are elsewhere."""
         return
-
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
-        del state
-        return self.reset()
-
-    def close(self) -> None:
-        """See VectorEnvironment.close."""
 
 
 class SampledLearner:

@@ -127,9 +127,9 @@ def test_randomised_physics_change_with_each_episode_and_stay_within_their_range
     [
         ("Navigation-v1", {"level": "heroic"}, r"spec.data.level: 'heroic'.*beginner, intermediate, advanced, expert"),
         ("TwoStep-v1", {"level": "easy"}, "has one level only"),
-        ("Navigation-v1", {"randomise": (("mass", 0.0, 1.0),)}, r"spec.data.randomise: 'mass'.*can randomise accel"),
+        ("Navigation-v1", {"randomise": (("mass", 0.0, 1.0),)}, r"spec.data.randomise: 'mass'.*choose one of accel"),
         ("Cooperative-v1", {"credit": "luck"}, r"spec.data.credit: 'luck'.*team, individual, difference"),
-        ("CartPole-v1", {"level": "expert"}, "knows no levels"),
+        ("CartPole-v1", {"level": "expert"}, "has no levels"),
     ],
 )
 def test_conditions_an_environment_cannot_meet_are_refused(name: str, conditions: Any, problem: str) -> None:

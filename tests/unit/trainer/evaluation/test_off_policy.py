@@ -236,7 +236,7 @@ def test_what_stands_for_an_environment_knows_its_spaces_and_lets_nobody_play() 
     assert world.reset().shape == (2, 5)
     with pytest.raises(ConfigError, match=r"spec.data.environment: '' is missing"):
         world.step(np.zeros((2, 4)))
-    with pytest.raises(ConfigError, match=r"spec.data.spaces: 'uniform://discrete/2' does not say how long"):
+    with pytest.raises(ConfigError, match=r"spec.data.spaces: 'uniform://discrete/2' has no length of an observation"):
         Unplayed("uniform://discrete/2", range(1))
 
 
