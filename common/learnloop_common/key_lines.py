@@ -2,8 +2,8 @@
 
     VALUE [from=UNIX_SECOND]
 
-Whoever verifies takes every line. Whoever signs takes the newest one whose second has come: by then all who verify have
-read it, although they read it at different times.
+Verification accepts every line. Signing uses the newest one whose second has come: by then every verifier has read it,
+although they read it at different times.
 """
 
 import time
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import starmap
 
 FROM = " from="
-MOST_LINES = 16
+MOST_LINES = 3
+"""The current value and the one before it; while a rotation is under way, the next one too."""
 _BLANKS = " \t\r"
 """No others: a value may have every other character, also those that only Unicode takes for blanks or ends of lines."""
 
@@ -57,16 +58,16 @@ class KeyLines:
         """The text with a new first line.
 
         Raises:
-            ValueError: there is no place for one more, and what the oldest made would be known no longer.
+            ValueError: there is no room for one more.
         """
         self._has_room()
         return "\n".join([_line(value, since), *starmap(_line, self.lines)])
 
     def announcing(self, value: str) -> str:
-        """The text with a new last line: all who read it know the value, and nobody uses it yet.
+        """The text with a new last line: all readers know the value before it is used.
 
         Raises:
-            ValueError: there is no place for one more.
+            ValueError: there is no room for one more.
         """
         self._has_room()
         return "\n".join([*starmap(_line, self.lines), value])
@@ -75,15 +76,15 @@ class KeyLines:
         """The text with the line of this value before all others.
 
         Raises:
-            ValueError: it has none.
+            ValueError: the value has no line.
         """
         if value not in self.values:
-            raise ValueError("has the new line no longer: somebody took it out meanwhile")
+            raise ValueError("has lost the new line: it was removed meanwhile; rotate again")
         return "\n".join([value, *(_line(*other) for other in self.lines if other[0] != value)])
 
     def _has_room(self) -> None:
         if len(self.lines) >= MOST_LINES:
-            raise ValueError(f"has {MOST_LINES} lines, and there may be no more: take one out that nobody needs")
+            raise ValueError(f"has {MOST_LINES} lines, the most: remove one that is not used any more")
 
     def alone(self) -> str:
         """The text with the newest value only, in use from now on."""

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from learnloop_operator.cli.console.access import Gate
-from learnloop_operator.cli.console.changes import ChangeLog
 from learnloop_operator.cli.console.server import Console, ConsoleServer
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.watching import ChangeLog
 
 
 class WrittenCluster:

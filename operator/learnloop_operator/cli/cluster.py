@@ -149,15 +149,6 @@ class KubernetesCluster:
         """All objects of the namespace."""
         return self.list_objects(plural, self.namespace)[1]
 
-    def listed(self, plural: str) -> tuple[str, dict[str, Object]]:
-        """The version of the list, and all objects of the namespace by name."""
-        version, items = self.list_objects(plural, self.namespace)
-        return version, {item["metadata"]["name"]: item for item in items}
-
-    def watch(self, plural: str, version: str) -> Iterator[tuple[str, Object]]:
-        """Changes in the namespace since `version`, as `changes` gives them."""
-        return self.changes(plural, self.namespace, version)
-
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
         """Set annotations; None removes one."""
         body = {"metadata": {"annotations": dict(values)}}

@@ -31,7 +31,6 @@ class Verb(NamedTuple):
 VERBS: Mapping[str, Verb] = {
     "status": Verb("looking", "show where each agent's loop stands"),
     "get": Verb("live", "agents, runs and rollouts in one table; -w keeps it current"),
-    "watch": Verb("live", "an agent's loop, live: its run, its rollout, each decision and the reason"),
     "console": Verb(
         "console.server",
         "look at agents, runs and rollouts in a browser, and steer them, on loopback with your own rights",
@@ -40,10 +39,9 @@ VERBS: Mapping[str, Verb] = {
     "trace": Verb("looking", "trace a served model to its training run, reward policy revision and experience"),
     "why": Verb("looking", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
     "plan": Verb("planning", "preview what a ModelDeployment would do; nothing is written"),
-    "train": Verb("pipelines", "start a training run of an agent now"),
-    "retrain": Verb(
+    "train": Verb(
         "pipelines",
-        "train an agent and wait for the verdict: exit status 0 validated, 1 refused or failed; JUnit for pipelines",
+        "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
     ),
     "propose": Verb(
         "proposing",

@@ -1,4 +1,4 @@
-"""`train` and `retrain`, and waiting in a pipeline: polling, the end of a rollout, and results as JUnit XML."""
+"""`train`, and waiting in a pipeline: polling, the end of a rollout, and results as JUnit XML."""
 
 import math
 import re
@@ -81,21 +81,7 @@ def failure_written(file: str | None, suite_name: str, case: str) -> Iterator[No
         raise
 
 
-def train(cluster: Cluster, name: Annotated[str, typer.Argument(help="a LearningAgent")]) -> str:
-    """Sign the request; the operator answers with a TrainingJob."""
-    agent = cluster.get("learningagents", name)
-    spec, last = agent["spec"], status_of(agent).get("lastTraining") or {}
-    if not spec.get("training"):
-        raise CommandError(f"spec.training of LearningAgent {name!r} is missing: it says how to train; set it")
-    if spec.get("suspend"):
-        raise CommandError(f"spec.suspend of LearningAgent {name!r} is true: set it to false first")
-    cluster.annotate("learningagents", name, {ANNOTATION_TRAIN: signed(cluster, "now")})
-    if last and last.get("phase") not in ENDED:
-        return f"{last['name']} is running; the next run follows when it has ended"
-    return f"asked for {name}-{(status_of(agent).get('trainings') or 0) + 1}"
-
-
-def retrain(
+def train(
     cluster: Cluster,
     name: Annotated[str, typer.Argument(help="a LearningAgent")],
     wait: Annotated[bool, typer.Option("--wait", help="until the run has ended")] = False,
@@ -105,12 +91,13 @@ def retrain(
     """Request a run; with --wait print each new phase, and the verdict.
 
     Raises:
-        CommandError: the run failed, a gate refused it, or it has not ended in time.
+        CommandError: the agent cannot train; with --wait: the run failed, was refused, or has not ended in time.
     """
     check_waiting(wait, timeout, junit)
     with failure_written(junit, name, "run"):
-        before = int(status_of(cluster.get("learningagents", name)).get("trainings") or 0)
-        sentence = train(cluster, name)
+        agent = cluster.get("learningagents", name)
+        before = int(status_of(agent).get("trainings") or 0)
+        sentence = _request(cluster, agent, before)
         if not wait:
             return sentence
         job = _ended(cluster, name, before, timeout)
@@ -120,6 +107,19 @@ def retrain(
     if status_of(job)["phase"] != "Validated":
         raise CommandError(sentence)
     return sentence
+
+
+def _request(cluster: Cluster, agent: Object, before: int) -> str:
+    """Sign the request; the operator answers with a TrainingJob."""
+    name, spec, last = agent["metadata"]["name"], agent["spec"], status_of(agent).get("lastTraining") or {}
+    if not spec.get("training"):
+        raise CommandError(f"spec.training of LearningAgent {name!r} is missing: it says how to train; set it")
+    if spec.get("suspend"):
+        raise CommandError(f"spec.suspend of LearningAgent {name!r} is true: set it to false first")
+    cluster.annotate("learningagents", name, {ANNOTATION_TRAIN: signed(cluster, "now")})
+    if last and last.get("phase") not in ENDED:
+        return f"{last['name']} is running; the next run follows when it has ended"
+    return f"requested {name}-{before + 1}"
 
 
 def _ended(cluster: Cluster, agent: str, before: int, timeout: float) -> Object:

@@ -26,10 +26,6 @@ def propose(
     cluster: Cluster,
     name: Annotated[str, typer.Argument(help="a LearningAgent")],
     file: Annotated[str, typer.Option(help="manifest in a checkout; it is changed in place")],
-    run: Annotated[str | None, typer.Option(help="a validated TrainingJob; left out, the agent's newest one")] = None,
-    object: Annotated[
-        str | None, typer.Option(help="LearningAgent or ModelDeployment of the file; left out, the agent's name")
-    ] = None,
     body: Annotated[
         str | None, typer.Option(metavar="FILE", help="write the evidence there, as text of the pull request")
     ] = None,
@@ -39,13 +35,13 @@ def propose(
     Raises:
         CommandError: no run is validated, or the file cannot be changed.
     """
-    job = _proven(cluster, name, run)
+    job = _proven(cluster, name)
     artifact = status_of(job)["artifact"]
     try:
         before = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--file {file!r} cannot be read: {error}") from error
-    after = with_model(before, object or name, ModelInManifest(artifact["uri"], artifact["sha256"]))
+    after = with_model(before, name, ModelInManifest(artifact["uri"], artifact["sha256"]))
     if after == before:
         return f"{file} has the model of {job['metadata']['name']} already"
     if body:
@@ -55,21 +51,15 @@ def propose(
     return f"{file} now has the model of {job['metadata']['name']}, {digest}; commit it and ask for a review"
 
 
-def _proven(cluster: Cluster, agent: str, wanted: str | None) -> Object:
-    if wanted is not None:
-        job = cluster.get("trainingjobs", wanted)
-        if (job["metadata"].get("labels") or {}).get(LABEL_AGENT) != agent:
-            raise CommandError(f"--run {wanted!r}: not a run of {agent!r}; `kubectl learnloop get` lists its runs")
-        if not _validated(job):
-            raise CommandError(f"--run {wanted!r} is not validated: {condition(job, 'Ready').get('message', '')}")
-        return job
+def _proven(cluster: Cluster, agent: str) -> Object:
+    """The agent's newest validated run."""
     jobs = [
         job
         for job in cluster.every("trainingjobs")
         if (job["metadata"].get("labels") or {}).get(LABEL_AGENT) == agent and _validated(job)
     ]
     if not jobs:
-        raise CommandError(f"{agent!r} has no validated run; `kubectl learnloop retrain {agent} --wait` makes one")
+        raise CommandError(f"{agent!r} has no validated run; `kubectl learnloop train {agent} --wait` makes one")
     return max(jobs, key=lambda job: (status_of(job).get("finishedAt") or "", job["metadata"]["name"]))
 
 

@@ -75,6 +75,7 @@ class Rotated:
         return tuple({reader: None for _, readers in self.steps for reader in readers})
 
 
+END_IT_FIRST = "end it by --forget first"
 ENDED = "the old value is not valid any more"
 VERIFIES = "the old value still verifies, until you say --forget"
 ENDS_BY_ITSELF = "the old value ends by itself; where a rotation broke off, rotate once more"
@@ -187,9 +188,11 @@ def rotate(
         gone = _change(held, name, key, lambda lines: lines.alone()).values[1:]
         restart(how.readers)
         return "\n".join([f"{secret}: its newest value alone is valid now", *_aftermath(secret, gone)])
+    if not how.ends and len(KeyLines.parse(held.read(name, key)[0]).values) > 1:
+        raise CommandError(f"{secret}: the value before the current one is still valid; {how.keep or END_IT_FIRST}")
     value, since = how.make(), time.time() + how.settles if how.settles else 0.0
     changes: dict[str, Callable[[KeyLines], str]] = {
-        ADD: lambda lines: _followed(lines, value, since),
+        ADD: lambda lines: lines.followed_by(value, since),
         ANNOUNCE: lambda lines: lines.announcing(value),
         USE: lambda lines: lines.using(value),
         ALONE: lambda lines: lines.alone(),
@@ -244,13 +247,6 @@ def _refuse_what_nothing_uses(
             f"{secret}: nothing uses it, for {how.variable} comes from the key {used.key} of Secret {used.secret}: "
             "change it there, as docs/how-to/rotate-secrets.md says"
         )
-
-
-def _followed(lines: KeyLines, value: str, since: float) -> str:
-    try:
-        return lines.followed_by(value, since)
-    except ValueError as error:
-        raise ValueError(f"{error}, or all but the newest by --forget") from None
 
 
 def _aftermath(secret: str, gone: tuple[str, ...]) -> list[str]:

@@ -28,7 +28,7 @@ def test_a_second_rotation_before_the_first_one_is_in_use_changes_nothing_too_ea
 def test_no_value_is_lost_when_there_is_no_place_for_one_more() -> None:
     lines = KeyLines.parse("\n".join(map(str, range(MOST_LINES))))
     for add in (lambda: lines.followed_by("new", 0), lambda: lines.announcing("new")):
-        with pytest.raises(ValueError, match="take one out"):
+        with pytest.raises(ValueError, match="remove one"):
             add()
 
 
@@ -38,7 +38,7 @@ def test_a_value_may_be_known_to_all_before_it_is_used() -> None:
     assert known.current(99) == "b"
     used = KeyLines.parse(known.using("c"))
     assert used.lines == (("c", 0.0), ("b", 7.0), ("a", 0.0))
-    with pytest.raises(ValueError, match="no longer"):
+    with pytest.raises(ValueError, match="lost the new line"):
         used.using("d")
 
 

@@ -32,7 +32,7 @@ def test_every_call_is_one_that_the_plugin_understands_and_waits(words: list[str
 
 
 def test_both_pipelines_retrain_and_one_may_promote() -> None:
-    assert [words[0] for words in commands()] == ["retrain", "promote", "retrain"]
+    assert [words[0] for words in commands()] == ["train", "promote", "train"]
 
 
 def test_no_input_of_the_workflow_is_pasted_into_a_command() -> None:
@@ -71,11 +71,11 @@ def test_every_call_of_the_pipelines_that_propose_is_one_that_the_plugin_underst
         assert (options["name"], options["file"]) == ("$AGENT", "$MANIFEST")
         assert options["body"].endswith("/proposal.md")
     else:
-        assert (call.verb.__name__, options["wait"], options["timeout"]) == ("retrain", True, 7)
+        assert (call.verb.__name__, options["wait"], options["timeout"]) == ("train", True, 7)
 
 
 def test_both_train_first_and_push_a_branch_that_only_a_person_merges() -> None:
-    assert [words[0] for words in proposing()] == ["retrain", "propose"] * 2
+    assert [words[0] for words in proposing()] == ["train", "propose"] * 2
     for script in ("\n".join(step.get("run", "") for step in PROPOSE_STEPS), ARGO["args"][0]):
         pushes = [line for line in script.splitlines() if "git push" in line]
         assert pushes

@@ -21,12 +21,11 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from learnloop_operator.cli.console.access import ForeignRequestError, Gate
-from learnloop_operator.cli.console.changes import ChangeLog, ReadChanges
 from learnloop_operator.cli.console.orders import NAME, CachedRights, carry_out, helps
 from learnloop_operator.cli.console.records import Records
-from learnloop_operator.cli.console.watching import ClusterWatch, visible
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError
+from learnloop_operator.cli.watching import ChangeLog, ClusterWatch, ReadChanges, visible
 
 LIST_SECONDS = 10.0
 MOST_BODY = 16_384
@@ -325,6 +324,7 @@ def console(
         signal.signal(ending, signal.default_int_handler)
     try:
         watch.start()
+        watch.pulse.start()
         watch.wait_for_lists(LIST_SECONDS)
         serving.start()
         address = opened.gate.address

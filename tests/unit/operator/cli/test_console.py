@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
+from learnloop_operator.cli import watching as cluster_watch
 from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.console import watching as cluster_watch
 from learnloop_operator.cli.console.access import Gate
-from learnloop_operator.cli.console.changes import REMEMBERED, ChangeLog
 from learnloop_operator.cli.console.orders import ORDERS, CachedRights
 from learnloop_operator.cli.console.server import MOST_BODY, Console, open_console, pages
-from learnloop_operator.cli.console.watching import MOST_NAMESPACES, visible
 from learnloop_operator.cli.main import load
 from learnloop_operator.cli.objects import CommandError, NotAllowedError, VersionGoneError
+from learnloop_operator.cli.watching import MOST_NAMESPACES, REMEMBERED, ChangeLog, visible
 from testing.browsers.console_server import Browser, WrittenCluster, served
 
 MOST_BYTES = 200_000

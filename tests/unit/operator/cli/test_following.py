@@ -1,8 +1,6 @@
-"""Watching an agent tells each sentence once; a report counts what ended; a pipeline fails where the gates do."""
+"""A report counts what ended; a pipeline fails where the gates do."""
 
 import json
-import os
-from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ import pytest
 
 from learnloop_api.names import LABEL_AGENT
 from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_operator.cli import live, reporting
-from learnloop_operator.cli.main import VERBS, main
+from learnloop_operator.cli import reporting
+from learnloop_operator.cli.main import main
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.pipelines import retrain
+from learnloop_operator.cli.pipelines import train
 from testing.command_line import typed
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -35,32 +33,6 @@ def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]
 def ended(number: int, phase: str, hours: float = 1.0, **status: Any) -> dict[str, Any]:
     at = (NOW - timedelta(hours=hours)).isoformat()
     return body("TrainingJob", f"la-{number}", f"{phase} because", phase=phase, finishedAt=at, **status)
-
-
-def kinds(phase: str) -> live.Kinds:
-    return {
-        "learningagents": {"la": body("LearningAgent", "la", phase="Training", lastTraining={"name": "la-2"})},
-        "trainingjobs": {"la-2": body("TrainingJob", "la-2", "2 ranks", phase=phase), "la-1": ended(1, "Failed")},
-        "modeldeployments": {"la": body("ModelDeployment", "la", phase="Progressing", verdict="holding at 10 %")},
-    }
-
-
-def test_watching_tells_each_change_once_and_of_this_agents_newest_run_only() -> None:
-    told: dict[str, str] = {}
-    first = list(live.news("la", kinds("Training"), told, NOW))
-    assert [line.split()[1] for line in first] == ["la/la", "mdep/la", "tjob/la-2"]
-    assert first[1] == "12:00:00 mdep/la Progressing: holding at 10 %"
-    assert list(live.news("la", kinds("Training"), told, NOW)) == []
-    assert list(live.news("la", kinds("Evaluating"), told, NOW)) == ["12:00:00 tjob/la-2 Evaluating: 2 ranks"]
-
-
-def test_the_screen_never_grows_beyond_the_terminal() -> None:
-    story = deque(f"line {number} {'x' * 200}" for number in range(50))
-    shown = live.screen("la", kinds("Training"), story, NOW, os.terminal_size((60, 12)))
-    lines = shown.splitlines()
-    assert len(lines) <= 12
-    assert max(map(len, lines)) <= 60
-    assert lines[-1].startswith("line 49")
 
 
 def changed(event: str, revision: str, hours: float, previous: str | None = "aaaaaaaa", **more: str) -> dict[str, Any]:
@@ -178,10 +150,10 @@ def test_a_pipeline_waits_for_the_verdict_and_gets_it_as_junit(
     file = tmp_path / "junit.xml"
     options = {"wait": True, "timeout": 30.0, "junit": str(file)}
     if phase == "Validated":
-        assert retrain(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
+        assert train(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
     else:
         with pytest.raises(CommandError, match="la-7 Failed: Failed because"):
-            retrain(Pipeline(phase), "la", **options)
+            train(Pipeline(phase), "la", **options)
     suite = ElementTree.parse(file).getroot()
     assert [case.get("name") for case in suite] == ["run", "minReturn"]
     assert suite.get("failures") == ("0" if phase == "Validated" else "1")
@@ -194,11 +166,11 @@ def test_a_run_that_does_not_end_in_time_fails_the_pipeline_and_its_test_case(
     file = tmp_path / "junit.xml"
     options = {"wait": True, "timeout": 0.0, "junit": str(file)}
     with pytest.raises(CommandError, match="la-7 has not ended in 0"):
-        retrain(Pipeline("Validated"), "la", **options)
+        train(Pipeline("Validated"), "la", **options)
     [failure] = ElementTree.parse(file).getroot().iter("failure")
     assert "la-7 has not ended in 0 s" in failure.attrib["message"]
     with pytest.raises(CommandError, match="--junit goes with --wait"):
-        retrain(Pipeline("Validated"), "la", **{"wait": False, "timeout": 0.0, "junit": "x"})
+        train(Pipeline("Validated"), "la", **{"wait": False, "timeout": 0.0, "junit": "x"})
 
 
 def test_a_pipeline_that_is_killed_or_refused_leaves_no_result_of_an_earlier_run(tmp_path: Path) -> None:
@@ -216,7 +188,7 @@ def test_a_pipeline_that_is_killed_or_refused_leaves_no_result_of_an_earlier_run
     for cluster, raised, said in ((Interrupted, KeyboardInterrupt, "interrupted"), (Refused, CommandError, "may not")):
         file.write_text('<testsuite name="la-6" tests="1" failures="0"/>')
         with pytest.raises(raised):
-            retrain(cluster("Validated"), "la", **options)
+            train(cluster("Validated"), "la", **options)
         [failure] = ElementTree.parse(file).getroot().iter("failure")
         assert said in failure.attrib["message"]
 
@@ -225,7 +197,7 @@ def test_nothing_is_asked_for_whose_result_cannot_be_written(tmp_path: Path) -> 
     pipeline = Pipeline("Validated")
     options = {"wait": True, "timeout": 30.0, "junit": str(tmp_path / "missing" / "junit.xml")}
     with pytest.raises(CommandError, match="cannot be written"):
-        retrain(pipeline, "la", **options)
+        train(pipeline, "la", **options)
     assert not pipeline.asked
 
 
@@ -239,7 +211,7 @@ def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
 
     options = {"wait": True, "timeout": 10.0, "junit": None}
     with pytest.raises(CommandError, match="la-7 was deleted before it had ended"):
-        retrain(Deleted("Validated"), "la", **options)
+        train(Deleted("Validated"), "la", **options)
 
 
 @pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{"])
@@ -262,10 +234,6 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
 
     options = {"wait": True, "timeout": 0.05, "junit": None}
     with pytest.raises(CommandError, match="la-7 has not ended"):
-        retrain(Waits("Validated"), "la", **options)
+        train(Waits("Validated"), "la", **options)
     said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
     assert capsys.readouterr().err == said, "once"
-
-
-def test_the_verbs_can_be_called() -> None:
-    assert {"watch", "report", "retrain"} <= set(VERBS)

@@ -57,8 +57,7 @@ def test_a_pipelines_log_takes_no_order_from_what_a_run_said(said: str) -> None:
 def test_no_sentence_forges_a_row_beside_its_own() -> None:
     rows = table(HEAD, [loop_row("modeldeployments", rollout(EVIL), NOW)])
     assert len(rows.splitlines()) == 2
-    kinds = {"learningagents": {}, "trainingjobs": {}, "modeldeployments": {"la": rollout(EVIL)}}
-    [line] = live.news("la", kinds, {}, NOW)
+    [line] = live.changed_rows([loop_row("modeldeployments", rollout(EVIL), NOW)], {}, NOW)
     for said in (rows, line):
         assert not set(OBEYED) & set(said)
     assert "\n" not in line

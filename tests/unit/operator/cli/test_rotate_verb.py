@@ -1,11 +1,11 @@
-"""`kubectl learnloop rotate`: the new value comes beside the old one, and the old one ends when nobody needs it."""
+"""`kubectl learnloop rotate`: the new value joins the old one, which ends when no part needs it."""
 
 import base64
 from itertools import pairwise
 
 import pytest
 
-from learnloop_common.key_lines import MOST_LINES, KeyLines
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
 from learnloop_dataplane.wrapping_keys import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key
@@ -121,9 +121,8 @@ def test_pods_of_a_rollout_unwrap_what_those_beside_them_have_wrapped() -> None:
     cluster = Installation(wrapping_key())
     first = cluster.value
     said(cluster, "encryption-keys")
-    said(cluster, "encryption-keys")
     states = [WrappingKeys.parse(text) for text in (first, *cluster.seen)]
-    assert len({keys.newest for keys in states}) == 3, "both new keys wrap in the end"
+    assert len({keys.newest for keys in states}) == 2, "the new key wraps in the end"
     for before, after in pairwise(states):
         for one, other in ((before, after), (after, before)):
             assert other.unwrap(one.wrap(b"data key", "ns/1"), one.newest, "ns/1") == b"data key"
@@ -136,20 +135,26 @@ def test_a_new_key_that_somebody_took_out_between_the_steps_is_not_written_again
             return super().restart(kind, name, seconds)
 
     cluster = Meddled("k1 AAAA")
-    with pytest.raises(CommandError, match="took it out"):
+    with pytest.raises(CommandError, match="removed meanwhile"):
         said(cluster, "encryption-keys")
     assert cluster.value == "k1 AAAA"
 
 
-@pytest.mark.parametrize(("secret", "forgets"), [("audit-key", True), ("encryption-keys", False)])
-def test_a_rotation_without_room_loses_no_value(secret: str, forgets: bool) -> None:
-    full = "\n".join(f"k{number} AAAA" for number in range(MOST_LINES))
-    cluster = Installation(full)
-    with pytest.raises(CommandError, match=rf"{secret} has 16 lines.*take one out") as caught:
+@pytest.mark.parametrize(("secret", "advice"), [("audit-key", "--forget"), ("encryption-keys", "lost for good")])
+def test_a_key_with_two_values_is_not_rotated_before_the_old_one_ended(secret: str, advice: str) -> None:
+    cluster = Installation("k1 AAAA\nk0 AAAA")
+    with pytest.raises(CommandError, match=f"{secret}: the value before the current one is still valid.*{advice}"):
         said(cluster, secret)
-    assert ("--forget" in str(caught.value)) is forgets
-    assert cluster.value == full
-    assert not cluster.seen
+    assert (cluster.value, cluster.seen) == ("k1 AAAA\nk0 AAAA", [])
+
+
+@pytest.mark.parametrize("left", ["new\nold", "old\nnew"])
+@pytest.mark.parametrize("secret", ["database-password", "nats-issuer-key"])
+def test_a_rotation_that_broke_off_is_begun_again(secret: str, left: str) -> None:
+    cluster = Installation(left)
+    assert "the old value is not valid any more" in said(cluster, secret)
+    assert len(KeyLines.parse(cluster.value).values) == 1
+    assert cluster.value not in left.split()
 
 
 def test_forgotten_audit_keys_leave_what_verification_wants_of_them() -> None:

@@ -216,7 +216,7 @@ def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() ->
 def test_train_asks_once_and_refuses_what_cannot_train() -> None:
     ready = {"spec": {"training": {"template": {}}}, "status": {"trainings": 2}}
     cluster = Objects(learningagents={"x": ready})
-    assert train(cluster, "x") == "asked for x-3"
+    assert train(cluster, "x") == "requested x-3"
     assert set(cluster.annotations) == {ANNOTATION_TRAIN}
     for spec, said in (({}, "spec.training"), ({"training": {"a": 1}, "suspend": True}, "spec.suspend")):
         with pytest.raises(CommandError, match=said):
