@@ -71,7 +71,7 @@ def _watch(cluster: Cluster, name: str | None) -> str:
     log, mark, shown = ChangeLog(), None, dict[str, Row]()
     changes = ClusterWatch(cluster, log, WatchedNamespaces((cluster.namespace,)), SHORT)
     live = Live(auto_refresh=False, vertical_overflow="crop") if sys.stdout.isatty() else None
-    changes.start()
+    changes.start(pulse=False)
     changes.wait_for_lists(LIST_SECONDS)
     good = time.monotonic()
     try:

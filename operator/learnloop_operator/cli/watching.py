@@ -226,8 +226,8 @@ class Pulse:
 class ClusterWatch:
     """Watches `kinds`, all by default, in the visible namespaces, with a thread for each.
 
-    `problems` has the reason for each kind and namespace that cannot be read now; `pulse`, while it is started, whether
-    the API server answers.
+    `problems` has the reason for each kind and namespace that cannot be read now; `pulse`, whether the API server
+    answers.
     """
 
     reads: Cluster
@@ -242,8 +242,10 @@ class ClusterWatch:
     def __post_init__(self) -> None:
         self.pulse = Pulse(self.reads.reach, self._moved)
 
-    def start(self) -> None:
+    def start(self, *, pulse: bool = True) -> None:
         """Begin; the threads do not keep the process alive."""
+        if pulse:
+            self.pulse.start()
         for plural, namespace in self._watched():
             threading.Thread(target=self._follow, args=(plural, namespace), daemon=True).start()
 

@@ -324,7 +324,6 @@ def console(
         signal.signal(ending, signal.default_int_handler)
     try:
         watch.start()
-        watch.pulse.start()
         watch.wait_for_lists(LIST_SECONDS)
         serving.start()
         address = opened.gate.address
