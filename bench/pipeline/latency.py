@@ -29,8 +29,8 @@ from bench.pipeline.world import pipeline
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_worker
-from learnloop_dataplane.rewards.pending_episodes import Weigher
-from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.reward_worker import Weigher
 from learnloop_sdk.http_client import Http
 
 RATE, SECONDS = 100, 30

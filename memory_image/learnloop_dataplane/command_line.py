@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _migrate(config: Config, *, prepare: bool) -> int:
-    from learnloop_dataplane.postgres.logins import ordinary_login
+    from learnloop_dataplane.postgres import logins
     from learnloop_dataplane.postgres.migrate import migrate
 
     own, admin = config.dsn.get_secret_value(), config.admin_dsn
@@ -123,7 +123,7 @@ def _migrate(config: Config, *, prepare: bool) -> int:
         given = (config.owner_dsn or config.dsn).get_secret_value()
         passwords, admins = map(_lines, (config.database_password, config.admin_password))
         if prepare and admin:
-            work = ordinary_login.prepare(admin.get_secret_value(), given, passwords, admin_passwords=admins)
+            work = logins.prepare(admin.get_secret_value(), given, passwords, admin_passwords=admins)
         else:
             work = migrate(own)
         asyncio.run(work)

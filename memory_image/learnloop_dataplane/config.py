@@ -11,13 +11,9 @@ from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import Addresses, Quotas, WrappingKeys, seed_from, with_password
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.quota_limits import Quotas
-from learnloop_dataplane.successive_logins import with_password
 from learnloop_dataplane.text.analysis import LANGUAGES
-from learnloop_dataplane.warehouse_addresses import Addresses
-from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 PREFIX = "LEARNLOOP_"
 LEAST_PSEUDONYM_KEY = 16

@@ -1,19 +1,124 @@
-"""One process of the data plane: its parts, begun and ended in order."""
+"""One process of the data plane: what callers may do, whether it is ready, and its parts, begun and ended in order."""
+
+from typing import TYPE_CHECKING
 
 from learnloop_common.http_server import Drain
-from learnloop_dataplane.access.callers import RequestShare
-from learnloop_dataplane.assembly.audit_parts import AuditParts
-from learnloop_dataplane.assembly.caller_checks import CallerChecks
-from learnloop_dataplane.assembly.experience_parts import ExperienceParts
+from learnloop_dataplane.access.callers import Identity, RequestShare
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
+from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
-from learnloop_dataplane.assembly.readiness import Readiness
-from learnloop_dataplane.assembly.shared_parts import SharedParts
-from learnloop_dataplane.assembly.training_parts import TrainingParts
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError, Unavailable
+from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.kubernetes.pod_owners import Asked, GangMembers, GateSuites
+
+
+MOST_SAID = 500
+
+
+class Readiness:
+    """Asks the stores. `drain`: whether this process has been told to end."""
+
+    def __init__(self, shared: SharedParts, memory: MemoryParts, training: TrainingParts, drain: Drain) -> None:
+        self.drain = drain
+        self._shared = shared
+        self._memory = memory
+        self._training = training
+
+    async def problems(self) -> dict[str, str]:
+        """Why nothing may be sent here now, by store; empty where PostgreSQL and NATS answer."""
+        if self.drain.draining:
+            return {"draining": "this process has been told to end; send to another one"}
+        db, bus = self._shared.db, self._shared.bus
+        found: dict[str, str] = {}
+        try:
+            await db.ping()
+        except Unavailable as error:
+            found["postgresql"] = error.message if db.ready.is_set() else db.problem
+        if bus:
+            try:
+                await bus.ping()
+            except Unavailable as error:
+                found["nats"] = error.message if bus.ready.is_set() else bus.problem
+        return found
+
+    def degraded(self) -> dict[str, str]:
+        """What is slower, or refuses uploads, or will refuse episodes; no reason to send nothing."""
+        found = {
+            work: f"the last pass failed ({error}) and is tried again; the log has the whole error"
+            for work, error in self._shared.background.failing.items()
+        }
+        if self._shared.stream_room and self._shared.stream_room.problem:
+            found["streams"] = self._shared.stream_room.problem
+        if self._training.artifacts.problem:
+            found["artifact store"] = self._training.artifacts.problem
+        if self._memory.following.problem:
+            found["vector store"] = self._memory.following.problem[:MOST_SAID]
+        return found
+
+
+class CallerChecks:
+    """The checks that routes make before they do anything."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        config = shared.config
+        self.authenticator = shared.authenticator
+        self.anonymous = config.auth == "none"
+        self._operator = config.operator_subject
+        self._roles = Roles(config, shared.kube)
+        ranks_only = not self.anonymous and config.run_writers == "ranks"
+        self._gangs = _gang_members(shared) if shared.kube and ranks_only else None
+        self._suites = _gate_suites(shared) if shared.kube and ranks_only else None
+
+    async def identify(self, authorization: str | None, namespace: str | None) -> Identity:
+        """The caller; see `Authenticator.identify`."""
+        return await self.authenticator.identify(authorization, namespace)
+
+    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+        """Raises a 403 where the caller is an agent and the route is not an agent's."""
+        await self._roles.require(caller, verb, resource)
+
+    async def require_rank(
+        self, caller: Identity, job: str, attempt: int | None = None, *, asked: "Asked" = "lately"
+    ) -> int | None:
+        """The attempt of the run that the caller reports; raises a 403 where it does not belong to the run's gang."""
+        if self._gangs is None:
+            return attempt
+        known = await self._gangs.require(caller, job, attempt, asked=asked)
+        return attempt if known is None else known
+
+    async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
+        """Raises a 403 where the caller is no pod of this gate suite's Job."""
+        if self._suites is not None:
+            await self._suites.require(caller, deployment, job)
+
+    def is_operator(self, caller: Identity) -> bool:
+        return not self.anonymous and caller.subject == self._operator
+
+    def require_operator(self, caller: Identity, message: str) -> None:
+        """Raises a 403 with this message where the caller is not the operator's service account."""
+        if not self.anonymous and caller.subject != self._operator:
+            raise ApiError(403, message, field="authorization")
+
+
+def _gang_members(shared: SharedParts) -> "GangMembers":
+    from learnloop_dataplane.kubernetes.pod_owners import GangMembers
+
+    assert shared.kube is not None
+    return GangMembers(shared.kube)
+
+
+def _gate_suites(shared: SharedParts) -> "GateSuites":
+    from learnloop_dataplane.kubernetes.pod_owners import GateSuites
+
+    assert shared.kube is not None
+    return GateSuites(shared.kube)
+
 
 REWRAP_SECONDS = 60.0
 NOTIFY_SECONDS = 1.0

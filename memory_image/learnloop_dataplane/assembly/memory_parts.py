@@ -4,9 +4,8 @@ import time
 from pathlib import Path
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
-from learnloop_dataplane.concurrency.admission_queue import Turns
-from learnloop_dataplane.concurrency.exclusive_work import OneEach
+from learnloop_dataplane.assembly.parts import SharedParts, Step
+from learnloop_dataplane.concurrency.limits import OneEach, Turns
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.embedding.factory import open_embedder

@@ -2,10 +2,8 @@
 
 import logging
 
-from learnloop_dataplane.assembly.audit_parts import AuditParts
-from learnloop_dataplane.assembly.experience_parts import ExperienceParts
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
-from learnloop_dataplane.assembly.shared_parts import SharedParts
+from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, SharedParts
 from learnloop_dataplane.erasure.requests import Erasing, LastingRecords
 from learnloop_dataplane.erasure.retention import Retention
 

@@ -14,7 +14,7 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.chain import canonical
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import seed_from
 from learnloop_dataplane.postgres.database import Database
 
 

@@ -19,10 +19,10 @@ from learnloop_dataplane.backup.making import begin, finish
 from learnloop_dataplane.backup.restoring import check, restore
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.config_values import with_password
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.successive_logins import with_password
 
 READY_SECONDS = 60.0
 

@@ -1,12 +1,20 @@
-"""Restores a backup into an empty installation, with pg_restore between the two steps, and verifies all of it."""
+"""Restores a backup: checks it before anything is written, and proves afterwards that everything is as it was."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from learnloop_dataplane.audit.verification import verify
-from learnloop_dataplane.backup import artifacts, erasures, streams
-from learnloop_dataplane.backup.folder import ARTIFACTS, BackupError, BackupManifest, Folder, read_blobs, read_manifest
+from learnloop_dataplane.backup.folder import (
+    ARTIFACTS,
+    BackupError,
+    BackupManifest,
+    Folder,
+    publish_messages,
+    read_blobs,
+    read_manifest,
+)
+from learnloop_dataplane.backup.making import known_blobs, restore_artifacts, restore_erasures
 from learnloop_dataplane.blobs.blob_store import BlobStore
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
@@ -64,10 +72,10 @@ async def restore(
         Unavailable, ApiError: a store does not answer; to begin this step again is safe.
     """
     manifest, signed = read_manifest(backup, trusted, unsigned=unsigned)
-    put = await artifacts.put_back(backup, folder, blobs)
-    erased = await erasures.put_back(folder, blobs)
+    put = await restore_artifacts(backup, folder, blobs)
+    erased = await restore_erasures(folder, blobs)
     there = {blob.key for blob in read_blobs(backup / ARTIFACTS)}
-    missing = [blob.key for blob in await artifacts.known(db) if blob.key not in there]
+    missing = [blob.key for blob in await known_blobs(db) if blob.key not in there]
     if missing:
         raise BackupError(f"{len(missing)} artifacts of the database are in no backup, the first is {missing[0]}")
     chains, tombstones = {}, 0
@@ -81,7 +89,7 @@ async def restore(
             tombstones += await connection.fetchval(_TOMBSTONES)
         chains[namespace] = report.records
     await _compare(db, manifest)
-    waiting = await streams.put_back(bus, backup) if bus else {}
+    waiting = await publish_messages(bus, backup) if bus else {}
     return {
         "backup": backup.name,
         "signed": signed,

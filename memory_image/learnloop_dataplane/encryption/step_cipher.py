@@ -14,10 +14,10 @@ from uuid import UUID
 import orjson
 
 from learnloop_common.encryption import KEY_BYTES, DataKey, Unreadable, key_id_of, seal, unseal
+from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_dataplane.errors import Damaged, KeyMissing
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
-from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 BATCH = 500
 """Keys wrapped anew in one transaction."""

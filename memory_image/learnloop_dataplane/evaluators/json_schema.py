@@ -1,24 +1,159 @@
-"""`json-schema`: the output is JSON that a schema accepts.
+"""Checks answers by JSON Schemas: simple schemas here, costly ones in a process of their own."""
 
-The validator fetches nothing and matches patterns in linear time. What may take long is checked in a process of its
-own, see `schemas_apart`, so that neither a policy nor an output can hang this one.
-"""
-
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
 from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_dataplane.concurrency.limits import FairPlaces
+from learnloop_dataplane.concurrency.offload import process_apart
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools
-from learnloop_dataplane.evaluators.schemas.schemas_apart import (
-    CPU_SECONDS,
-    MEBIBYTES,
-    CheckedSchema,
-    TooCostly,
-    verdict,
+
+PATTERN_BYTES = 2**20
+"""Room for a compiled pattern; `(a{1000}){1000}` wants more and is refused."""
+PATTERNS_BYTES, LEAST_BYTES = 2**23, 2**14
+"""Room for all patterns of a schema, which they share; each has the least. `^[a-z]{2}-[0-9]{4}$` fits in the least."""
+
+
+def validator(schema: dict[str, Any] | bool) -> Any:
+    """What a JSON value is checked by; it fetches nothing.
+
+    Raises:
+        ValueError: it is no schema, refers to something outside of it, or has a pattern that is none.
+    """
+    import jsonschema_rs
+
+    count = patterns(schema)
+    room = max(LEAST_BYTES, min(PATTERN_BYTES, PATTERNS_BYTES // max(1, count)))
+    linear = jsonschema_rs.RegexOptions(size_limit=room, dfa_size_limit=room)
+    try:
+        return jsonschema_rs.validator_for(schema, pattern_options=linear, offline=True)
+    except jsonschema_rs.ReferencingError as error:
+        raise ValueError(str(error)) from None
+    except ValueError as error:
+        if count < 2:
+            raise
+        why = str(error).splitlines()[0][:200]
+        raise ValueError(f"{why} (each of its {count} patterns may compile to {room >> 10} KiB)") from None
+
+
+def patterns(schema: Any) -> int:
+    """How many patterns it has at most; what only looks like one counts, too."""
+    count = 0
+    for part in objects(schema):
+        named = part.get("patternProperties")
+        count += ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
+    return count
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """The schema and every JSON object within it, however deep."""
+    rest = [schema]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            yield value
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+
+
+def accepted(accepts: Any, output: Any) -> str | None:
+    """None: the validator accepts it. Else where it does not, and why, in one sentence."""
+    first = next(iter(accepts.iter_errors(output)), None)
+    if first is None:
+        return None
+    where = "/".join(map(str, first.instance_path)) or "the output"
+    return f"{where}: {str(first.message)[:200]}"
+
+
+CHEAP = 2**20
+"""Bytes of the schema times bytes of the value; without references and these keywords no check takes more steps."""
+COSTLY = frozenset(
+    ("$ref", "$dynamicRef", "$recursiveRef", "contains", "unevaluatedItems", "unevaluatedProperties", "uniqueItems")
 )
+CPU_SECONDS = 2
+SECONDS = 10.0
+"""Until it is there, on a busy machine."""
+MEBIBYTES = 160
+"""Of addresses; the longest output takes some 48 of them."""
+AT_ONCE = 2
+LONGEST = 4096
+PROGRAM = "learnloop_dataplane.evaluators.schema_process"
+_places = FairPlaces(AT_ONCE)
+
+
+class TooCostly(Exception):
+    """Nobody knows whether the schema accepts the value: that takes too long, or too much memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSchema:
+    """A schema that is ready to check values.
+
+    Attributes:
+        accepts: its validator.
+        written: as JSON in one line.
+        costly: some word in it may make a check take more steps than the sizes say.
+    """
+
+    accepts: Any
+    written: bytes
+    costly: bool
+
+    @classmethod
+    def of(cls, schema: dict[str, Any] | bool) -> "CheckedSchema":
+        """Raises ValueError as `validator` does."""
+        costly = any(not COSTLY.isdisjoint(part) for part in objects(schema))
+        return cls(validator(schema), orjson.dumps(schema), costly)
+
+
+async def verdict(schema: CheckedSchema, output: Any, namespace: str = "") -> str | None:
+    """None: the schema accepts the output. Else where it does not, and why.
+
+    Raises:
+        TooCostly: it was stopped.
+    """
+    value = orjson.dumps(output, option=orjson.OPT_NON_STR_KEYS)
+    if len(schema.written) * len(value) <= CHEAP and not schema.costly:
+        return accepted(schema.accepts, output)
+    async with _places.of(namespace):
+        found, _, why = (await _apart(schema.written, value)).partition(b"\n")
+    if found == b"yes":
+        return None
+    if found == b"no":
+        return why.decode(errors="replace") or "the schema does not accept the output"
+    raise TooCostly
+
+
+async def _apart(written: bytes, value: bytes) -> bytes:
+    said = bytearray()
+
+    async def talk(process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(written + b"\n" + value)
+        process.stdin.close()
+        while len(said) < LONGEST and (part := await process.stdout.read(LONGEST)):
+            said.extend(part)
+        if len(said) < LONGEST:
+            await process.wait()
+
+    limits = str(CPU_SECONDS), str(MEBIBYTES << 20)
+    async with process_apart(sys.executable, "-m", PROGRAM, *limits) as process:
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(SECONDS):
+                await talk(process)
+    return bytes(said)
+
 
 FENCE = "```"
 TOO_COSTLY = (

@@ -2,17 +2,20 @@
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.evaluators.exact import Exact
-from learnloop_dataplane.evaluators.fuzzy import Fuzzy
+from learnloop_dataplane.evaluators.code import Linter, UnitTests
+from learnloop_dataplane.evaluators.comparisons import Exact, Fuzzy, Numeric, Regex
+from learnloop_dataplane.evaluators.evaluator import (
+    MAX_TEXT,
+    Case,
+    EvaluatorType,
+    OwnHistoryShare,
+    Score,
+    Tools,
+    as_text,
+)
 from learnloop_dataplane.evaluators.json_schema import JsonSchema
 from learnloop_dataplane.evaluators.judge import Judged
-from learnloop_dataplane.evaluators.linter import Linter
-from learnloop_dataplane.evaluators.numeric import Numeric
-from learnloop_dataplane.evaluators.own_history import OwnHistoryShare
-from learnloop_dataplane.evaluators.regex import Regex
-from learnloop_dataplane.evaluators.reward_model import Preferred
-from learnloop_dataplane.evaluators.unit_tests import UnitTests
+from learnloop_dataplane.evaluators.scorers import Preferred
 
 EVALUATORS: dict[str, EvaluatorType] = {
     kind.name: kind

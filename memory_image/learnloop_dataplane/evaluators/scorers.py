@@ -1,19 +1,166 @@
-"""The reward models in use: each in a process of its own, all of them together within the container's memory.
-
-A namespace has one question in flight. What one tenant's model does holds up that tenant alone: the others wait for a
-place at most, and a process that is idle makes place.
-"""
+"""One reward model's process, seen from the data plane."""
 
 import asyncio
+import contextlib
+import os
+import sys
 import time
+from asyncio.subprocess import Process
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
+import orjson
+
+from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_dataplane.concurrency.offload import started_apart
 from learnloop_dataplane.errors import ApiError, Unavailable
-from learnloop_dataplane.evaluators import scorer_room
-from learnloop_dataplane.evaluators.scorer_client import Ended, Scorer
+from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
+
+
+class Ended(Exception):
+    """The process is of no use any more; one sentence says why."""
+
+
+class Scorer:
+    """Asks one process, one question at a time. Whatever goes wrong ends it, so no answer is ever left unread."""
+
+    def __init__(self, process: Process, folder: str) -> None:
+        self.process, self._folder, self._asked = process, folder, 0
+
+    @classmethod
+    async def start(cls, most_bytes: int) -> "Scorer":
+        """A process that may write to so many bytes of memory, in an empty folder.
+
+        Raises:
+            OSError: none can be started.
+        """
+        folder = mkdtemp(prefix="scorer-")
+        try:
+            arguments = "-m", "learnloop_dataplane.evaluators.scorer_process", str(most_bytes)
+            process = await started_apart(sys.executable, *arguments, folder=folder, OMP_NUM_THREADS="1")
+        except BaseException:
+            os.rmdir(folder)
+            raise
+        return cls(process, folder)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked."""
+        return self.process.returncode is None
+
+    async def load(self, size: int, chunks: AsyncIterator[bytes], seconds: float) -> dict[str, Any]:
+        """Gives it its model. Raises Ended."""
+
+        async def sent() -> None:
+            await self._send(size.to_bytes(8, "big"))
+            left = size
+            async for chunk in chunks:
+                await self._send(chunk)
+                left -= len(chunk)
+            if left:
+                raise Ended("the artifact store sent a file of another size")
+
+        return await self._answered(sent(), 0, seconds)
+
+    async def ask(self, question: str, answer: str, seconds: float) -> dict[str, Any]:
+        """What it says of an answer. Raises Ended."""
+        self._asked += 1
+        line = orjson.dumps([self._asked, question, answer]) + b"\n"
+        return await self._answered(self._send(line), self._asked, seconds)
+
+    async def _answered(self, sending: Any, number: int, seconds: float) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(seconds):
+                await sending
+                line = await self.process.stdout.readline()
+            found = orjson.loads(line)
+            if not isinstance(found, dict) or found.get("number") != number:
+                raise ValueError("the answer belongs to another question")
+        except BaseException as error:
+            await self.end()
+            if isinstance(error, TimeoutError):
+                raise Ended(f"it gave no answer within {seconds:g} s") from None
+            if isinstance(error, ValueError | OSError):
+                raise Ended("its process ended, or spoke no protocol") from None
+            raise
+        return found
+
+    async def _send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        await self.process.stdin.drain()
+
+    async def end(self) -> None:
+        """Kills it, and waits for that."""
+        self.kill()
+        await self.process.wait()
+
+    def kill(self) -> None:
+        """Kills it, and leaves no folder."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
+
+
+ROOT = Path("/")
+KEPT_SHARE = 8
+"""One part in so many of the limit stays free: the data plane's own memory comes and goes."""
+SMALLEST = 160 * 2**20
+"""Bytes of a process beside its weights: Python with onnxruntime and tokenizers writes to 67 MiB before any model, the
+rest is for what a model computes on the way."""
+TIMES = 5
+"""A model's file in memory: three times were measured (read, parsed, the weights), the rest is for what it computes."""
+
+
+def needed(model_bytes: int) -> int:
+    """Bytes that the process of a model of this size may write to."""
+    return SMALLEST + TIMES * model_bytes
+
+
+def left() -> int:
+    """Bytes for the processes of all reward models together, at this moment."""
+    limit = memory_limit()
+    return limit - limit // KEPT_SHARE - _resident()
+
+
+def memory_limit(root: Path = ROOT) -> int:
+    """Bytes that this container may have, by control groups of either version; without a limit: the machine's."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if not controllers:
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A container may see its own group as the top, or the machine's tree; each group above bounds it, too.
+        group = top / path.strip("/")
+        for folder in (top, *(one for one in (group, *group.parents) if top in one.parents)):
+            value = _text(folder / name).strip()
+            if value.isdecimal():
+                found.append(int(value))
+    return min(found)
+
+
+def _resident() -> int:
+    pages = _text(Path("/proc/self/statm")).split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
 
 MOST_BYTES = 128 * 2**20
 """Of one model; a larger one is not used."""
@@ -62,7 +209,7 @@ class Scorers:
         room: bytes of memory for all processes together, at this moment.
     """
 
-    def __init__(self, fetch: Fetch, room: Callable[[], int] = scorer_room.left) -> None:
+    def __init__(self, fetch: Fetch, room: Callable[[], int] = left) -> None:
         self._fetch, self._room = fetch, room
         # The least recently used first. All of this is changed between two awaits, so that no lock is needed for it.
         self._alive: OrderedDict[Key, Scorer] = OrderedDict()
@@ -119,7 +266,7 @@ class Scorers:
             if error.status == 404:
                 raise self._remembered(key, NoScoreYet(f"{name}: {error.message}")) from None
             raise
-        await self._place(key, scorer_room.needed(content.size), name)
+        await self._place(key, needed(content.size), name)
         try:
             scorer = self._alive[key] = await Scorer.start(self._taken[key])
             ready = await scorer.load(content.size, content.chunks, LOAD_SECONDS)
@@ -188,3 +335,22 @@ class Scorers:
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return why
+
+
+class Preferred(EvaluatorType):
+    """The episode's task is the question, its output the answer."""
+
+    name: ClassVar[str] = "reward-model"
+
+    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+        """Probability that people prefer the output to a middling answer of those that the model learned from."""
+        if tools.scorer is None or spec.reward_model is None:
+            return Score(None, "reward models are not scored here")
+        if not case.task:
+            return Score(None, "the episode has no task: a reward model reads it as the question")
+        sha256 = spec.reward_model.sha256
+        try:
+            value = await tools.scorer(sha256, case.task, as_text(case.output))
+        except NoScore as error:
+            return Score(None, str(error)[:500])
+        return Score(value, f"reward model {sha256[:12]} gives {value:.3f}")

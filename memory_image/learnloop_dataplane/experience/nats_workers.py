@@ -17,11 +17,11 @@ from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.callers import Authenticator
-from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
-from learnloop_dataplane.concurrency.large_work import body_bytes, in_thread_if_large
+from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import Background
+from learnloop_dataplane.concurrency.offload import body_bytes, in_thread_if_large
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import seed_from
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
@@ -30,10 +30,9 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.consumer import Handler, consumer_config, invalid, keep, kept, pull_forever
-from learnloop_dataplane.nats.relay import Relay
+from learnloop_dataplane.nats.relay import Relay, TenantConnection
 from learnloop_dataplane.nats.streams import ROOM_SECONDS, TRAINING, TRAJECTORIES, Room
 from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
-from learnloop_dataplane.nats.tenants import TenantConnection
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.strict_json import StrictReader

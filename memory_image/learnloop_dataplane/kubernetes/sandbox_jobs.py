@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from learnloop_dataplane.concurrency.fair_places import FairPlaces
+from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.errors import ApiServerRefused, Unavailable
 from learnloop_dataplane.postgres.row_ids import uuid7
-from learnloop_dataplane.sandbox.job_manifest import START_SECONDS, manifest
+from learnloop_dataplane.sandbox.job import START_SECONDS, manifest
 from learnloop_dataplane.sandbox.run_case import RunCase
 
 if TYPE_CHECKING:

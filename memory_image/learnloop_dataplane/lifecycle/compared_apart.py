@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from learnloop_dataplane.concurrency.process_apart import process_apart
+from learnloop_dataplane.concurrency.offload import process_apart
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.comparison import Compared, compare
 from learnloop_dataplane.lifecycle.rests import Rests

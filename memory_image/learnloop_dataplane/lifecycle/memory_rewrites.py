@@ -7,7 +7,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.concurrency.exclusive_work import OneEach
+from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.lifecycle import forgetting, provenance, snapshots
 from learnloop_dataplane.lifecycle.consolidation import Consolidated, consolidate
 from learnloop_dataplane.lifecycle.distillation import Distiller

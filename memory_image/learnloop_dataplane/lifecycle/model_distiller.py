@@ -17,8 +17,7 @@ import orjson
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.distillation import FEWEST, CountingDistiller, Distiller, Episode, distilled
 from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.model_servers.chat_model import ChatModel
-from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
+from learnloop_dataplane.model_servers.openai_api import ChatModel, ModelServer, NotTaken
 
 log = logging.getLogger(__name__)
 EPISODES = 20  # of a task, the newest with text

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.concurrency.exclusive_work import OneEach
+from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.consolidation import Consolidated, pass_over
 from learnloop_dataplane.lifecycle.distillation import Distiller

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from learnloop_common.redaction.fields import safe_origin
 from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.chain import note_stored
-from learnloop_dataplane.concurrency.large_work import in_thread_if_large
+from learnloop_dataplane.concurrency.offload import in_thread_if_large
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text

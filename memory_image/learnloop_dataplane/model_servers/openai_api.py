@@ -1,18 +1,14 @@
-"""Requests to a server that speaks OpenAI's wire format: vLLM, TEI, Ollama, LiteLLM or a provider.
-
-The server is not trusted: an answer has a time and a size limit, and redirects are not followed. A request that fails
-says little by itself, for its content may be the cause. So a probe of known content follows: only when that fails, too,
-is the server left alone for a while.
-"""
+"""Clients of OpenAI-compatible servers: requests with retries and a circuit breaker, and chat models."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import httpx
 import orjson
 
+from learnloop_common.chat import ChatFields
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 
@@ -197,3 +193,22 @@ def _sentence(content: bytes | bytearray) -> str:
     except (ValueError, AttributeError):
         pass
     return " ".join(str(text).split())[:MOST_SAID]
+
+
+class ChatModel:
+    """One model of one server, asked at temperature 0 where it takes one."""
+
+    def __init__(self, server: ModelServer, model: str, most_tokens: int) -> None:
+        self.server, self._model, self._most = server, model, most_tokens
+        self._fields = ChatFields()
+
+    async def ask(self, messages: Sequence[dict[str, str]], read: Callable[[Any], T]) -> T:
+        """What `read` makes of the answer; raises as ModelServer.post."""
+        body = {"model": self._model, "messages": list(messages), "temperature": 0, "max_tokens": self._most}
+        while True:
+            sent = self._fields.of(body)
+            try:
+                return await self.server.post("chat/completions", sent, read)
+            except NotTaken as problem:
+                if not self._fields.refused(sent, str(problem)):
+                    raise

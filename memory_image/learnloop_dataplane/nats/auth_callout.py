@@ -26,9 +26,8 @@ from nats.aio.msg import Msg
 from learnloop_api import names
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.callers import Authenticator, Identity
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import logins_of, seed_from
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.successive_logins import logins_of
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"

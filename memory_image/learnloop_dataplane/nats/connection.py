@@ -18,12 +18,12 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_common.tls.contexts import client_context
 from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.config_values import newest_login
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.nats.streams import MAX_MESSAGE, STREAMS, ensure_streams
-from learnloop_dataplane.successive_logins import newest_login
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.nats.tenants import TenantConnection
+    from learnloop_dataplane.nats.relay import TenantConnection
 
 log = logging.getLogger(__name__)
 OLDEST = (2, 12)

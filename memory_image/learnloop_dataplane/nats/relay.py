@@ -9,6 +9,7 @@ publishes that in its own account, answers in theirs, and answers on an inbox of
 import logging
 import time
 from collections import Counter
+from contextlib import suppress
 
 import orjson
 from nats.aio.client import Client
@@ -16,9 +17,12 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from learnloop_api import names
-from learnloop_dataplane.concurrency.episode_rate import EpisodeRate
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.concurrency.limits import EpisodeRate
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.nats.auth_callout import ACCOUNT, AuthCallout
+from learnloop_dataplane.nats.connection import connected
 from learnloop_dataplane.nats.subjects import tenants_id, valid_namespace
 
 log = logging.getLogger(__name__)
@@ -152,3 +156,40 @@ async def isolated(tenants: Client) -> bool:
     except (TimeoutError, NatsError):
         return True
     return "error" in orjson.loads(answer.data)
+
+
+class TenantConnection:
+    """A second connection, to the account in which tenants publish."""
+
+    def __init__(self, config: Config, callout: AuthCallout, relay: Relay) -> None:
+        self._config = config
+        self._callout = callout
+        self._relay = relay
+        self._client: Client | None = None
+
+    async def serve(self, own: Client) -> None:
+        """From now on tenants are let in and heard, also after reconnections.
+
+        Args:
+            own: connected to the account that has the streams.
+
+        Raises:
+            nats.errors.Error, OSError: not at this moment.
+            ConfigError: the server would answer tenants by itself.
+        """
+        await self.close()
+        self._client = await connected(self._config, self._config.nats_tenants_user)
+        if not await isolated(self._client):
+            raise ConfigError(
+                f"user {self._config.nats_tenants_user} of NATS reaches JetStream, so every tenant would; "
+                f"give it an account {ACCOUNT} without JetStream, as the chart's nats.conf does"
+            )
+        await self._relay.listen(own, self._client)
+        await self._callout.listen(own)
+
+    async def close(self) -> None:
+        """Hears no tenant any more."""
+        client, self._client = self._client, None
+        if client is not None and not client.is_closed:
+            with suppress(NatsError, OSError, TimeoutError):
+                await client.close()

@@ -10,10 +10,10 @@ from typing import Any
 
 from learnloop_dataplane.audit.chain import Detail, note
 from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled, spooled
+from learnloop_dataplane.config_values import Quotas
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.quota_limits import Quotas
 
 _PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _TOUCH = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = $2"

@@ -36,7 +36,7 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.api.responses import begins_after, following, page_mark
 from learnloop_dataplane.registry.artifacts import Content
-from learnloop_dataplane.rewards.revision_outcomes import revision_outcomes
+from learnloop_dataplane.rewards.reward_events import revision_outcomes
 
 router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
 BYTES: dict[str, Any] = {

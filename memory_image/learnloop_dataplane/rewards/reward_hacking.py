@@ -1,20 +1,52 @@
-"""Signs that a reward is being gamed, read from the newest rewards of a policy. Pure; each names its worst episodes.
+"""Ranks of many rewards at once, and how far two rankings agree."""
 
-They are suspicions with evidence, not verdicts: an agent that earns by one component alone, that repeats one episode,
-or that pleases the policy more the less it pleases people (A. Pan, K. Bhatia & J. Steinhardt, ICLR 2022).
-"""
-
+import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
-from learnloop_dataplane.rewards.rank_statistics import Floats, percentiles, spearman
+from learnloop_common.reward_rules.components import asked_values
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.partitions import STEPS_OF
+from learnloop_dataplane.rewards.reward_tables import get_policy
+
+Floats = NDArray[np.float64]
+
+
+def midranks(values: Floats) -> Floats:
+    """Ranks from 1, ties share the mean of theirs. Shape (n,) to shape (n,)."""
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: Floats = (last - (counts - 1) / 2).astype(np.float64)
+    return means[group]
+
+
+def percentiles(values: Floats) -> Floats:
+    """Share of the values that are lower, ties count half, in percent: strictly between 0 and 100."""
+    return (midranks(values) - 0.5) * (100.0 / max(1, len(values)))
+
+
+def spearman(one: Floats, other: Floats) -> float | None:
+    """Rank correlation of two measurements of the same things, -1 to 1 (C. Spearman, 1904).
+
+    None with fewer than two things, or where one of the measurements is the same for all.
+    """
+    if len(one) < 2:
+        return None
+    first, second = midranks(one), midranks(other)
+    first, second = first - first.mean(), second - second.mean()
+    spread = float(np.sqrt((first @ first) * (second @ second)))
+    return None if spread == 0 else float(np.clip((first @ second) / spread, -1.0, 1.0))
+
 
 FEWEST = 100  # rewards below which nothing is said
 FEWEST_FEEDBACK = 30
@@ -166,3 +198,74 @@ def _worst(rewards: Sequence[Rewarded], badness: Floats) -> tuple[str, ...]:
     """Ids of the worst, of equals those with the highest reward."""
     order = sorted(range(len(rewards)), key=lambda i: (-badness[i], -rewards[i].reward, rewards[i].trajectory_id))
     return tuple(rewards[index].trajectory_id for index in order[:WORST])
+
+
+NEWEST = 1000
+FRESH_SECONDS = 60.0
+MAX_REMEMBERED = 1000
+MOST_KEYS = 64
+
+# By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards. The
+# newest come first, and the revision and all else are looked up for them alone.
+_NEWEST = f"""
+SELECT h.trajectory_id, h.components, h.reward, t.fingerprint, t.feedback, t.recorded
+FROM (SELECT r.* FROM agents a CROSS JOIN LATERAL (
+        SELECT trajectory_id, components, reward, created_at, reward_policy, reward_policy_revision
+        FROM reward_history r WHERE r.namespace = a.namespace AND r.agent_id = a.name
+        ORDER BY r.created_at DESC LIMIT $4) r
+    WHERE a.namespace = $1 AND a.reward_policy = $2 AND a.reward_policy_revision = $3
+        AND r.reward_policy = $2 AND r.reward_policy_revision = $3
+    ORDER BY r.created_at DESC, r.trajectory_id LIMIT $4) h
+CROSS JOIN LATERAL (
+    SELECT (t.outcome_values ->> 'feedback')::float8 AS feedback,
+        ARRAY(SELECT jsonb_object_keys(t.outcome_values)) AS recorded, (
+        SELECT coalesce(s.steps ->> 'fingerprint', md5(s.steps::text)) FROM training_transitions s WHERE {STEPS_OF}
+        ) AS fingerprint
+    FROM trajectories t WHERE t.namespace = $1 AND t.trajectory_id = h.trajectory_id OFFSET 0) t
+ORDER BY h.created_at DESC, h.trajectory_id
+"""
+
+
+class SignalReader:
+    """Answers for one process; whoever asks often gets the same answer for a minute."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._answers: dict[tuple[str, str, str], tuple[float, RewardSignals]] = {}
+
+    async def read(self, namespace: str, name: str, revision: str) -> RewardSignals | None:
+        """Signs in the newest rewards of a revision in force; None when it was never published.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        key = (namespace, name, revision)
+        known = self._answers.get(key)
+        if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
+            return known[1]
+        async with self._db.tenant(namespace) as connection:
+            policy = await get_policy(connection, namespace, name, revision)
+            if policy is None:
+                return None
+            rows = await connection.fetch(_NEWEST, namespace, name, revision, NEWEST)
+        found = await asyncio.to_thread(_read, policy.spec, rows)
+        while len(self._answers) >= MAX_REMEMBERED:
+            del self._answers[next(iter(self._answers))]
+        self._answers.pop(key, None)
+        self._answers[key] = (time.monotonic(), found)
+        return found
+
+
+def _read(spec: RewardPolicySpec, rows: list[Any]) -> RewardSignals:
+    recorded = {key for row in rows for key in row["recorded"]}
+    asked = asked_values(spec) if len(rows) >= FEWEST else {}
+    unrecorded = [f"{key} ({reader})" for key, reader in asked.items() if key not in recorded]
+    rewards = [Rewarded(**_rewarded(row)) for row in rows]
+    found = read_signals(spec, rewards)
+    return found.model_copy(update={"unrecorded": unrecorded[:MOST_KEYS], "recorded": sorted(recorded)[:MOST_KEYS]})
+
+
+def _rewarded(row: Any) -> dict[str, Any]:
+    fields = {**row, "components": orjson.loads(row["components"])}
+    del fields["recorded"]
+    return fields

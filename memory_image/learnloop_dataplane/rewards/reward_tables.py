@@ -1,5 +1,6 @@
-"""RewardPolicy revisions, running statistics and reward history in PostgreSQL."""
+"""Reads and writes rewards, with the running statistics that normalise them."""
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -8,15 +9,127 @@ from typing import Any
 
 import orjson
 
+from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
-from learnloop_common.reward_rules.components import credits, potential_terms
+from learnloop_common.reward_rules.components import Worth, bounded, credits, potential_terms
+from learnloop_common.reward_rules.step_rewards import limits
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.policy_terms import policy_terms
+
+
+def policy_terms(spec: RewardPolicySpec) -> dict[str, Any]:
+    """As the event agent.rl.reward.v1 has them."""
+    rule = spec.normalisation
+    return {
+        "weights": {component.name: component.weight for component in spec.components},
+        "evaluators": {
+            component.name: component.evaluator.type for component in spec.components if component.evaluator is not None
+        },
+        "normalisation": {"method": rule.method, "clip": rule.clip},
+    }
+
+
+RANK_WINDOW = 500
+
+
+@dataclass(frozen=True)
+class Running:
+    """Everything seen so far, in one pass (B. P. Welford, Technometrics 4(3), 1962).
+
+    Attributes:
+        count: how many values.
+        mean: their mean.
+        m2: their sum of squared deviations.
+        low: the least, None before the first.
+        high: the largest.
+        recent: the newest `RANK_WINDOW` of them, oldest first; kept only where ranks are asked for.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    recent: tuple[float, ...] = ()
+
+    def add(self, value: float, *, ranks: bool = False) -> "Running":
+        """The statistics with one more value; `ranks` keeps the value itself too."""
+        count = self.count + 1
+        delta = value - self.mean
+        mean = self.mean + delta / count
+        return Running(
+            count,
+            mean,
+            self.m2 + delta * (value - mean),
+            value if self.low is None else min(self.low, value),
+            value if self.high is None else max(self.high, value),
+            (*self.recent, value)[-RANK_WINDOW:] if ranks else (),
+        )
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation; 0 for fewer than two values."""
+        return math.sqrt(max(0.0, self.m2) / self.count) if self.count > 1 else 0.0
+
+
+def normalise(raw: float, running: Running, rule: Normalisation) -> float:
+    """The raw reward on the agent's own scale, within ±clip.
+
+    `running` includes `raw` itself: with n values no z-score can then exceed (n-1)/√n, so the first few episodes of an
+    agent cannot produce extremes. Without any spread yet, zscore and minmax give 0.
+    """
+    match rule.method:
+        case "none":
+            return bounded(raw, rule.clip)
+        case "rank":
+            return bounded(_midrank(raw, running.recent), rule.clip)
+        case "minmax":
+            if running.low is None or running.high is None or running.high <= running.low:
+                return 0.0
+            return bounded((raw - running.low) / (running.high - running.low), rule.clip)
+        case _:
+            # Rounding leaves a little "spread" behind when every value was the same; that must not be divided by.
+            if running.std <= 1e-9 * max(1.0, abs(running.mean)):
+                return 0.0
+            return bounded((raw - running.mean) / running.std, rule.clip)
+
+
+def settle(spec: RewardPolicySpec, worth: Worth, running: Running) -> tuple[float, Running]:
+    """The reward to store, and the statistics that include it.
+
+    Constraints come after the bounds: nothing an episode achieved makes up for one it broke.
+    """
+    running = running.add(worth.raw, ranks=spec.normalisation.method == "rank")
+    return min([scaled(spec, worth.raw, running), *limits(spec, worth)]), running
+
+
+def scaled(spec: RewardPolicySpec, raw: float, running: Running) -> float:
+    """A raw reward as stored ones are: on the agent's scale, within the bounds."""
+    reward = normalise(raw, running, spec.normalisation)
+    if spec.bounds is not None:
+        reward = min(spec.bounds.maximum, max(spec.bounds.minimum, reward))
+    return reward
+
+
+def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:
+    """How far a reward can be trusted, 0 to 1: share of the weights that were measured × how settled the scale is.
+
+    A scale learned from n episodes is off by about 1/√n standard deviations; without normalisation there is none.
+    """
+    settled = 1.0 if spec.normalisation.method == "none" else 1.0 - 1.0 / math.sqrt(max(1, running.count))
+    return worth.coverage * settled
+
+
+def _midrank(raw: float, recent: tuple[float, ...]) -> float:
+    if not recent:
+        return 0.5
+    lower = sum(value < raw for value in recent)
+    equal = sum(value == raw for value in recent)
+    return (lower + 0.5 * equal) / len(recent)
+
 
 _PUT = """
 INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING

@@ -1,7 +1,13 @@
-"""Gives every stored trajectory of a registered agent its reward, exactly once."""
+"""What waits for its reward, read in one round trip; and what it is worth, written in another one that commits.
+
+Nothing is locked while a reward is computed. Instead the writing statement looks whether everything it was computed
+from is still so, holding it, and writes nothing where it is not: the episodes are there, without a reward and with the
+measurements that were read, and the agent's statistics are those that were read.
+"""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import orjson
@@ -12,10 +18,174 @@ from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
-from learnloop_dataplane.rewards.pending_episodes import Columns, Weigher, keep, pending, recent, waiting
-from learnloop_dataplane.rewards.published_policies import Policies
-from learnloop_dataplane.rewards.reward_tables import Policy
+from learnloop_dataplane.postgres.partitions import STEPS_OF
+from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, confidence, settle
+from learnloop_dataplane.telemetry.agent_metrics import Recent
+
+# Steps are most of what a trajectory weighs: they are read only for policies that look at them.
+LOG = f"(SELECT s.steps FROM training_transitions s WHERE {STEPS_OF})"
+NO_LOG = "NULL::jsonb"
+# What evaluators made of the output under the revision that rewards the episode; and that all of them have spoken.
+SCORES = """(SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
+    WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = {policy}
+        AND c.reward_policy_revision = {revision})"""
+_SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
+    AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) >= $6::int"""
+_SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+# Only agents with a published policy; the order makes each probe one look-up in the index of unrewarded rows. Each part
+# runs for the row of `s` and says $1 inside: through `s` PostgreSQL would guess one row a namespace, and read them all.
+_WAITING = f"""
+SELECT a.name, a.reward_policy, a.reward_policy_revision {_SCOPE}, LATERAL (
+    SELECT a.name, a.reward_policy, a.reward_policy_revision, a.since FROM agents a
+    WHERE a.namespace = s.namespace AND a.registered_at IS NOT NULL ORDER BY a.name) a, LATERAL (
+    SELECT 1 FROM reward_policy_revisions p
+    WHERE p.namespace = $1 AND p.name = a.reward_policy AND p.revision = a.reward_policy_revision LIMIT 1) p, LATERAL (
+    SELECT 1 FROM trajectories t
+    WHERE t.namespace = $1 AND t.agent_id = a.name AND t.reward IS NULL AND t.received_at >= a.since
+    ORDER BY t.received_at, t.seq LIMIT 1) t
+"""
+# In the order of arrival. The statistics come with the first episode: they may be 500 numbers.
+_PENDING = f"""
+SELECT t.*, r.* {_SCOPE}, LATERAL (
+    SELECT a.since FROM agents a WHERE a.namespace = s.namespace AND a.name = $2 AND a.registered_at IS NOT NULL
+        AND a.reward_policy = $3 AND a.reward_policy_revision = $4 OFFSET 0) a, LATERAL (
+    SELECT row_number() OVER (ORDER BY received_at, seq) AS place, waiting.* FROM (
+        SELECT t.seq, t.received_at, t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, t.task,
+            t.episode_id, t.policy_revision, {{log}} AS log, {{scores}} AS scores
+        FROM trajectories t
+        WHERE t.namespace = s.namespace AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
+            {{scored}}
+        ORDER BY t.received_at, t.seq LIMIT $5) waiting) t
+LEFT JOIN LATERAL (
+    SELECT {STATE} FROM reward_statistics r WHERE t.place = 1 AND r.namespace = $1 AND r.agent_id = $2
+        AND r.reward_policy = $3 AND r.reward_policy_revision = $4 OFFSET 0) r ON true
+ORDER BY t.place
+"""
+# Episodes before statistics before totals, each in one order, as an erasure goes: nobody waits in a circle. The last
+# two begin when `saved` is complete, which has named the namespace. num_nulls, because after IS NULL the index of what
+# is unrewarded looks smaller than the key: it is read whole for each episode, and a backlog has many.
+KEEP = f"""
+WITH s AS MATERIALIZED (
+    SELECT set_config('app.namespace', $1, true) AS namespace
+), given AS MATERIALIZED (
+    SELECT * FROM unnest($13::text[], $14::jsonb[], $15::jsonb[], $16::float8[], $17::float8[], $18::float8[],
+        $19::jsonb[], $20::text[], $21::jsonb[])
+    AS g(trajectory_id, measured, components, raw, reward, confidence, violated, task, metadata)
+), held AS MATERIALIZED (
+    SELECT t.trajectory_id FROM s, given g, LATERAL (
+        SELECT t.trajectory_id FROM trajectories t
+        WHERE t.namespace = s.namespace AND t.trajectory_id = g.trajectory_id AND num_nulls(t.reward) = 1
+            AND t.outcome_values = g.measured FOR UPDATE) t
+), saved AS (
+    INSERT INTO reward_statistics AS r (namespace, agent_id, reward_policy, reward_policy_revision, {STATE})
+    SELECT s.namespace, $2, $3, $4, $7::bigint, $8::float8, $9::float8, $10::float8, $11::float8, $12::float8[] FROM s
+    WHERE (SELECT count(*) FROM held) = cardinality($13::text[])
+    ON CONFLICT (namespace, agent_id, reward_policy, reward_policy_revision) DO UPDATE
+    SET count = excluded.count, mean = excluded.mean, m2 = excluded.m2, low = excluded.low, high = excluded.high,
+        recent = excluded.recent
+    WHERE r.count = $6::bigint RETURNING r.namespace
+), history AS (
+    INSERT INTO reward_history (namespace, agent_id, reward_policy, reward_policy_revision, trajectory_id, components,
+        raw_reward, reward, confidence, violated, created_at, published_at, task_id, credit_assigned, metadata)
+    SELECT saved.namespace, $2, $3, $4, g.trajectory_id, g.components, g.raw, g.reward, g.confidence, g.violated,
+        clock_timestamp(), CASE WHEN $5::bool THEN NULL ELSE now() END, g.task, g.reward, g.metadata
+    FROM saved, given g
+), marked AS (
+    UPDATE trajectories t SET reward = g.reward, reward_policy_revision = $4, warehoused = false FROM saved, given g
+    WHERE t.namespace = $1 AND t.trajectory_id = g.trajectory_id
+), counted AS (
+    UPDATE agents a SET rewarded = a.rewarded + cardinality($13::text[]) FROM saved
+    WHERE a.namespace = $1 AND a.name = $2
+)
+SELECT 1 FROM saved
+"""
+# An arm that was withdrawn tells nothing of its model. A grouping set without columns is all of them together.
+_RECENT = f"""
+SELECT t.policy_revision AS version, avg(h.raw_reward)::float8 AS reward, avg(t.success::int)::float8 AS success,
+    avg((t.status = 'error')::int)::float8 AS errors
+{_SCOPE}, LATERAL (
+    SELECT t.trajectory_id, t.policy_revision, t.status, t.success, t.reward_policy_revision FROM trajectories t
+    WHERE t.namespace = $1 AND s.namespace = $1 AND t.agent_id = $2 AND t.status <> 'withdrawn'
+    ORDER BY t.seq DESC LIMIT 100) t
+LEFT JOIN LATERAL (SELECT h.raw_reward FROM reward_history h
+    WHERE h.namespace = $1 AND h.trajectory_id = t.trajectory_id
+        AND h.reward_policy_revision = t.reward_policy_revision LIMIT 1) h ON true
+GROUP BY GROUPING SETS ((t.policy_revision), ())
+"""
+
+
+@dataclass(frozen=True)
+class Weigher:
+    """An agent and the policy revision its new episodes are rewarded by."""
+
+    agent: str
+    policy: str
+    revision: str
+
+
+# Ids, measurements and components as JSON, raw, reward, confidence, broken constraints as JSON, tasks, metadata as
+# JSON: each as long as there are episodes.
+Columns = tuple[list[str], list[str], list[str], list[float], list[float], list[float], list[str], list[str], list[str]]
+
+
+async def waiting(db: Database, namespace: str) -> list[Weigher]:
+    """Whose episodes wait for a reward, by name.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    return [Weigher(*row) for row in await db.fetch_as(namespace, _WAITING)]
+
+
+async def pending(
+    db: Database, namespace: str, whose: Weigher, limit: int, *, log: bool, evaluators: int = 0
+) -> tuple[list[Any], Running]:
+    """The first episodes without a reward in the order of their arrival, and the statistics before them.
+
+    Args:
+        log: with their steps.
+        evaluators: how many score an output; only episodes that all of them have scored are ready.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    scores = SCORES.format(policy="$3", revision="$4") if evaluators else NO_LOG
+    statement = _PENDING.format(log=LOG if log else NO_LOG, scores=scores, scored=_SCORED if evaluators else "")
+    arguments = (whose.agent, whose.policy, whose.revision, limit, *([evaluators] if evaluators else []))
+    rows = await db.fetch_as(namespace, statement, *arguments)
+    if not rows or rows[0]["count"] is None:
+        return rows, Running()
+    first = rows[0]
+    return rows, Running(*(first[name] for name in STATE.split(", ")))
+
+
+async def keep(
+    db: Database, namespace: str, whose: Weigher, before: Running, after: Running, columns: Columns, *, announce: bool
+) -> bool:
+    """Writes rewards, statistics and totals, and commits. False: something changed since it was read, and nothing was
+    written.
+
+    Args:
+        before: the statistics that were read.
+        announce: the rewards are still to be published.
+
+    Raises:
+        Unavailable: nothing was written, or the answer was lost: what was written is no longer pending.
+    """
+    key = (whose.agent, whose.policy, whose.revision)
+    return bool(await db.fetch_as(namespace, KEEP, *key, announce, before.count, *astuple(after), *columns))
+
+
+async def recent(db: Database, namespace: str, agent: str) -> list[Recent]:
+    """The newest hundred episodes: all together, and by the model version that played them.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    rows = await db.fetch_as(namespace, _RECENT, agent)
+    return [Recent(**row) for row in rows if row["errors"] is not None]
+
 
 log = logging.getLogger(__name__)
 BATCH = 200

@@ -27,11 +27,10 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.api.responses import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
-from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery
+from learnloop_dataplane.rewards.bias_reader import BiasQuery
 from learnloop_dataplane.rewards.dry_run import Window
-from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.task_rewards.agreement_with_people import evaluations
-from learnloop_dataplane.task_rewards.calculation import Result
+from learnloop_dataplane.rewards.reward_tables import Running
+from learnloop_dataplane.task_rewards.calculation import Result, evaluations
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

@@ -1,29 +1,150 @@
-"""What a result would be worth: evaluators, components, shaping, normalisation, and the parts of the agents. It keeps
-nothing."""
+"""The reward of a task: evaluators, agreement with people, and earlier episodes of the agent."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from learnloop_api.kinds.evaluators import OwnHistory
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import MAX_STEPS, Step, TaskResult
 from learnloop_common.reward_rules.components import Episode, evaluate
-from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, History, Sandbox, Score, Standing, Tools
 from learnloop_dataplane.evaluators.registry import score_or_say
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
-from learnloop_dataplane.rewards.policy_terms import policy_terms
-from learnloop_dataplane.rewards.reward_tables import Policy
-from learnloop_dataplane.task_rewards.earlier_episodes import history_of
+from learnloop_dataplane.rewards.reward_tables import Policy, Running, confidence, policy_terms, settle
 from learnloop_dataplane.task_rewards.team_credits import Scale, TeamCredits, described
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge_client import JudgeClient
+    from learnloop_dataplane.evaluators.judge import JudgeClient
+
+
+Z = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An evaluator's scores beside people's opinions, both as good or bad.
+
+    Attributes:
+        episodes: that both have an opinion about; a score of 0.5 and an opinion of 0 are none.
+        share: of these, where both say the same; None without any.
+        low: lower end of its 95 % interval (Wilson, JASA 22, 1927).
+        high: upper end.
+        kappa: agreement beyond chance (Cohen, 1960); None where one of the two always says the same.
+    """
+
+    episodes: int
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    kappa: float | None = None
+
+
+def agreement(pairs: Iterable[tuple[float, float]]) -> Agreement:
+    """Of scores (0 to 1) and opinions (-1 to 1) about the same episodes."""
+    table = [[0, 0], [0, 0]]
+    for score, opinion in pairs:
+        if score != 0.5 and opinion != 0.0:
+            table[score > 0.5][opinion > 0.0] += 1
+    n = sum(map(sum, table))
+    if not n:
+        return Agreement(0)
+    share = (table[0][0] + table[1][1]) / n
+    good = [(table[1][0] + table[1][1]) / n, (table[0][1] + table[1][1]) / n]
+    chance = good[0] * good[1] + (1.0 - good[0]) * (1.0 - good[1])
+    steady = any(part in (0.0, 1.0) for part in good)
+    kappa = None if steady or chance >= 1.0 else (share - chance) / (1.0 - chance)
+    middle, spread = share + Z * Z / (2 * n), Z * math.sqrt(share * (1.0 - share) / n + Z * Z / (4 * n * n))
+    width = 1.0 + Z * Z / n
+    return Agreement(n, share, max(0.0, (middle - spread) / width), min(1.0, (middle + spread) / width), kappa)
+
+
+NEWEST = 5000
+"""Scores of a revision that are looked at: of all its components together."""
+_SCORES = """
+SELECT c.component, c.value, (SELECT avg(u.value) FROM user_feedback u
+    WHERE u.namespace = $1 AND u.trajectory_id = c.trajectory_id) AS opinion
+FROM (SELECT component, value, trajectory_id FROM task_scores
+    WHERE namespace = $1 AND reward_policy = $2 AND reward_policy_revision = $3
+    ORDER BY scored_at DESC LIMIT $4) c
+"""
+
+
+async def evaluations(
+    db: Database, namespace: str, name: str, revision: str, spec: RewardPolicySpec
+) -> list[dict[str, Any]]:
+    """For each component with an evaluator: how many outputs it was asked about and could score, their mean, and its
+    agreement with people; over the revision's newest scores."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_SCORES, namespace, name, revision, NEWEST)
+    by_component: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        by_component[row["component"]].append(row)
+    found = []
+    for component in spec.components:
+        if component.evaluator is None:
+            continue
+        asked = by_component[component.name]
+        values = [row["value"] for row in asked if row["value"] is not None]
+        rated = [(row["value"], row["opinion"]) for row in asked if None not in (row["value"], row["opinion"])]
+        found.append(
+            {
+                "component": component.name,
+                "evaluator": component.evaluator.type,
+                "asked": len(asked),
+                "scored": len(values),
+                "mean": fmean(values) if values else None,
+                "agreement_with_people": asdict(agreement(rated)),
+            }
+        )
+    return found
+
+
+LOOKED_AT = 5000
+"""The agent's newest episodes of any type, among which those of one type are found."""
+# `seq` is the order of arrival; an episode that is not stored comes after all of them.
+_STANDING = """
+SELECT count(*) AS episodes, count(*) FILTER (WHERE needed > $6::float8) AS more,
+    count(*) FILTER (WHERE needed = $6::float8) AS equal
+FROM (
+    SELECT {needed} AS needed FROM (
+        SELECT * FROM trajectories t
+        WHERE t.namespace = $1 AND t.agent_id = $2 AND ($4::bigint IS NULL OR t.seq < $4)
+        ORDER BY t.seq DESC LIMIT $8) t
+    LEFT JOIN LATERAL (SELECT r.task_type FROM task_results r
+        WHERE r.namespace = $1 AND r.trajectory_id = t.trajectory_id OFFSET 0) r ON true
+    WHERE coalesce(r.task_type, '') = $3 AND t.success AND {needed} IS NOT NULL AND $7::text IS NOT NULL
+    ORDER BY t.seq DESC LIMIT $5) earlier
+"""
+_NEEDED = {
+    "steps": "t.steps",
+    "seconds": "extract(epoch FROM t.ended_at - t.started_at)",
+    "value": "(CASE jsonb_typeof(t.outcome_values -> $7) WHEN 'number' THEN (t.outcome_values ->> $7)::float8 END)",
+}
+
+
+def history_of(db: Database, namespace: str) -> History:
+    """What the evaluator `own-history` asks, in one namespace."""
+
+    async def standing(case: Case, settings: OwnHistory, needed: float) -> Standing:
+        statement = _STANDING.format(needed=_NEEDED[settings.measure])
+        asked = (case.agent, case.task_type, case.seq, settings.episodes, needed, settings.key or "", LOOKED_AT)
+        async with db.tenant(namespace) as connection:
+            row = await connection.fetchrow(statement, namespace, *asked)
+        return Standing(row["episodes"], row["more"], row["equal"])
+
+    return standing
+
 
 SECONDS = 20.0
 """That all evaluators of one request may take together."""

@@ -21,13 +21,13 @@ from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.pending_episodes import Weigher, waiting
-from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import Policy
-from learnloop_dataplane.task_rewards.earlier_episodes import history_of
+from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
+from learnloop_dataplane.task_rewards.calculation import history_of
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge_client import JudgeClient
+    from learnloop_dataplane.evaluators.judge import JudgeClient
 
 log = logging.getLogger(__name__)
 PAGE = 50

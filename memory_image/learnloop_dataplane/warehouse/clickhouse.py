@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
+from learnloop_dataplane.config_values import Addresses
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.warehouse_addresses import Addresses
 
 TABLE = "learnloop_trajectories"
 PART = f"{TABLE}_part"

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from learnloop_api import names
+from learnloop_dataplane.config_values import Quotas
 from learnloop_dataplane.nats import auth_callout
-from learnloop_dataplane.quota_limits import Quotas
 from testing.certificates import authority, folder
 
 from .conftest import ROOT, Object, Rejected, Render

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from learnloop_dataplane.postgres.logins.ordinary_login import prepare
+from learnloop_dataplane.postgres.logins import prepare
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 
 from ..conftest import eventually, new_database, running, settings, superuser, trajectory

@@ -11,9 +11,8 @@ import pytest
 
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.postgres.logins.ordinary_login import prepare
-from learnloop_dataplane.postgres.logins.superuser import keep
-from learnloop_dataplane.successive_logins import with_login, with_password
+from learnloop_dataplane.config_values import with_login, with_password
+from learnloop_dataplane.postgres.logins import keep, prepare
 from testing.failover.postgres_standby import Server, one_server
 
 from ..conftest import Api, running, settings, trajectory

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
-from learnloop_dataplane.rewards.dry_run_report import EpisodeColumns, report
-from learnloop_dataplane.rewards.rank_statistics import midranks, percentiles, spearman
+from learnloop_dataplane.rewards.dry_run import EpisodeColumns, report
+from learnloop_dataplane.rewards.reward_hacking import midranks, percentiles, spearman
 
 from ..conftest import Api, trajectory
 

@@ -13,10 +13,9 @@ from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.experience.trajectories import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.pending_episodes import KEEP, Weigher, keep, pending, waiting
-from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import put_policy
-from learnloop_dataplane.rewards.reward_worker import RewardWorker, compute
+from learnloop_dataplane.rewards.reward_worker import KEEP, RewardWorker, Weigher, compute, keep, pending, waiting
 
 from ..conftest import START_SECONDS, superuser, trajectory
 

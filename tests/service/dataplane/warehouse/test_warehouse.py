@@ -316,7 +316,7 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
 async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
     dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.SHIP_SECONDS", 0.02)
+    monkeypatch.setattr("learnloop_dataplane.assembly.parts.SHIP_SECONDS", 0.02)
     monkeypatch.setattr("learnloop_dataplane.concurrency.loop.AWAY_SECONDS", 0.1)
     count, kills = 300, 4
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, canonical, seal
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.audit.verification import Chain
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import seed_from
 
 SEED = bytes(range(32))
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

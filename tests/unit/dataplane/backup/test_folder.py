@@ -13,13 +13,11 @@ import pytest
 
 from learnloop_common.sealed_box import PREFIX, NotOpened, new_identity, seal, unseal
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.backup import erasures
-from learnloop_dataplane.backup.artifacts import copy, put_back
 from learnloop_dataplane.backup.folder import (
     ARTIFACTS,
     CHECKPOINTS,
     DUMP,
-    STREAMS,
+    MESSAGES,
     BackupError,
     BackupManifest,
     Blob,
@@ -27,7 +25,7 @@ from learnloop_dataplane.backup.folder import (
     read_manifest,
     write_lines,
 )
-from learnloop_dataplane.backup.making import finish
+from learnloop_dataplane.backup.making import copy_artifacts, copy_erasures, finish, restore_artifacts, restore_erasures
 from learnloop_dataplane.blobs.blob_store import FileBlobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 from learnloop_dataplane.registry.artifacts import artifact_key
@@ -41,7 +39,7 @@ def made(folder: Folder, signer: Signer | None = MINE, blobs: tuple[bytes, ...] 
     """A backup, as the steps leave one."""
     part = folder.begin()
     (part / DUMP).write_bytes(b"dump")
-    write_lines(part / STREAMS, [{"seq": 1}])
+    write_lines(part / MESSAGES, [{"seq": 1}])
     write_lines(part / CHECKPOINTS, [{"key": "ns/audit/checkpoint.json", "content": {"seq": 1}}])
     named = [Blob(f"ns/artifacts/{sha256(item).hexdigest()}", sha256(item).hexdigest(), len(item)) for item in blobs]
     write_lines(part / ARTIFACTS, map(asdict, named))
@@ -73,7 +71,7 @@ def test_a_signed_backup_says_whose_it_is(tmp_path: Path) -> None:
     ("spoil", "complaint"),
     [
         (lambda at: (at / DUMP).write_bytes(b"dumb"), "database.dump is not what was written"),
-        (lambda at: (at / STREAMS).unlink(), "streams.ndjson is missing"),
+        (lambda at: (at / MESSAGES).unlink(), "streams.ndjson is missing"),
         (lambda at: (at / "manifest.json").write_text("{"), "cannot be read"),
         (lambda at: (at / "manifest.json").write_text('{"no": 1}'), "cannot be read"),
         (
@@ -101,15 +99,15 @@ async def test_blobs_are_compared_on_their_way_back(tmp_path: Path) -> None:
     folder, store = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "store")
     folder.root.mkdir()
     backup = made(folder)
-    assert await put_back(backup, folder, store) == 1
+    assert await restore_artifacts(backup, folder, store) == 1
     assert (tmp_path / "store/ns/artifacts" / DIGEST).read_bytes() == CONTENT
     assert not list(store.spool.iterdir())
     folder.blob(DIGEST).write_bytes(b"another model")
     with pytest.raises(BackupError, match="its SHA-256 is another one"):
-        await put_back(backup, folder, store)
+        await restore_artifacts(backup, folder, store)
     folder.blob(DIGEST).unlink()
     with pytest.raises(BackupError, match="is missing"):
-        await put_back(backup, folder, store)
+        await restore_artifacts(backup, folder, store)
 
 
 class Rows:
@@ -142,12 +140,12 @@ async def test_a_blob_is_taken_as_it_lies_there_sealed_or_as_its_row_says(
     database: Any = Rows({"sha256": DIGEST, "size_bytes": len(CONTENT)})
     if not taken:
         with pytest.raises(BackupError, match="is not what was stored"):
-            await copy(database, store, folder)
+            await copy_artifacts(database, store, folder)
         return
-    assert await copy(database, store, folder) == 1
+    assert await copy_artifacts(database, store, folder) == 1
     assert folder.blob(sha256(stored).hexdigest()).read_bytes() == stored
     lies.unlink()
-    assert await copy(database, store, folder) == 1, "what was there before the dump is kept"
+    assert await copy_artifacts(database, store, folder) == 1, "what was there before the dump is kept"
 
 
 async def test_who_was_erased_after_an_older_backup_is_on_record_when_it_is_restored(tmp_path: Path) -> None:
@@ -158,10 +156,10 @@ async def test_who_was_erased_after_an_older_backup_is_on_record_when_it_is_rest
     for subject in ("user/anna", "user/ben"):
         await records.erased("ns", subject, at)
         folder.begin()
-        await erasures.copy(first, folder)
+        await copy_erasures(first, folder)
         folder.finish(BackupManifest("2026-11-24T00:00:00+00:00", "0028"), None)
         await records.opted_in("ns", "carl")
-    assert await erasures.put_back(folder, second) == 2
+    assert await restore_erasures(folder, second) == 2
     assert await LastingRecords(second).all() == {"ns": Recorded({"user/anna": at, "user/ben": at}, set())}
     assert not list(second.spool.iterdir())
 

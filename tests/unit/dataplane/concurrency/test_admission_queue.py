@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from learnloop_dataplane.concurrency.admission_queue import Turns
+from learnloop_dataplane.concurrency.limits import Turns
 from learnloop_dataplane.errors import ApiError
 
 
@@ -14,9 +14,7 @@ async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, order, over = [0.0], list[str](), {"first": asyncio.Event(), "second": asyncio.Event()}
-    monkeypatch.setattr(
-        "learnloop_dataplane.concurrency.admission_queue.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
+    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.time", SimpleNamespace(monotonic=lambda: now[0]))
     turns = Turns(at_once=1, patience=5.0, most_waiting=2)
 
     async def work(name: str, seconds: float = 0.0) -> None:
@@ -49,9 +47,7 @@ async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_no
 
 async def test_of_a_crowd_most_who_are_refused_are_so_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     now, pace = [0.0], 0.001
-    monkeypatch.setattr(
-        "learnloop_dataplane.concurrency.admission_queue.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
+    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.time", SimpleNamespace(monotonic=lambda: now[0]))
     turns = Turns(at_once=4, patience=0.005)
     refused_after: list[float] = []
     served_after: list[float] = []
@@ -87,9 +83,7 @@ async def test_of_a_crowd_most_who_are_refused_are_so_on_arrival(monkeypatch: py
 
 async def test_one_may_wait_however_slow_it_was_and_so_a_better_pace_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(
-        "learnloop_dataplane.concurrency.admission_queue.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
+    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.time", SimpleNamespace(monotonic=lambda: now[0]))
     turns = Turns(at_once=1, patience=0.005)
 
     async def served_after(seconds: float) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.concurrency.batching import Together
+from learnloop_dataplane.concurrency.offload import Together
 
 
 async def test_what_comes_together_is_done_together_and_fails_alone() -> None:

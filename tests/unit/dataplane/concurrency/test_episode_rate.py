@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.concurrency.episode_rate import BURST_SECONDS, EpisodeRate
+from learnloop_dataplane.concurrency.limits import BURST_SECONDS, EpisodeRate
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.config_values import Quotas
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.quota_limits import Quotas
 
 BASE = {"LEARNLOOP_DSN": "postgresql://data/plane", "LEARNLOOP_ARTIFACTS": "file:///artifacts"}
 
@@ -67,7 +67,7 @@ def test_a_wrong_quota_stops_the_process_with_the_variable(wrong: str) -> None:
 
 
 def test_a_crowd_of_namespaces_takes_no_more_memory_than_that_of_known_ones(monkeypatch: Any) -> None:
-    monkeypatch.setattr("learnloop_dataplane.concurrency.episode_rate.KNOWN", 10)
+    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.KNOWN", 10)
     rate = EpisodeRate(Quotas.model_validate({"default": {"episodesPerSecond": 5}}), Metrics())
     for number in range(100):
         rate.admit(f"team-{number}")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_dataplane.concurrency.fair_places import FairPlaces
+from learnloop_dataplane.concurrency.limits import FairPlaces
 
 
 async def work(places: FairPlaces, whose: str, order: list[str], gate: asyncio.Event) -> None:

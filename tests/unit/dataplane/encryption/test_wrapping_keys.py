@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
+from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_dataplane.errors import KeyMissing
-from learnloop_dataplane.wrapping_keys import WrappingKeys
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType, OwnHistory
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.evaluators.edit_distance import edit_distance
+from learnloop_dataplane.evaluators.comparisons import edit_distance
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Standing, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 

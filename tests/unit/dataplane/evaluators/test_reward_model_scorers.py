@@ -26,9 +26,7 @@ from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
-from learnloop_dataplane.evaluators.scorer_client import Ended, Scorer
-from learnloop_dataplane.evaluators.scorer_room import memory_limit, needed
-from learnloop_dataplane.evaluators.scorers import NoScore, NoScoreYet, Scorers
+from learnloop_dataplane.evaluators.scorers import Ended, NoScore, NoScoreYet, Scorer, Scorers, memory_limit, needed
 from learnloop_dataplane.registry.artifacts import Content
 
 WORDS = {"[?]": 0, "Q": 1, "A": 2, "good": 3, "bad": 4, ".": 5}

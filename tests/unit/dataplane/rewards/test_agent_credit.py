@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_components import TeamCredit
-from learnloop_dataplane.rewards.agent_credit import Coalition, Division, divide
+from learnloop_dataplane.task_rewards.team_credits import Coalition, Division, divide
 
 GLOVES = {"left": 1, "left-2": 1, "right": 0}
 NAMES = list("abcdefgh")

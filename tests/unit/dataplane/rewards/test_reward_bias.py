@@ -16,12 +16,20 @@ from learnloop_api.wire.reward import BiasFigures
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Tools
 from learnloop_dataplane.evaluators.scorers import NoScoreYet
-from learnloop_dataplane.rewards.bias import bias_reader, group_swap
-from learnloop_dataplane.rewards.bias.bias_reader import BiasQuery, BiasReader
-from learnloop_dataplane.rewards.bias.findings import bias_figures
-from learnloop_dataplane.rewards.bias.group_gaps import compare, student, wilson
-from learnloop_dataplane.rewards.bias.group_moments import MOST_GROUPS, TOO_SMALL, Moments, Tally
-from learnloop_dataplane.rewards.bias.group_swap import (
+from learnloop_dataplane.rewards import bias_reader
+from learnloop_dataplane.rewards.bias import (
+    MOST_GROUPS,
+    TOO_SMALL,
+    Moments,
+    Tally,
+    bias_figures,
+    compare,
+    student,
+    wilson,
+)
+from learnloop_dataplane.rewards.bias_reader import (
+    BiasQuery,
+    BiasReader,
     Look,
     Move,
     characters,
@@ -275,7 +283,7 @@ async def test_texts_are_swapped_off_the_event_loop(monkeypatch: pytest.MonkeyPa
         threads.append(threading.current_thread())
         return replacer(*given)
 
-    monkeypatch.setattr(group_swap, "replacer", seen)
+    monkeypatch.setattr(bias_reader, "replacer", seen)
     spec, check = policy(), rule(groupBy=[GENDER], swap=SWAP)
     item = long_episode(1000)
     await moves(spec, check, item, looks(check, {GENDER: ["woman", "man"]}, item), Tools())

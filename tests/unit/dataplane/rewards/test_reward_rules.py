@@ -23,7 +23,7 @@ from learnloop_common.reward_rules.components import (
     potential_sum,
     potential_terms,
 )
-from learnloop_dataplane.rewards.normalisation import RANK_WINDOW, Running, confidence, normalise, settle
+from learnloop_dataplane.rewards.reward_tables import RANK_WINDOW, Running, confidence, normalise, settle
 
 small = st.floats(-100, 100)
 methods = st.sampled_from(["none", "zscore", "minmax", "rank"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.sandbox.cases import judge, read_tests
+from learnloop_dataplane.sandbox.job import judge, read_tests
 from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and filters are Linux's")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.sandbox.cases import judge, read_tests
+from learnloop_dataplane.sandbox.job import judge, read_tests
 from learnloop_dataplane.sandbox.run_case import LONGEST, VARIABLE, RunCase, TooLong
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and filters are Linux's")

@@ -12,7 +12,7 @@ from learnloop_dataplane.errors import ApiServerRefused, Invalid, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox, read
-from learnloop_dataplane.sandbox.job_manifest import manifest
+from learnloop_dataplane.sandbox.job import manifest
 from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
 TESTS = [{"call": "f", "args": [number], "returns": number} for number in range(4)]

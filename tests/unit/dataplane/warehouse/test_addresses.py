@@ -3,8 +3,8 @@
 import pytest
 
 from learnloop_dataplane.config import Config
+from learnloop_dataplane.config_values import Addresses
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.warehouse_addresses import Addresses
 
 GOOD = {"LEARNLOOP_DSN": "postgresql://u:p@h/d", "LEARNLOOP_ARTIFACTS": "file:///data"}
 

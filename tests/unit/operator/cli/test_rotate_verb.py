@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import SuccessiveSigner
-from learnloop_dataplane.wrapping_keys import WrappingKeys
+from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key
 from learnloop_operator.cli import rotate
 from learnloop_operator.cli.objects import CommandError, SecretReference

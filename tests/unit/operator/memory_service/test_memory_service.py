@@ -8,7 +8,7 @@ import pytest
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.config_values import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan

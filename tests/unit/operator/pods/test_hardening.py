@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.sandbox.job_manifest import manifest
+from learnloop_dataplane.sandbox.job import manifest
 from learnloop_dataplane.sandbox.run_case import RunCase
 from learnloop_operator.training.backends.choice import BACKENDS
 from testing.manifests.made_by_operator import IMAGES, everything, templates

@@ -1,4 +1,4 @@
-"""`linter`: how clean the code of an output is. The code is read as data by a process of its own and never run."""
+"""Evaluators of code: a linter without running it, and unit tests in the sandbox."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,14 @@ from typing import Any, ClassVar
 import orjson
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_api.kinds.evaluators import Linter as Settings
-from learnloop_dataplane.concurrency.fair_places import FairPlaces
-from learnloop_dataplane.concurrency.process_apart import process_apart
+from learnloop_api.kinds.evaluators import Linter as LinterSettings
+from learnloop_api.kinds.evaluators import UnitTests as UnitTestsSettings
+from learnloop_dataplane.concurrency.limits import FairPlaces
+from learnloop_dataplane.concurrency.offload import process_apart
+from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
+from learnloop_dataplane.sandbox.job import judge, read_tests
+from learnloop_dataplane.sandbox.run_case import RunCase, TooLong
 
 SECONDS = 10.0
 AT_ONCE = 2
@@ -44,7 +48,7 @@ class Linter(EvaluatorType):
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
         """1 - findings per statement / tolerance, at least 0; 0 for what is no Python."""
-        settings = spec.linter or Settings()
+        settings = spec.linter or LinterSettings()
         program, code = ruff(), as_text(case.output)
         if program is None:
             return Score(None, "ruff is not installed here")
@@ -72,7 +76,7 @@ def _count(item: dict[str, Any]) -> int:
     return count if isinstance(count, int) else 1
 
 
-def _chosen(settings: Settings) -> tuple[str, ...]:
+def _chosen(settings: LinterSettings) -> tuple[str, ...]:
     return ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
 
 
@@ -109,3 +113,41 @@ def ruff() -> str | None:
     except FileNotFoundError:
         return None
     return str(program) if program.is_file() else None
+
+
+class UnitTests(EvaluatorType):
+    """Tests passed of all tests there are. This process runs no line of the code, and the code sees no test."""
+
+    name: ClassVar[str] = "unit-tests"
+    slow: ClassVar[bool] = True
+
+    def check(self, spec: Evaluator) -> None:
+        """Reads the policy's tests."""
+        if spec.unit_tests is not None and spec.unit_tests.tests is not None:
+            try:
+                read_tests(spec.unit_tests.tests)
+            except ValueError as error:
+                raise Invalid(str(error), field="unitTests.tests") from None
+
+    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+        """0 to 1; 0 for code that hangs, dies or is no Python."""
+        settings = spec.unit_tests or UnitTestsSettings()
+        given: Any = settings.tests if settings.tests is not None else case.expected
+        if given is None:
+            return Score(None, "there are no tests: give them as unitTests.tests, or as the episode's expected output")
+        if tools.sandbox is None:
+            return Score(None, "no sandbox is configured: have dataPlane.sandbox.enabled set")
+        try:
+            tests = read_tests(given)
+            calls = [[test.call, test.args, test.kwargs] for test in tests]
+            asked = RunCase(as_text(case.output), calls, settings.seconds, settings.memory_megabytes)
+            answer = await tools.sandbox.run(asked, tools.namespace)
+        except TooLong as error:
+            return Score(None, str(error))
+        except ValueError as error:
+            return Score(None, str(error)[:500])
+        if answer is None:
+            return Score(0.0, "the sandbox was stopped: the code took more memory or time than it has")
+        results, why = answer
+        passed, note = judge(tests, results)
+        return Score(passed / len(tests), f"{note}; {why}" if why else note)

@@ -1,8 +1,4 @@
-"""Makes the login that the data plane works as: it owns the data plane's tables, and may do nothing else in the server.
-
-The administrator's login migrates, hands over what it has made, and is then needed no more until the next version. So
-no process that serves tenants has a password that gets past row-level security or reads a file of the server.
-"""
+"""Logins of the data plane in PostgreSQL: its own and the superuser's, each with the passwords that are valid."""
 
 import asyncio
 import logging
@@ -13,11 +9,51 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.postgres.logins.by_password import LOCK, set_logins
-from learnloop_dataplane.postgres.logins.superuser import keep
+from learnloop_dataplane.config_values import login_of, logins_of, with_login, with_password
 from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
-from learnloop_dataplane.successive_logins import with_password
+
+LOCK = 0x6C6F6769
+"""Of the whole database: who makes logins makes them alone."""
+_SECOND = """
+DO $$
+DECLARE login text := current_setting('learnloop.login');
+    second text := current_setting('learnloop.second'); BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = second) THEN
+        EXECUTE format('CREATE ROLE %I', second);
+    END IF;
+    EXECUTE format(
+        'ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS PASSWORD %L',
+        second, current_setting('learnloop.password'));
+    EXECUTE format('GRANT %I TO %I', login, second);
+    -- What it makes belongs to the owner of everything else.
+    EXECUTE format('ALTER ROLE %I SET role = %I', second, login);
+END $$
+"""
+_OTHERS = """
+SELECT quote_ident(m.rolname) FROM pg_roles m JOIN pg_auth_members a ON a.member = m.oid
+    JOIN pg_roles o ON o.oid = a.roleid
+WHERE o.rolname = $1 AND m.rolname ~ ('^' || o.rolname || '_[0-9a-f]{8}$') AND m.rolname <> ALL($2::text[])
+"""
+
+
+async def set_logins(connection: Any, login: str, passwords: KeyLines, role: str) -> None:
+    """In a transaction of the caller's, who holds LOCK.
+
+    Args:
+        role: a statement that gives the role of the setting learnloop.login the password of learnloop.password.
+    """
+    settings = "SELECT set_config('learnloop.login', $1, true), set_config('learnloop.password', $2, true)"
+    await connection.execute(settings, login, passwords.values[-1])  # the oldest: who has no other yet knows it
+    await connection.execute(role)
+    for password in passwords.values:
+        second = "SELECT set_config('learnloop.password', $1, true), set_config('learnloop.second', $2, true)"
+        await connection.execute(second, password, login_of(login, password))
+        await connection.execute(_SECOND)
+    hold = [login_of(login, password) for password in passwords.values]
+    for row in await connection.fetch(_OTHERS, login, hold):
+        await connection.execute(f"DROP ROLE {row[0]}")
+
 
 WAIT_SECONDS = 240.0
 """For a server that is on its way."""
@@ -147,3 +183,56 @@ async def _answers(dsn: str, passwords: KeyLines | None, seconds: float) -> None
 def _named(dsn: str) -> tuple[str, str]:
     parts = urlsplit(dsn)
     return unquote(parts.username or ""), unquote(parts.password or "")
+
+
+CONNECT_SECONDS = 5.0
+_PASSWORD = f"""
+DO $$ BEGIN
+    -- Sessions of a second login become what its owner was given, and a superuser need not be given it.
+    IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = '{SERVICE_ROLE}') THEN
+        EXECUTE format('GRANT {SERVICE_ROLE} TO %I', current_setting('learnloop.login'));
+    END IF;
+    EXECUTE format('ALTER ROLE %I PASSWORD %L',
+        current_setting('learnloop.login'), current_setting('learnloop.password'));
+END $$
+"""
+
+
+async def keep(address: str, passwords: KeyLines) -> None:
+    """Gives the superuser a login for each password, and takes away those of others. Safe to run again, and from
+    several processes at once.
+
+    Args:
+        address: postgresql:// of the superuser; a password in it is not looked at.
+        passwords: all that hold, the newest first; one of them opened the server before.
+
+    Raises:
+        asyncpg.InvalidAuthorizationSpecificationError: none of them opens it.
+        asyncpg.PostgresError, OSError, TimeoutError: the server refuses or does not answer.
+    """
+    login = _login(address)
+    found, connection = await _opened(address, passwords)
+    try:
+        if found == login and len(passwords.values) == 1:
+            return  # nothing is rotated, and there may be no second login at all
+        await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
+        async with connection.transaction():
+            await set_logins(connection, login, passwords, _PASSWORD)
+    finally:
+        await connection.close()
+
+
+async def _opened(address: str, passwords: KeyLines) -> tuple[str, asyncpg.Connection]:
+    """The first login that is let in: the superuser's own while nothing is rotated, then one of those beside it."""
+    tried = list(logins_of(_login(address), passwords).items())
+    for number, (login, password) in enumerate(tried):
+        try:
+            return login, await asyncpg.connect(with_login(address, login, password), timeout=CONNECT_SECONDS)
+        except asyncpg.InvalidAuthorizationSpecificationError:
+            if number == len(tried) - 1:
+                raise
+    raise AssertionError("there is always one password")
+
+
+def _login(address: str) -> str:
+    return unquote(urlsplit(address).username or "")

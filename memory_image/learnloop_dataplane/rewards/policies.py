@@ -8,8 +8,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.registry import EVALUATORS
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.reward_tables import STATE, Policy, put_policy
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, put_policy
 
 MAX_KEPT = 256
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"

@@ -1,0 +1,310 @@
+"""The parts of a process: the stores that all share, then audit, experience and training with their background work."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from learnloop_common.key_lines import KeyLines
+from learnloop_dataplane.access.callers import Authenticator, accepted_audiences
+from learnloop_dataplane.agents.agent_registry import AgentRegistry
+from learnloop_dataplane.audit import chain, sealer
+from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit.signing import Checkpoint, newest_checkpoint, successive_signer, trusted_keys
+from learnloop_dataplane.audit.verification import VerificationReport, verify
+from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
+from learnloop_dataplane.concurrency.limits import EpisodeRate
+from learnloop_dataplane.concurrency.loop import TURN, Background, Work
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.config_values import WrappingKeys
+from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
+from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.scorers import Scorers
+from learnloop_dataplane.experience.datasets import Datasets
+from learnloop_dataplane.experience.explored_actions import ExploredActions
+from learnloop_dataplane.experience.preferences import Preferences
+from learnloop_dataplane.experience.trajectories import TrajectoryIntake
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.nats.event_outbox import EventOutbox
+from learnloop_dataplane.notifications.approvals import Approvals, References
+from learnloop_dataplane.notifications.outbox import Notifications
+from learnloop_dataplane.notifications.reports import Reports
+from learnloop_dataplane.notifications.webhook import Webhook
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.people import Users
+from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
+from learnloop_dataplane.registry.deployments import Deployments, GateRecords
+from learnloop_dataplane.rewards.bias_reader import BiasReader
+from learnloop_dataplane.rewards.dry_run import DryRun
+from learnloop_dataplane.rewards.human_feedback import UserFeedback
+from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.reward_events import RewardOutbox
+from learnloop_dataplane.rewards.reward_hacking import SignalReader
+from learnloop_dataplane.rewards.reward_tables import step_credits
+from learnloop_dataplane.rewards.reward_worker import RewardWorker
+from learnloop_dataplane.task_rewards.calculation import Calculator
+from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
+from learnloop_dataplane.task_rewards.team_credits import TeamCredits
+from learnloop_dataplane.training.jobs import TrainingJobs
+from learnloop_dataplane.training.runs import Runs
+from learnloop_dataplane.training.study_storage import StudyThreads
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.warehouse.episode_shipper import Shipper
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.experience.nats_workers import NatsSide
+    from learnloop_dataplane.kubernetes.api_client import KubeApi, TokenReviews
+    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
+
+
+Step = Callable[[str], Awaitable[int]]
+"""Work on one namespace; returns how much was done."""
+
+
+class SharedParts:
+    """Opens nothing yet: the connections are made by `DataPlane.start`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        days = config.retention_days
+        self.db = Database(
+            config.dsn.get_secret_value(),
+            pool_size=config.pool_size,
+            retention_days=days,
+            first=_logins(config) if config.database_is_own else None,
+        )
+        self.background = Background(self.metrics, self.db.ready)
+        self.arrivals: Work | None = None
+        keys = config.encryption_keys
+        wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
+        self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
+        self.step_cipher = StepCipher(self.data_keys)
+        self.plain_blobs = open_blobs(config.artifacts)
+        self.blobs: BlobStore = self.plain_blobs
+        if self.data_keys:
+            self.blobs = SealedBlobs(self.plain_blobs, self.db, self.data_keys)
+        asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
+        self.kube = (
+            _kube(config) if config.training_api or config.sandbox or config.auth == "tokenreview" or asks else None
+        )
+        reviewer = _reviewer(self.kube, config) if self.kube and config.auth == "tokenreview" else None
+        self.authenticator = Authenticator(config, reviewer)
+        self.rate = EpisodeRate(config.quotas, self.metrics)
+        parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
+        self.nats = _nats(config, *parts) if config.nats_url else None
+        self.bus = self.nats.bus if self.nats else None
+        self.stream_room = self.nats.room if self.nats else None
+        self.references = References(signer) if (signer := successive_signer(config)) else None
+        self.notifications = Notifications(
+            self.db,
+            Webhook.parse(config.notifications),
+            config.notifications_key_file,
+            self.metrics,
+            self.references,
+        )
+        self.reports = Reports(self.db, self.notifications)
+        self.events = EventOutbox(self.db, self.bus, self.notifications.put)
+        self.users = Users(self.db)
+        warehouse = config.warehouse.get_secret_value() if config.warehouse else None
+        self.warehouse = (
+            ClickHouse(warehouse, days=config.warehouse_days, cluster=config.warehouse_cluster) if warehouse else None
+        )
+
+    def arrived(self, namespace: str) -> None:
+        """New work may be waiting in this namespace."""
+        if self.arrivals is not None:
+            self.arrivals.changed(namespace)
+
+    def in_turns(self, name: str, *steps: Step, every: float, at_once: int = 1) -> Work:
+        """Runs these steps, one after the other, in turns of namespaces; a step that fails stops no other."""
+
+        async def turn(namespace: str) -> int:
+            return max([await self.background.attempt(step, namespace) for step in steps])
+
+        work = Work(turn, self.db.namespaces, every=every, at_once=at_once)
+        self.background.turns(work, name)
+        return work
+
+
+# What talks to the API server (httpx) or to NATS is imported where a setting has it talk.
+def _logins(config: Config) -> Callable[[], Awaitable[None]]:
+    from learnloop_dataplane.postgres.logins import keep
+
+    assert config.owner_dsn, "Config.from_env refuses it without a password"
+    assert config.database_password
+    lines = KeyLines.parse(config.database_password.get_secret_value())
+    return partial(keep, config.owner_dsn.get_secret_value(), lines)
+
+
+def _kube(config: Config) -> "KubeApi":
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
+
+    return KubeApi(config)
+
+
+def _reviewer(kube: "KubeApi", config: Config) -> "TokenReviews":
+    from learnloop_dataplane.kubernetes.api_client import TokenReviews
+
+    return TokenReviews(kube, accepted_audiences(config))
+
+
+def _nats(
+    config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate, cipher: StepCipher
+) -> "NatsSide":
+    from learnloop_dataplane.experience.nats_workers import NatsSide
+
+    return NatsSide(config, db, auth, metrics, rate, cipher)
+
+
+class AuditParts:
+    """The chains of all namespaces, and who signs them; `signer` None: nobody.
+
+    Checkpoints of a chain tell nothing of its contents. They are never sealed: whoever verifies them needs no key.
+    """
+
+    def __init__(self, shared: SharedParts) -> None:
+        config = shared.config
+        self._shared = shared
+        self.signer = successive_signer(config)
+        self.sealer = Sealer(
+            shared.db,
+            shared.plain_blobs,
+            self.signer,
+            every=config.audit_checkpoint_seconds,
+            copy=sealer.write if config.audit_log else None,
+        )
+
+    def start(self) -> None:
+        """Records go into their chains, wherever they were left, by this process or another one."""
+        self._shared.in_turns("audit", self.sealer.run, every=self._shared.config.sweep_seconds)
+
+    async def page(
+        self, namespace: str, after: int, limit: int, *, action: str | None, subject: str | None
+    ) -> list[dict[str, Any]]:
+        """Up to `limit` records behind place `after`, hashes as hexadecimal."""
+        return await chain.page(self._shared.db, namespace, after, limit, action=action, subject=subject)
+
+    async def checkpoint(self, namespace: str) -> Checkpoint | None:
+        """The newest signature over the chain; None where nothing is signed."""
+        return await newest_checkpoint(self._shared.plain_blobs, namespace)
+
+    async def verify(self, namespace: str) -> VerificationReport:
+        """Checks the whole chain, against this process's own key, where it has one, and those before it."""
+        trusted = trusted_keys(self._shared.config, self.signer)
+        return await verify(self._shared.db, self._shared.plain_blobs, namespace, trusted=trusted)
+
+
+SHIP_SECONDS = 1.0
+EVALUATION_SECONDS = 1.0
+EVALUATED_AT_ONCE = 4
+"""Namespaces whose episodes are evaluated at the same time."""
+
+
+def open_judge(config: Config) -> "JudgeClient | None":
+    """The judge that the configuration names."""
+    if config.judge is None:
+        return None
+    from learnloop_dataplane.evaluators.judge import JudgeClient
+
+    url, _, model = config.judge.partition("#")
+    return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
+
+
+def open_sandbox(shared: SharedParts) -> "JobSandbox | None":
+    """The sandbox that the configuration names."""
+    if shared.config.sandbox is None or shared.kube is None:
+        return None
+    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
+
+    namespace, _, image = shared.config.sandbox.partition("#")
+    return JobSandbox(shared.kube, namespace, image)
+
+
+class ExperienceParts:
+    """What routes and background work need of agents, episodes and rewards."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        db, bus, room, cipher = shared.db, shared.bus, shared.stream_room, shared.step_cipher
+        self._shared = shared
+        self._judge = open_judge(shared.config)
+        self.agents = AgentRegistry(db, shared.arrived, cipher)
+        stream = (bus, room) if bus is not None and room is not None else None
+        self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
+        self.datasets = Datasets(db, shared.warehouse, cipher)
+        self.explored = ExploredActions(db, cipher)
+        self.preferences = Preferences(db, shared.users)
+        self.policies = Policies(db, shared.arrived)
+        self.signals = SignalReader(db)
+        self.dry_run = DryRun(db, shared.warehouse, cipher)
+        artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
+        self._scorers = Scorers(partial(bounded, artifacts))
+        self.bias = BiasReader(db, cipher, self._scorers)
+        self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
+        self.credits = TeamCredits(db)
+        sandbox = open_sandbox(shared)
+        self.calculator = Calculator(db, self._judge, self.credits, sandbox, self._scorers)
+        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
+        self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
+        self._announcements = RewardOutbox(db, bus) if bus else None
+        warehouse = shared.warehouse
+        self._shipper = Shipper(db, warehouse, shared.metrics.warehoused) if warehouse is not None else None
+
+    def start(self) -> None:
+        """Begins the background work that is not done where something arrives."""
+        # Apart from the other work: a judge may take a minute.
+        self._shared.in_turns("evaluations", self._evaluations.run, every=EVALUATION_SECONDS, at_once=EVALUATED_AT_ONCE)
+        if self._shipper is not None:
+            self._shared.in_turns("warehouse", self._ship, every=SHIP_SECONDS)
+
+    def steps(self) -> list[Step]:
+        """What is done in a namespace where something arrived, in this order."""
+        announce = [self._announcements.run] if self._announcements else []
+        return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
+
+    async def step_credits(self, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
+        """See `reward_tables.step_credits`."""
+        return await step_credits(self._shared.db, namespace, trajectory_id, self._shared.step_cipher)
+
+    async def close(self) -> None:
+        """Hangs up."""
+        await self._scorers.close()
+        if self._judge is not None:
+            await self._judge.close()
+
+    async def _ship(self, namespace: str) -> int:
+        assert self._shipper is not None
+        try:
+            return TURN if await self._shipper.run(namespace) else 0
+        except Unavailable:
+            self._shared.metrics.warehouse_failures.inc()
+            raise
+
+
+STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
+
+
+class TrainingParts:
+    """What routes and background work need of training."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        config, db, blobs = shared.config, shared.db, shared.blobs
+        self._shared = shared
+        self.artifacts = Artifacts(db, blobs, config.max_artifact_bytes)
+        self.keeping = Keeping(db, blobs, config.artifact_retention_days)
+        publish = shared.bus.publish_best_effort if shared.bus else None
+        self.runs = Runs(db, blobs, shared.metrics, shared.events, shared.arrived, publish)
+        self.studies = StudyThreads(db, config.dsn.get_secret_value())
+        self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
+        self.gates = GateRecords(db, self.artifacts)
+        self.deployments = Deployments(db, shared.events, shared.arrived)
+        self.approvals = Approvals(db, shared.notifications, shared.references)
+
+    def start(self) -> None:
+        """Begins looking after the artifact store."""
+        self._shared.background.repeat(self.artifacts.look, "artifact store", pause=STORES_SECONDS)
+
+    def close(self) -> None:
+        """Takes no more studies."""
+        self.studies.close()

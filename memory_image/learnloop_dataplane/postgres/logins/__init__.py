@@ -1,1 +1,0 @@
-"""Who may connect to PostgreSQL, and by which passwords."""
