@@ -1,10 +1,9 @@
-"""One reward model's process, seen from the data plane."""
+"""Reward models of tenants: each in a process of its own, as many as fit the memory of the container."""
 
 import asyncio
 import contextlib
 import os
 import sys
-import time
 from asyncio.subprocess import Process
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
 import orjson
+from cachetools import TTLCache
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.concurrency.offload import started_apart
@@ -131,23 +131,10 @@ def left() -> int:
 
 
 def memory_limit(root: Path = ROOT) -> int:
-    """Bytes that this container may have, by control groups of either version; without a limit: the machine's."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if not controllers:
-            top, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        # A container may see its own group as the top, or the machine's tree; each group above bounds it, too.
-        group = top / path.strip("/")
-        for folder in (top, *(one for one in (group, *group.parents) if top in one.parents)):
-            value = _text(folder / name).strip()
-            if value.isdecimal():
-                found.append(int(value))
-    return min(found)
+    """Bytes that this container may use, by control groups of version 2; without a limit, the machine's."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _text(root / "sys/fs/cgroup/memory.max").strip()
+    return min(machine, int(limit)) if limit.isdecimal() else machine
 
 
 def _resident() -> int:
@@ -165,7 +152,6 @@ def _text(path: Path) -> str:
 MOST_BYTES = 128 * 2**20
 """Of one model; a larger one is not used."""
 MOST_PROCESSES = 4
-PLACE_SECONDS = 5.0
 LOAD_SECONDS = 60.0
 SCORE_SECONDS = 15.0
 REMEMBER_SECONDS = 60.0
@@ -215,8 +201,7 @@ class Scorers:
         self._alive: OrderedDict[Key, Scorer] = OrderedDict()
         self._taken: dict[Key, int] = {}
         self._busy: set[Key] = set()
-        self._freed = asyncio.Event()
-        self._known: OrderedDict[Key, tuple[float, NoScore | NoScoreYet]] = OrderedDict()
+        self._unusable: TTLCache[Key, NoScore | NoScoreYet] = TTLCache(MOST_REMEMBERED, REMEMBER_SECONDS)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def score(self, namespace: str, sha256: str, question: str, answer: str) -> float:
@@ -229,9 +214,8 @@ class Scorers:
         key = (namespace, sha256)
         turn = self._turns.setdefault(namespace, asyncio.Lock())
         async with turn:
-            known = self._known.get(key)
-            if known is not None and time.monotonic() - known[0] < REMEMBER_SECONDS:
-                raise known[1].with_traceback(None)
+            if (unusable := self._unusable.get(key)) is not None:
+                raise unusable.with_traceback(None)
             self._busy.add(key)
             try:
                 scorer = await self._scorer(key)
@@ -292,19 +276,14 @@ class Scorers:
                 f"{max(0, room) >> 20} MiB: raise dataPlane.resources.limits.memory, or train a smaller model"
             )
             raise self._remembered(key, NoScoreYet(told))
-        try:
-            async with asyncio.timeout(PLACE_SECONDS):
-                while (gone := self._made_way(key, need, room)) is None:
-                    await self._freed.wait()
-        except TimeoutError:
-            raise NoScoreYet(f"{name}: other reward models are in use, and its turn has not come") from None
-        for scorer in gone:
-            scorer.kill()
+        gone = self._make_room(key, need, room)
+        if gone is None:
+            raise NoScoreYet(f"{name}: all places for reward models are in use; the score follows later")
         for scorer in gone:
             await scorer.end()
 
-    def _made_way(self, key: Key, need: int, room: int) -> list[Scorer] | None:
-        """Takes the place and answers who has to go for it, all of them idle. None: there is none, nothing was done."""
+    def _make_room(self, key: Key, need: int, room: int) -> list[Scorer] | None:
+        """Takes a place, and returns the idle processes that end for it. None: nothing was done, all are busy."""
         stay = dict(self._taken)
         idle = [other for other in self._alive if other not in self._busy]
         gone: list[Key] = []
@@ -322,18 +301,13 @@ class Scorers:
         scorer = self._alive.get(key)
         if scorer is None or not scorer.usable:
             self._forget(key)
-        self._freed.set()
-        self._freed = asyncio.Event()
 
     def _forget(self, key: Key) -> None:
         self._alive.pop(key, None)
         self._taken.pop(key, None)
 
     def _remembered(self, key: Key, why: NoScore | NoScoreYet) -> NoScore | NoScoreYet:
-        self._known[key] = (time.monotonic(), why)
-        self._known.move_to_end(key)
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
+        self._unusable[key] = why
         return why
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType, OwnHistory
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.evaluators.comparisons import edit_distance
+from learnloop_dataplane.evaluators.comparisons import alike
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Standing, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
@@ -49,13 +49,14 @@ async def test_similar_words_and_characters_give_a_share() -> None:
 
 
 @given(st.text(alphabet="abc", max_size=12), st.text(alphabet="abc", max_size=12))
-def test_the_edit_distance_is_that_of_the_textbook(one: str, other: str) -> None:
+def test_similarity_by_characters_is_one_minus_the_edit_distance(one: str, other: str) -> None:
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
         before, row = row, [i]
         for j, b in enumerate(other, 1):
             row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b)))
-    assert edit_distance(one, other) == row[-1]
+    longest = max(len(one), len(other))
+    assert alike(one, other) == pytest.approx(1 - row[-1] / longest if longest else 1.0)
 
 
 async def test_a_long_text_is_not_right_by_its_beginning() -> None:
