@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from functools import lru_cache
-from os.path import commonprefix
 from typing import Any, ClassVar
 
 from rapidfuzz.distance import Levenshtein
@@ -122,14 +121,20 @@ def shared_words(output: str, expected: str) -> float:
 def alike(output: str, expected: str) -> float:
     """1 - edit distance / length of the longer text; lower where texts differ over more than MAX_CHARACTERS."""
     longest = max(len(output), len(expected))
-    begin = len(commonprefix([output, expected]))
+    begin = _alike_for(output, expected)
     one, other = output[begin:], expected[begin:]
-    end = len(commonprefix([one[::-1], other[::-1]]))
+    end = _alike_for(one[::-1], other[::-1])
     one, other = one[: len(one) - end], other[: len(other) - end]
     differ = max(len(one), len(other))
     size = MAX_CHARACTERS if differ <= MAX_CHARACTERS else BLOCK
     distance = sum(Levenshtein.distance(one[at : at + size], other[at : at + size]) for at in range(0, differ, size))
     return 1.0 - distance / longest if longest else 1.0
+
+
+def _alike_for(one: str, other: str) -> int:
+    """Characters that both begin with."""
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
 
 
 class Regex(EvaluatorType):

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+from cachetools import TTLCache
 
 from learnloop_api import names
 from learnloop_dataplane.access.callers import Identity
@@ -137,7 +137,7 @@ class TokenReviews:
 
     def __init__(self, kube: KubeApi, audiences: Sequence[str] = (names.TOKEN_AUDIENCE,)) -> None:
         self._kube, self._audiences = kube, list(audiences)
-        self._known: dict[bytes, tuple[float, bool]] = {}
+        self._fresh: TTLCache[bytes, bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
 
     async def holds(self, token: str) -> bool:
         """The API server's word, at most half a minute old.
@@ -146,10 +146,9 @@ class TokenReviews:
             Unavailable: it does not answer, and nothing fresh is known of this token.
             Refused: the data plane itself may not ask.
         """
-        digest, now = sha256(token.encode("utf-8", "replace")).digest(), time.monotonic()
-        found = self._known.get(digest)
-        if found is not None and now - found[0] < FRESH_SECONDS:
-            return found[1]
+        digest = sha256(token.encode("utf-8", "replace")).digest()
+        if (fresh := self._fresh.get(digest)) is not None:
+            return fresh
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -158,8 +157,5 @@ class TokenReviews:
         status = (await self._kube.request("POST", PATH, body=review)).get("status", {})
         meant = set(self._audiences) & set(status.get("audiences") or ())
         holds = bool(status.get("authenticated")) and bool(meant)
-        if len(self._known) >= MAX_KNOWN:
-            self._known = {key: item for key, item in self._known.items() if now - item[0] < FRESH_SECONDS}
-        if len(self._known) < MAX_KNOWN:
-            self._known[digest] = (now, holds)
+        self._fresh[digest] = holds
         return holds

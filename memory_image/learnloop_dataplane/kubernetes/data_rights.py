@@ -6,8 +6,9 @@ verb to the resource below, of the API group `data.learnloop.dev`, in the namesp
 alone are real. Who is listed in the installation's values needs no Role.
 """
 
-import time
 from typing import TYPE_CHECKING, Literal
+
+from cachetools import TTLCache
 
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
@@ -36,7 +37,7 @@ class Roles:
         self._open = config.auth == "none" or config.roles == "off"
         self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
         self._kube = kube
-        self._known: dict[tuple[str, str, str, str], tuple[float, bool]] = {}
+        self._fresh: TTLCache[tuple[str, str, str, str], bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
 
     async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
         """Returns when the caller may.
@@ -56,13 +57,9 @@ class Roles:
     async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
         if self._kube is None:
             return False
-        key, now = (caller.subject, caller.namespace, verb, resource), time.monotonic()
-        found = self._known.get(key)
-        if found is not None and now - found[0] < FRESH_SECONDS:
-            return found[1]
+        key = (caller.subject, caller.namespace, verb, resource)
+        if (fresh := self._fresh.get(key)) is not None:
+            return fresh
         allowed = await self._kube.may(caller, verb, resource, group=GROUP)
-        if len(self._known) >= MAX_KNOWN:
-            self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
-        if len(self._known) < MAX_KNOWN:
-            self._known[key] = (now, allowed)
+        self._fresh[key] = allowed
         return allowed

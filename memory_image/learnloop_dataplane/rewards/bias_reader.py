@@ -6,7 +6,6 @@ is not asked again: a judge's verdict or a run of unit tests stays as it was rec
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
+from cachetools import TTLCache
 
 from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
@@ -264,7 +264,7 @@ class BiasReader:
 
     def __init__(self, db: Database, cipher: StepCipher = PLAIN, scorers: Scorers | None = None) -> None:
         self._db, self._cipher, self._scorers = db, cipher, scorers
-        self._answers: dict[tuple[str, str], tuple[float, BiasFigures]] = {}
+        self._answers: TTLCache[tuple[str, str], BiasFigures] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
         self._busy: set[str] = set()
 
     async def read(self, namespace: str, spec: RewardPolicySpec, asked: BiasQuery) -> BiasFigures:
@@ -281,9 +281,8 @@ class BiasReader:
         check_evaluators(spec)
         question = f"{spec.model_dump_json()}\n{asked!r}".encode()
         key = (namespace, sha256(question).hexdigest())
-        known = self._answers.get(key)
-        if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
-            return known[1]
+        if (fresh := self._answers.get(key)) is not None:
+            return fresh
         if namespace in self._busy:
             raise ApiError(429, "another bias check of this namespace is running; send it later", retry_after=10)
         if len(self._busy) >= AT_ONCE:
@@ -302,10 +301,7 @@ class BiasReader:
             ) from None
         finally:
             self._busy.discard(namespace)
-        while len(self._answers) >= MAX_REMEMBERED:
-            del self._answers[next(iter(self._answers))]
-        self._answers.pop(key, None)
-        self._answers[key] = (time.monotonic(), found)
+        self._answers[key] = found
         return found
 
     async def _check(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, asked: BiasQuery) -> BiasFigures:

@@ -1,8 +1,9 @@
 """Published revisions, parsed once, and the statistics a reward is normalised by, in one round trip."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+
+from cachetools import LRUCache
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_dataplane.errors import Invalid
@@ -63,7 +64,7 @@ class Policies:
     def __init__(self, db: Database, arrived: Callable[[str], None]) -> None:
         self._db = db
         self._arrived = arrived
-        self._kept: OrderedDict[tuple[str, str, str], Policy] = OrderedDict()
+        self._kept: LRUCache[tuple[str, str, str], Policy] = LRUCache(MAX_KEPT)
 
     async def publish(self, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
         """Keeps an immutable revision; the same again is fine.
@@ -91,9 +92,6 @@ class Policies:
                 return None
             found = Policy(name, revision, RewardPolicySpec.model_validate_json(rows[0]["spec"]))
             self._kept[key] = found
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
         return found
 
     async def named(

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import orjson
+from cachetools import TTLCache
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
@@ -231,7 +231,7 @@ class SignalReader:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._answers: dict[tuple[str, str, str], tuple[float, RewardSignals]] = {}
+        self._answers: TTLCache[tuple[str, str, str], RewardSignals] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
 
     async def read(self, namespace: str, name: str, revision: str) -> RewardSignals | None:
         """Signs in the newest rewards of a revision in force; None when it was never published.
@@ -240,19 +240,15 @@ class SignalReader:
             Unavailable: PostgreSQL does not answer.
         """
         key = (namespace, name, revision)
-        known = self._answers.get(key)
-        if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
-            return known[1]
+        if (fresh := self._answers.get(key)) is not None:
+            return fresh
         async with self._db.tenant(namespace) as connection:
             policy = await get_policy(connection, namespace, name, revision)
             if policy is None:
                 return None
             rows = await connection.fetch(_NEWEST, namespace, name, revision, NEWEST)
         found = await asyncio.to_thread(_read, policy.spec, rows)
-        while len(self._answers) >= MAX_REMEMBERED:
-            del self._answers[next(iter(self._answers))]
-        self._answers.pop(key, None)
-        self._answers[key] = (time.monotonic(), found)
+        self._answers[key] = found
         return found
 
 
