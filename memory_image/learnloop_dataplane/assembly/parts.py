@@ -52,7 +52,7 @@ from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
     from learnloop_dataplane.experience.nats_workers import NatsSide
     from learnloop_dataplane.kubernetes.api_client import KubeApi, TokenReviews
     from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
@@ -206,7 +206,7 @@ def open_judge(config: Config) -> "JudgeClient | None":
     """The judge that the configuration names."""
     if config.judge is None:
         return None
-    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
 
     url, _, model = config.judge.partition("#")
     return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)

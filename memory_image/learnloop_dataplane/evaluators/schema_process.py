@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import orjson
 
-from learnloop_dataplane.evaluators.json_schema import accepted, validator
+from learnloop_dataplane.evaluators.linear_schemas import accepted, validator
 
 NICE = 10
 

@@ -12,11 +12,12 @@ import orjson
 from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import cloud_event, event_of
-from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Sender, Webhook
+from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Webhook
 from learnloop_dataplane.postgres.database import Database
 
 if TYPE_CHECKING:
     from learnloop_dataplane.notifications.approvals import References
+    from learnloop_dataplane.notifications.sending import Sender
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
@@ -61,7 +62,8 @@ class Notifications:
         references: "References | None" = None,
     ) -> None:
         self._db, self.webhook, self._metrics, self._references = db, webhook, metrics, references
-        self._sender = Sender(webhook, key_file) if webhook else None
+        self._key_file = key_file
+        self._sender: Sender | None = None
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
         """Writes the message of an event, within the transaction that writes the event."""
@@ -85,14 +87,14 @@ class Notifications:
         Raises:
             Unavailable: PostgreSQL is away; what was sent is sent again, with the same id.
         """
-        if self._sender is None:
+        if self.webhook is None:
             return 0
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OLD, namespace)
             due = await connection.fetch(_CLAIM, namespace)
-        return sum(await asyncio.gather(*(self._deliver(self._sender, namespace, row) for row in due)))
+        return sum(await asyncio.gather(*(self._deliver(self._opened(self.webhook), namespace, row) for row in due)))
 
-    async def _deliver(self, sender: Sender, namespace: str, row: Any) -> bool:
+    async def _deliver(self, sender: "Sender", namespace: str, row: Any) -> bool:
         try:
             payload = orjson.loads(row["payload"])
             if row["event"].startswith("approval.") and self._references is not None:
@@ -116,3 +118,11 @@ class Notifications:
         """Closes the connections."""
         if self._sender is not None:
             await self._sender.close()
+
+    def _opened(self, webhook: Webhook) -> "Sender":
+        """Made for the first message: without one, no HTTP client is imported."""
+        if self._sender is None:
+            from learnloop_dataplane.notifications.sending import Sender
+
+            self._sender = Sender(webhook, self._key_file)
+        return self._sender

@@ -24,7 +24,7 @@ from learnloop_dataplane.rewards.reward_tables import Policy, Running, confidenc
 from learnloop_dataplane.task_rewards.team_credits import Scale, TeamCredits, described
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
 
 
 Z = 1.959963984540054

@@ -27,7 +27,7 @@ from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
 from learnloop_dataplane.task_rewards.calculation import history_of
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
 
 log = logging.getLogger(__name__)
 PAGE = 50

@@ -10,7 +10,7 @@ import pytest
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Checkpoint, SuccessiveSigner
 from learnloop_dataplane.config_values import login_of, with_password
-from learnloop_dataplane.notifications.webhook import signed
+from learnloop_dataplane.notifications.sending import signed
 from learnloop_dataplane.privacy import keyed_digests, people, redaction
 
 OLD, NEW = "o" * 32, "n" * 32

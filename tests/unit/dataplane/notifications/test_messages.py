@@ -12,7 +12,8 @@ import pytest
 
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import messages
-from learnloop_dataplane.notifications.webhook import NotDelivered, Sender, Webhook, signed
+from learnloop_dataplane.notifications.sending import Sender, signed
+from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
 
 TAKEN: dict[str, Any] = {
     "event": "rolled_back",
