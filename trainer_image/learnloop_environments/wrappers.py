@@ -27,7 +27,7 @@ class Wrapper:
     agents: int
 
     def __init__(self, inner: VectorEnvironment) -> None:
-        """Around `inner`, which begins anew."""
+        """Around `inner`, which begins again."""
         self.inner = inner
         self.observations, self.actions, self.members = inner.observations, inner.actions, inner.members
         if isinstance(inner, Team):
@@ -277,6 +277,6 @@ class Guarded(Wrapper):
 
 
 def guarded(name: str, opened: Callable[[], VectorEnvironment]) -> VectorEnvironment:
-    """What `opened` makes of the environment of this name, under a watchdog from its first call on."""
+    """The product of `opened` for the environment of this name, under a watchdog from its first call on."""
     watchdog = Watchdog(name)
     return Guarded(watchdog.run("opening", opened), watchdog)

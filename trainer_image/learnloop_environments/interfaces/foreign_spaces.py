@@ -92,7 +92,7 @@ def width(name: str, space: Space[Any]) -> int:
 
 
 def layout(space: Space[Any]) -> Any:
-    """What two spaces share whose flattened observations mean the same in each place. A Box's bounds mean nothing."""
+    """A form that two spaces share if each place of their flat observations means the same; bounds do not count."""
     if isinstance(space, Dict):
         return [(key, layout(part)) for key, part in space.spaces.items()]
     if isinstance(space, Tuple):
@@ -112,7 +112,7 @@ def row(name: str, space: Space[Any], observation: Any) -> NDArray[np.float32]:
 
 
 def _misfit(space: Space[Any], value: Any, what: str) -> str | None:
-    """What of the value, which `what` names, has not the space's form; None when it fits."""
+    """The part of the value, named `what`, that has not the space's form; None when it fits."""
     if isinstance(space, Dict):
         if not isinstance(value, Mapping) or set(value) != set(space.spaces):
             return f"{what} that is {_kind(value)}, not a mapping with the keys {', '.join(map(str, space.spaces))}"

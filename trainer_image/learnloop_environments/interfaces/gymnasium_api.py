@@ -116,7 +116,7 @@ class Parallel:
     render_mode: str | None = None
 
     def __init__(self, simulation: str, level: str | None = None, credit: str = "team") -> None:
-        """`simulation`: the name of a team among SIMULATIONS; raises ValueError when it is no team."""
+        """`simulation`: the name of a team among SIMULATIONS; raises ValueError when it is not a team."""
         kind = SIMULATIONS[simulation]
         if not issubclass(kind, TeamSimulation):
             raise ValueError(f"{simulation} has no team: make it with gymnasium.make")
@@ -185,7 +185,7 @@ class Parallel:
         return self._by_agent(self._seen), rewards, over, late, infos
 
     def state(self) -> NDArray[np.float32]:
-        """What a central critic sees: all observations, one after another."""
+        """The view of a central critic: all observations, one after another."""
         return self._seen.reshape(-1)
 
     def render(self) -> None:

@@ -1,6 +1,6 @@
 """Vector environments of Gymnasium and PettingZoo.
 
-Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
+Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin again.
 """
 
 import re

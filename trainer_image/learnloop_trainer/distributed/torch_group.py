@@ -122,7 +122,7 @@ def identity(device: torch.device) -> str:
 
 
 def _everybodys(meeting: Meeting, own: str) -> list[str]:
-    """What each rank says of itself, by rank; waits until all have."""
+    """The message of each rank, by rank; waits until all have."""
     meeting.store.set(f"device/{meeting.generation}/{meeting.place.rank}", own)
     keys = [f"device/{meeting.generation}/{rank}" for rank in range(meeting.place.size)]
     return [meeting.store.get(key).decode() for key in keys]

@@ -31,7 +31,7 @@ OPERATORS = {"tanh": "Tanh", "relu": "Relu"}
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Where the deviation of the numbers is: log sigma, clipped to [least, most]."""
+    """The place of the numbers' deviation: log sigma, clipped to [least, most]."""
 
     array: str | None  # a parameter of this name [numbers]; None: the outputs that follow the means
     least: float
@@ -134,7 +134,7 @@ def _perceptron(
 
 
 def _discrete(actions: int, shield: Shield | None) -> Head:
-    """The greedy action beside the logits."""
+    """The greedy action next to the logits."""
     outputs = [
         helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),

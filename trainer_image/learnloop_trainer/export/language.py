@@ -30,7 +30,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What an exported file holds: its arrays, and what it says of itself."""
+    """Content of an exported file: its arrays, and what it says of itself."""
 
     arrays: Arrays
     facts: Mapping[str, str]

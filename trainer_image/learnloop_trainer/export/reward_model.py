@@ -91,7 +91,7 @@ def _recorded(scorer: _Scorer) -> Any:
 
 @torch.no_grad()
 def _take(network: LanguageNetwork, fresh: Any) -> None:
-    """What the network learned, into a base model that has no adapter."""
+    """The learned weights, into a base model that has no adapter."""
     parts = dict(fresh.named_parameters())
     if network.adapters is None:
         for name, part in network.model.named_parameters():

@@ -72,7 +72,7 @@ class Behaving:
     """
 
     def __init__(self, policy: OnnxPolicy, seed: int) -> None:
-        """What it draws depends on the seed, and on the episodes that `begin` names."""
+        """Its draws depend on the seed, and on the episodes that `begin` names."""
         self._policy, self._seed = policy, seed
         self.begin(0)
 
@@ -114,7 +114,7 @@ class Behaving:
         return Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
 
     def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:
-        """What the network says of all rows."""
+        """Outputs of the network for all rows."""
         parts = [self._policy.told(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

@@ -1,4 +1,4 @@
-"""Which store a run uses, by its environment variables."""
+"""Choose a run's store by its environment variables."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run stores, and the container of its arrays.
+"""A run's store, and the container of its arrays.
 
 Written here by hand, one copy of the numbers and no more: a training run does it every second (the safetensors package
 takes ten times as long for a replay buffer). Format: github.com/huggingface/safetensors, "Format".
@@ -111,7 +111,7 @@ class Store(Protocol):
         """A published RewardPolicy; StoreRefused: there is no such revision."""
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
-        """What people preferred of the agent's answers, newest first, at most `limit`."""
+        """Preferences of people among the agent's answers, newest first, at most `limit`."""
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
