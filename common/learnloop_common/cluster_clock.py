@@ -13,7 +13,7 @@ DATE_SECONDS = 1.0
 
 
 class ClusterClock:
-    """What time it is by the API server; by this machine until the API server has answered.
+    """Time by the API server; by this machine until the API server has answered.
 
     A Date of D says that the clock showed D to D + 1 at some moment between the question and the answer. What several
     answers say holds together, until an answer contradicts: then a clock was set, and the newest alone is believed.
@@ -25,19 +25,19 @@ class ClusterClock:
         """How far the API server's clock is ahead of `ticks`, at least and at most."""
 
     def ask(self) -> float:
-        """What `answered` wants to know: the moment before a question is sent."""
+        """Moment before a request is sent, for `answered`."""
         return self._ticks()
 
     def answered(self, asked: float, date: str | None) -> None:
         """An answer has come with this Date; one without, or with none that can be read, says nothing."""
         try:
-            said = parsedate_to_datetime(date or "").timestamp()
+            server = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, OverflowError):
             return
-        least, most = said - self._ticks(), said + DATE_SECONDS - asked
+        least, most = server - self._ticks(), server + DATE_SECONDS - asked
         if self._between is not None:
-            known = max(least, self._between[0]), min(most, self._between[1])
-            least, most = known if known[0] <= known[1] else (least, most)
+            overlap = max(least, self._between[0]), min(most, self._between[1])
+            least, most = overlap if overlap[0] <= overlap[1] else (least, most)
         self._between = least, most
 
     def now(self) -> float:

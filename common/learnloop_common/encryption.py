@@ -26,7 +26,7 @@ _PURPOSE = b"learnloop envelope 1\0"
 
 
 class DataKey(NamedTuple):
-    """What seals and opens; `secret` has 32 bytes."""
+    """Key that seals and opens; `secret` has 32 bytes."""
 
     key_id: UUID
     secret: bytes
@@ -45,7 +45,7 @@ def is_sealed(head: bytes) -> bool:
 
 
 def key_id_of(header: bytes) -> UUID:
-    """Whose key opens it.
+    """Id of the key that opens it.
 
     Raises:
         Unreadable: that is no header.
@@ -83,7 +83,7 @@ class Opener:
         self._waiting = bytearray()
 
     def update(self, data: bytes) -> bytes:
-        """What `data` lets read for certain; may be empty.
+        """Return the plain bytes that `data` completes; may be empty.
 
         Raises:
             Unreadable: it was changed, or sealed for another context or by another key.
@@ -107,11 +107,11 @@ class Opener:
         from cryptography.exceptions import InvalidTag
 
         try:
-            found = self._cipher.decrypt(_nonce(self._number, last=last), piece, self._header)
+            result = self._cipher.decrypt(_nonce(self._number, last=last), piece, self._header)
         except InvalidTag:
             raise Unreadable(f"chunk {self._number} was changed, cut off, or sealed for something else") from None
         self._number += 1
-        return found
+        return result
 
 
 def seal(data: bytes, key: DataKey, context: str) -> bytes:
@@ -120,7 +120,7 @@ def seal(data: bytes, key: DataKey, context: str) -> bytes:
 
 
 def unseal(envelope: bytes, key: DataKey, context: str) -> bytes:
-    """What `seal` was given.
+    """Open what `seal` returned.
 
     Raises:
         Unreadable: it was changed, or sealed for another context or by another key.

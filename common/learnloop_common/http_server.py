@@ -34,7 +34,7 @@ _CLOSE = (b"connection", b"close")
 
 
 class Drains(Protocol):
-    """What a server serves, and whether it is about to end."""
+    """State of a server that drains before it ends."""
 
     draining: bool
     drain_seconds: float
@@ -76,8 +76,8 @@ def closing(app: ASGIApp, drain: Drains) -> ASGIApp:
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if drain.draining and message["type"] == "http.response.start":
-                kept = [header for header in message.get("headers", ()) if header[0].lower() != _CLOSE[0]]
-                message = {**message, "headers": [*kept, _CLOSE]}
+                items = [header for header in message.get("headers", ()) if header[0].lower() != _CLOSE[0]]
+                message = {**message, "headers": [*items, _CLOSE]}
             await send(message)
 
         await app(scope, receive, sent if scope["type"] == "http" else send)

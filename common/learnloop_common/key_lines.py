@@ -30,16 +30,16 @@ class KeyLines:
         Raises:
             ValueError: there is none, too many, or a time is none; says which line, never what stands there.
         """
-        found = []
+        items = []
         for number, line in enumerate(filter(None, (line.strip(_BLANKS) for line in text.split("\n"))), start=1):
             value, sign, second = line.partition(FROM)
             try:
-                found.append((value.strip(_BLANKS), float(int(second)) if sign else 0.0))
+                items.append((value.strip(_BLANKS), float(int(second)) if sign else 0.0))
             except ValueError:
                 raise ValueError(f"line {number}: give VALUE, or VALUE{FROM}UNIX_SECOND") from None
-        if not 1 <= len(found) <= MOST_LINES:
-            raise ValueError(f"has {len(found)} lines; give 1 to {MOST_LINES}, the newest first")
-        return cls(tuple(found))
+        if not 1 <= len(items) <= MOST_LINES:
+            raise ValueError(f"has {len(items)} lines; give 1 to {MOST_LINES}, the newest first")
+        return cls(tuple(items))
 
     def __repr__(self) -> str:
         return f"KeyLines({len(self.lines)} lines)"

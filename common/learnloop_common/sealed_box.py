@@ -33,10 +33,10 @@ def seal(content: bytes, recipient: str) -> bytes:
     Raises:
         ValueError: the recipient is not 64 hexadecimal digits.
     """
-    theirs = X25519PublicKey.from_public_bytes(_key(recipient, "the recipient"))
-    mine = X25519PrivateKey.generate()
-    public = mine.public_key().public_bytes_raw()
-    key = _shared(mine.exchange(theirs), public, theirs.public_bytes_raw())
+    other = X25519PublicKey.from_public_bytes(_key(recipient, "the recipient"))
+    own = X25519PrivateKey.generate()
+    public = own.public_key().public_bytes_raw()
+    key = _shared(own.exchange(other), public, other.public_bytes_raw())
     return PREFIX + public + ChaCha20Poly1305(key).encrypt(NONCE, content, PREFIX)
 
 
@@ -47,14 +47,14 @@ def unseal(sealed: bytes, private: str) -> bytes:
         NotOpened: sealed for another key, cut short or changed.
         ValueError: the private key is not 64 hexadecimal digits.
     """
-    mine = X25519PrivateKey.from_private_bytes(_key(private, "the private key"))
+    own = X25519PrivateKey.from_private_bytes(_key(private, "the private key"))
     rest = sealed.removeprefix(PREFIX)
     public = rest[:KEY_BYTES]
     if len(rest) == len(sealed) or len(public) < KEY_BYTES:
         raise NotOpened("this is no sealed file: it does not begin as one")
     try:
-        shared = mine.exchange(X25519PublicKey.from_public_bytes(public))
-        key = _shared(shared, public, mine.public_key().public_bytes_raw())
+        shared = own.exchange(X25519PublicKey.from_public_bytes(public))
+        key = _shared(shared, public, own.public_key().public_bytes_raw())
         return ChaCha20Poly1305(key).decrypt(NONCE, rest[KEY_BYTES:], PREFIX)
     except (InvalidTag, ValueError):
         raise NotOpened("it is sealed for another key, or was changed: give the key of its recipient") from None

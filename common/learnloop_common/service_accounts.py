@@ -39,8 +39,8 @@ def account_of(claims: Mapping[str, Any]) -> Account:
         raise ValueError("the token's subject is not a service account of its namespace")
     pod = kubernetes.get("pod") if isinstance(kubernetes, dict) else None
     name, uid = (pod.get("name"), pod.get("uid")) if isinstance(pod, dict) else (None, None)
-    told = claims.get("aud")
-    audiences = frozenset({told} if isinstance(told, str) else told or ())
+    audience = claims.get("aud")
+    audiences = frozenset({audience} if isinstance(audience, str) else audience or ())
     if isinstance(name, str) and isinstance(uid, str):
         return Account(namespace, subject, name, uid, audiences)
     return Account(namespace, subject, audiences=audiences)
@@ -48,7 +48,7 @@ def account_of(claims: Mapping[str, Any]) -> Account:
 
 @dataclass(frozen=True)
 class KeySource:
-    """Where the cluster's keys are, and what a token must say. `issuer` None: that of this pod's own token."""
+    """Location of the cluster's keys, and required claims of a token. `issuer` None: that of this pod's own token."""
 
     jwks_url: str
     token_file: str

@@ -83,7 +83,7 @@ class Tokens:
         self._issuer = source.issuer
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """What a token that holds says.
+        """Claims of a valid token.
 
         Raises:
             ValueError: it does not hold; the message may be shown to the caller.

@@ -1,4 +1,4 @@
-"""What is seen and done in the environments that every image has: as the address of the uniform policy in them.
+"""Observations and actions of the environments that every image has, as the address of their uniform policy.
 
 A unit test holds this table against the environments themselves.
 """

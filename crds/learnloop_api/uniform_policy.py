@@ -38,7 +38,7 @@ MOST = 65_536
 
 @dataclass(frozen=True, slots=True)
 class UniformSpaces:
-    """What the policy sees and does."""
+    """Observations and actions of the policy."""
 
     choices: int = 0
     """0: none, all is numbers."""
@@ -64,7 +64,7 @@ def combinations(choices: Sequence[int]) -> int:
 
 
 def parse(uri: str) -> UniformSpaces:
-    """What an address says; raises ValueError with the fix."""
+    """Read an address; raises ValueError with the fix."""
     if not re.fullmatch(PATTERN, uri):
         raise ValueError(f"{uri} is not valid: {HOW}")
     parts = urlsplit(uri)

@@ -52,10 +52,10 @@ async def _get(gateway: Gateway, path: str, out: Outgoing) -> None:
     elif path == MODELS:
         await out.whole(200, orjson.dumps({"object": "list", "data": gateway.models()}))
     elif path.startswith(f"{MODELS}/"):
-        found = next((model for model in gateway.models() if model["id"] == path[len(MODELS) + 1 :]), None)
-        if found is None:
+        result = next((model for model in gateway.models() if model["id"] == path[len(MODELS) + 1 :]), None)
+        if result is None:
             raise ApiError(404, f"model: {path[len(MODELS) + 1 :][:80]!r} is not served here", code="model_not_found")
-        await out.whole(200, orjson.dumps(found))
+        await out.whole(200, orjson.dumps(result))
     else:
         raise ApiError(404, f"{path[:200]}: nothing is served there")
 

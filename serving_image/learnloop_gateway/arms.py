@@ -1,4 +1,4 @@
-"""Which arm answers a request: the one that its episode belongs to, as everywhere in learnloop."""
+"""The arm of a request: the one that its episode belongs to, as everywhere in learnloop."""
 
 import uuid
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a conversation is held.
+    """Arm and server of a conversation.
 
     Attributes:
         opening: of its episode; for one that was pinned there it proves nothing.
@@ -88,7 +88,7 @@ class Arms:
         return Place(opening, self._url(revision), pinned=True, is_new=True)
 
     def find(self, episode_id: str) -> Place:
-        """Where a conversation is held; one whose arm was withdrawn goes on with the stable arm.
+        """Find a conversation's arm; one whose arm was withdrawn goes on with the stable arm.
 
         Raises:
             ApiError: 404, no gateway of this ModelDeployment opened it.
@@ -102,14 +102,14 @@ class Arms:
             return self.open(stable_only=True, continues=opening.episode_id)
         pinned = self._pinned.read(episode_id)
         if pinned is None:
-            told = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
-            raise ApiError(404, f"{told}: leave it out of the first request", code="unknown_episode")
+            text = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
+            raise ApiError(404, f"{text}: leave it out of the first request", code="unknown_episode")
         return Place(pinned, self._url(pinned.revision), pinned=True)
 
     def own_id(self, episode_id: str) -> str:
         """The id that the conversation was opened with."""
-        found = self._helped.read(episode_id)
-        return self._episodes.ids.again(episode_id) if found is not None else episode_id
+        result = self._helped.read(episode_id)
+        return self._episodes.ids.again(episode_id) if result is not None else episode_id
 
     def helped(self, place: Place) -> Place:
         """The same conversation, in which somebody else than its arm has answered."""
@@ -122,7 +122,7 @@ class Arms:
         return stable is not None and stable.revision != revision
 
     def override(self, agent: str) -> Override | None:
-        """What a person has ordered for `agent` in the model's place."""
+        """The override in force for `agent`."""
         return self._routing.overrides.now(agent_tag(agent))
 
     def touched(self, episode_id: str) -> bool:
@@ -153,7 +153,7 @@ NOBODY = Usage(prompt_tokens=0, completion_tokens=0)
 
 def stopped(override: Override) -> ApiError:
     """The refusal of a stop: 403, which OpenAI's clients do not try again."""
-    return ApiError(403, f"nobody gets an answer here, as ordered {override.told()}", code="stopped")
+    return ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
 
 
 async def say_fixed(override: Override, model: str, request: ChatRequest | CompletionRequest, out: Outgoing) -> None:

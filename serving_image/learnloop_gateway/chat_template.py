@@ -29,7 +29,7 @@ class StopTexts:
         self.found = False
 
     def feed(self, piece: str) -> str:
-        """What may be shown now. Once a stop was `found`, nothing more is."""
+        """Return the text that may be shown now; none after a stop was `found`."""
         if self.found or not self._stops:
             return "" if self.found else piece
         self._held += piece
@@ -37,12 +37,12 @@ class StopTexts:
         if places:
             self.found = True
             return self._held[: min(places)]
-        kept = max(_overlap(self._held, stop) for stop in self._stops)
-        ready, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+        remaining = max(_overlap(self._held, stop) for stop in self._stops)
+        ready, self._held = self._held[: len(self._held) - remaining], self._held[len(self._held) - remaining :]
         return ready
 
     def close(self) -> str:
-        """What waited when the model stopped by itself."""
+        """Return the text that waited when the model stopped by itself."""
         left, self._held = ("" if self.found else self._held), ""
         return left
 
@@ -72,7 +72,7 @@ class ToolCallReader:
         self.calls: list[ToolCall] = []
 
     def feed(self, piece: str) -> Iterator[str | ToolCall]:
-        """What `piece` completes."""
+        """Return the text that `piece` completes."""
         if not self._on:
             yield from self._say(piece)
             return
@@ -89,17 +89,17 @@ class ToolCallReader:
                 self._inside = True
                 yield from self._say(before)
             else:
-                kept = _beginning(self._held)
-                ready, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+                remaining = _beginning(self._held)
+                ready, self._held = self._held[: len(self._held) - remaining], self._held[len(self._held) - remaining :]
                 yield from self._say(ready)
                 return
 
     def close(self) -> Iterator[str]:
-        """What is left when the model stops."""
+        """Return the rest when the model stops."""
         left = (BEGIN if self._inside else "") + self._held
         self._held, self._inside = "", False
-        for said in self._say(left):
-            yield str(said)
+        for message in self._say(left):
+            yield str(message)
         if self._blank and not self.calls:
             blank, self._blank = self._blank, ""
             self.text += blank
@@ -136,26 +136,26 @@ def _beginning(text: str) -> int:
 
 def _call(raw: str) -> ToolCall | None:
     try:
-        found = json.loads(raw)
+        result = json.loads(raw)
     except (ValueError, RecursionError):
         return None
     if (
-        too_deep(found)
-        or not isinstance(found, dict)
-        or not isinstance(found.get("name"), str)
-        or len(found["name"]) > 256
+        too_deep(result)
+        or not isinstance(result, dict)
+        or not isinstance(result.get("name"), str)
+        or len(result["name"]) > 256
     ):
         return None
-    arguments = found.get("arguments", {})
+    arguments = result.get("arguments", {})
     try:
         # What no client could read as JSON, or no wire carry, is no call: NaN, and halves of surrogate pairs.
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False) if isinstance(arguments, dict) else ""
-        f"{found['name']}{text}".encode()
+        f"{result['name']}{text}".encode()
     except (ValueError, RecursionError):
         return None
     if not text or len(text) > MAX_TEXT:
         return None
-    return ToolCall(id=f"call_{uuid.uuid4().hex[:24]}", name=found["name"], arguments=text)
+    return ToolCall(id=f"call_{uuid.uuid4().hex[:24]}", name=result["name"], arguments=text)
 
 
 PLACEHOLDER = "learnloop-answer"
@@ -185,21 +185,21 @@ class ChatTokens:
 
     def __init__(self, folder: Path) -> None:
         """Raises TokeniserError."""
-        said = _json(folder / "tokenizer_config.json")
+        message = _json(folder / "tokenizer_config.json")
         try:
             self._tokeniser: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises bare exceptions
             problem = f"{folder / 'tokenizer.json'}: cannot be read as a tokeniser: {str(error)[:200]}"
             raise TokeniserError(f"{problem}; save the model by save_pretrained of transformers") from None
         self._controls = ControlTokens(self._tokeniser.get_added_tokens_decoder().values())
-        self._names = {name: _name(said.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        self._names = {name: _name(message.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         self._end = self._names["eos_token"]
         self.stops = self._read_stops(folder)
         if not self.stops:
             raise TokeniserError(f"{folder / 'tokenizer_config.json'}: eos_token is missing: nothing ends an answer")
         config = _json(folder / "config.json")
         self.context_length: int | None = config.get("max_position_embeddings")
-        text = _template_text(folder, said)
+        text = _template_text(folder, message)
         self.template_sha256 = None if text is None else hashlib.sha256(text.encode()).hexdigest()
         self._template = None if text is None else _compiled(text)
 
@@ -233,8 +233,8 @@ class ChatTokens:
         try:
             return self._encode_pieces(self._render(messages, tools))
         except TEMPLATE_ERRORS as error:
-            told = f"messages: the model's chat template does not take them: {str(error)[:300]}"
-            raise ApiError(400, told, param="messages", code="template") from None
+            text = f"messages: the model's chat template does not take them: {str(error)[:300]}"
+            raise ApiError(400, text, param="messages", code="template") from None
 
     def continuation(self, messages: Messages, tools: Tools, ended: bool) -> list[int]:
         """The ids to append to an answer before the model's next turn, in which the world says `messages`.
@@ -296,12 +296,12 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise TokeniserError(f"{path}: longer than {MOST_BYTES} bytes")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise TokeniserError(f"{path}: cannot be read: {str(error)[:200]}") from None
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _name(token: Any) -> str:
@@ -313,10 +313,10 @@ def _template_text(folder: Path, said: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    found = said.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        found = next((item.get("template") for item in found if item.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+    result = said.get("chat_template")
+    if isinstance(result, list):  # several, by name
+        result = next((item.get("template") for item in result if item.get("name") == "default"), None)
+    return result if isinstance(result, str) else None
 
 
 def _compiled(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""What one gateway process does with a request: find the conversation, its arm and its server; else the fallback."""
+"""Handling of a request in one gateway process: find the conversation, its arm and its server; else the fallback."""
 
 import asyncio
 import logging
@@ -76,15 +76,15 @@ class Gateway:
 
     async def prepare(self) -> None:
         """Wait until the arm's server has its weights and answers."""
-        started, said = time.monotonic(), ""
+        started, message = time.monotonic(), ""
         while not self.loaded:
             try:
                 await self._upstream.prepare()
                 self.loaded = True
             except UpstreamDown as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("the model server does not answer yet: %s", said)
+                if str(error) != message:
+                    message = str(error)
+                    log.warning("the model server does not answer yet: %s", message)
                 await asyncio.sleep(PREPARE_PAUSE)
         self.metrics.model_load_seconds.set(time.monotonic() - started)
         log.info("the model server answers after %.1f s", time.monotonic() - started)
@@ -93,14 +93,14 @@ class Gateway:
         """POST /v1/chat/completions and /v1/completions. Raises ApiError and Refusal before an answer began."""
         if self._in_flight >= self.settings.most_in_flight:
             self._language.throttled.inc()
-            told = f"{self._in_flight} requests are being answered, as many as this gateway takes: try again"
-            raise ApiError(429, told, code="too_many_requests", retry_after=1)
+            text = f"{self._in_flight} requests are being answered, as many as this gateway takes: try again"
+            raise ApiError(429, text, code="too_many_requests", retry_after=1)
         self._in_flight += 1
         try:
             request = read_chat(body) if path == CHAT else read_completion(body)
             if request.model != self.settings.serving.model_deployment:
-                told = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
-                raise ApiError(404, told, param="model", code="model_not_found")
+                text = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
+                raise ApiError(404, text, param="model", code="model_not_found")
             override = self._arms.override(self.settings.agent)
             if override is not None and not self._judges(headers):
                 await self._by_person(override, request, headers, body, out)
@@ -139,8 +139,8 @@ class Gateway:
         if override.instead == "stop":
             raise stopped(override)
         if self._fallback is None:
-            told = f"there is no fallback, and it is ordered {override.told()}"
-            raise ApiError(503, told, code="no_fallback", retry_after=60)
+            text = f"there is no fallback, and it is ordered {override.told()}"
+            raise ApiError(503, text, code="no_fallback", retry_after=60)
         out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_OVERRIDE: "fallback"}
         await self._ask_fallback(request, body, out)
 
@@ -156,8 +156,8 @@ class Gateway:
         else:
             place = self._arms.open()
         if place.url and names.HEADER_HOP in headers:
-            told = f"this is arm {self.settings.serving.revision}, and the conversation belongs to another one"
-            raise ApiError(421, told, code="other_arm")
+            text = f"this is arm {self.settings.serving.revision}, and the conversation belongs to another one"
+            raise ApiError(421, text, code="other_arm")
         return place
 
     def _check_pin(self, headers: Headers) -> None:
@@ -169,8 +169,8 @@ class Gateway:
             return  # everybody is served: whoever can ask here can ask the arm's own Service
         account = _account(subject)
         if account not in self.settings.accounts_that_pin:
-            told = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
-            raise ApiError(403, told, code="pin_refused")
+            text = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
+            raise ApiError(403, text, code="pin_refused")
 
     async def _at(
         self,
@@ -218,9 +218,9 @@ class Gateway:
         if not place.pinned:
             self._count_decision(place)
         touched = not place.pinned and self._episodes.touched(place.opening)
-        known = self._sessions.find(place.opening.episode_id) if touched else None
-        if known is not None and not known.private:
-            await self._sessions.drop(known)
+        existing = self._sessions.find(place.opening.episode_id) if touched else None
+        if existing is not None and not existing.private:
+            await self._sessions.drop(existing)
         session = self._session(place, request, touched=touched)
         await self._sessions.part(session)
         session = self._sessions.find(place.opening.episode_id) or session
@@ -256,7 +256,7 @@ class Gateway:
             raise
 
     def _count(self, place: Place, seconds: float, *, failed: bool) -> None:
-        """What a turn says of this arm; nothing where its caller chose it, or its episode failed before."""
+        """Count a turn as evidence of this arm, unless its caller chose the arm or its episode failed before."""
         if place.pinned:
             return
         if failed:
@@ -267,9 +267,9 @@ class Gateway:
         self.metrics.observe["act"](seconds)
 
     def _session(self, place: Place, request: ChatRequest | CompletionRequest, *, touched: bool) -> Session:
-        found = self._sessions.find(place.opening.episode_id)
-        if found is None:
-            found = self._sessions.add(
+        result = self._sessions.find(place.opening.episode_id)
+        if result is None:
+            result = self._sessions.add(
                 Session(
                     place.opening.episode_id,
                     place.opening.revision,
@@ -284,13 +284,13 @@ class Gateway:
                 )
             )
         if request.metadata:
-            if len(found.metadata | request.metadata) > MOST_METADATA:
-                told = f"metadata: the conversation would have more than {MOST_METADATA} keys in all: leave some out"
-                raise ApiError(400, told, param="metadata", code="invalid_value")
-            found.metadata.update(request.metadata)
+            if len(result.metadata | request.metadata) > MOST_METADATA:
+                text = f"metadata: the conversation would have more than {MOST_METADATA} keys in all: leave some out"
+                raise ApiError(400, text, param="metadata", code="invalid_value")
+            result.metadata.update(request.metadata)
         if request.user:
-            found.metadata["user_id"] = request.user
-        return found
+            result.metadata["user_id"] = request.user
+        return result
 
     async def _stand_in(
         self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing
@@ -312,8 +312,8 @@ class Gateway:
         except UpstreamDown as error:
             if out.started:
                 return
-            told = f"neither the model server nor the fallback answers: {error}"
-            raise ApiError(503, told, code="upstream", retry_after=1) from error
+            text = f"neither the model server nor the fallback answers: {error}"
+            raise ApiError(503, text, code="upstream", retry_after=1) from error
 
     async def end(self, episode_id: str, headers: Headers, body: bytes, out: Outgoing) -> None:
         """POST /v1/episodes/{id}/end: the conversation is over, and the client says how it went."""
@@ -351,8 +351,8 @@ class Gateway:
         """POST /v1/episodes: open a conversation before its first request."""
         place = self._place({name: value for name, value in headers.items() if name != names.HEADER_EPISODE})
         deployment = self.settings.serving.model_deployment
-        said = {"episode_id": place.opening.episode_id, "revision": place.opening.revision}
-        await out.whole(200, orjson.dumps(said | {"model_deployment": deployment}))
+        fields = {"episode_id": place.opening.episode_id, "revision": place.opening.revision}
+        await out.whole(200, orjson.dumps(fields | {"model_deployment": deployment}))
 
     def models(self) -> list[dict[str, Any]]:
         """GET /v1/models: the ModelDeployment is the one model."""

@@ -1,4 +1,4 @@
-"""What Prometheus sees of a gateway, beside what it sees of every policy server."""
+"""Metrics of a gateway, in addition to those of every policy server."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 

@@ -47,8 +47,8 @@ class Vllm:
                 raise UpstreamDown(f"adapter {name} was not loaded: {error}") from error
 
     async def _served(self) -> set[str]:
-        found = await self._server.get("/v1/models")
-        listed = found.get("data") if isinstance(found, dict) else None
+        result = await self._server.get("/v1/models")
+        listed = result.get("data") if isinstance(result, dict) else None
         return {str(model.get("id")) for model in listed or () if isinstance(model, dict)}
 
     async def draw(
@@ -74,10 +74,10 @@ class Vllm:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
-        known = self._processed or sampling.temperature == 1.0
+        matches = self._processed or sampling.temperature == 1.0
         async with aclosing(self._server.ask("/v1/completions", body)) as pieces:
             async for piece in pieces:
-                if drawn := _drawn_by_vllm(piece, known, self._server.url):
+                if drawn := _drawn_by_vllm(piece, matches, self._server.url):
                     yield drawn
 
     async def close(self) -> None:
@@ -165,27 +165,27 @@ class LlamaCpp:
 def _drawn_by_llama_cpp(piece: Any, url: str) -> Drawn:
     try:
         ids = token_ids(piece["tokens"])
-        found = [_log_prob(token) for token in piece.get("completion_probabilities") or ()]
+        items = [_log_prob(token) for token in piece.get("completion_probabilities") or ()]
         finish = None
         if piece.get("stop"):
             finish = "length" if piece.get("stop_type", "eos") == "limit" else "stop"
         total = piece.get("tokens_predicted") if finish else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpstreamDown(f"{url} gives no token ids ({error!r}): use a llama.cpp of 2025 or newer") from error
-    usable = len(found) == len(ids) and None not in found
-    log_probs = [one for one in found if one is not None] if usable else None
+    usable = len(items) == len(ids) and None not in items
+    log_probs = [one for one in items if one is not None] if usable else None
     return Drawn(ids, log_probs, "length" if finish == "length" else "stop" if finish else None, total)
 
 
 def _log_prob(token: Mapping[str, Any]) -> float | None:
-    said = token.get("logprob")
-    if said is None:
+    message = token.get("logprob")
+    if message is None:
         chance = token.get("prob")
         if chance is None or float(chance) <= 0.0:
             return None
-        said = math.log(min(1.0, float(chance)))
-    said = float(said)
-    return max(LOWEST, min(0.0, said)) if math.isfinite(said) else LOWEST
+        message = math.log(min(1.0, float(chance)))
+    message = float(message)
+    return max(LOWEST, min(0.0, message)) if math.isfinite(message) else LOWEST
 
 
 class OpenAiChat:

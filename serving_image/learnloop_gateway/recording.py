@@ -22,7 +22,7 @@ Status = Literal["completed", "error", "withdrawn"]
 
 
 class Recording:
-    """Where turns are written, and the recorder that delivers conversations.
+    """The journal of turns, and the recorder that delivers conversations.
 
     Args:
         folder: for conversations under way and for what is not acknowledged yet; one process to a folder.

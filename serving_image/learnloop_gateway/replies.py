@@ -58,8 +58,8 @@ def invalid(error: ValidationError) -> ApiError:
     every = error.errors(include_url=False)
     first = next((one for one in every if one["type"] == "value_error"), every[0])  # of a union, the one that says why
     field = ".".join(str(part) for part in first["loc"]) or None
-    told = f"{field or 'body'}: {repr(first.get('input'))[:80]}: {first['msg'].removeprefix('Value error, ')}"
-    return ApiError(400, told, param=field, code="invalid_value")
+    text = f"{field or 'body'}: {repr(first.get('input'))[:80]}: {first['msg'].removeprefix('Value error, ')}"
+    return ApiError(400, text, param=field, code="invalid_value")
 
 
 DONE = b"data: [DONE]\n\n"
@@ -78,8 +78,8 @@ def call(made: ToolCall) -> dict[str, Any]:
 
 def usage(counted: Usage) -> dict[str, int]:
     """Tokens as OpenAI counts them."""
-    asked, said = counted.prompt_tokens, counted.completion_tokens
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    wanted, message = counted.prompt_tokens, counted.completion_tokens
+    return {"prompt_tokens": wanted, "completion_tokens": message, "total_tokens": wanted + message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +118,19 @@ class ChatReply:
 
     def piece(self, text: str, tokens: Sequence[TokenText] | None = None) -> bytes:
         """Some text."""
-        said: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._chunk(said | self._measured(tokens))
+        message: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk(message | self._measured(tokens))
 
     def called(self, made: ToolCall, tokens: Sequence[TokenText] | None = None) -> bytes:
         """A whole tool call."""
         self.calls += 1
-        said: dict[str, Any] = {"delta": {"tool_calls": [{"index": self.calls - 1} | call(made)]}}
-        return self._chunk(said | self._measured(tokens))
+        fields: dict[str, Any] = {"delta": {"tool_calls": [{"index": self.calls - 1} | call(made)]}}
+        return self._chunk(fields | self._measured(tokens))
 
     def end(self, finish: Finish, tokens: Sequence[TokenText] | None = None) -> bytes:
         """The last piece; `tokens`: those that no other piece showed, as the one that ends an answer."""
-        said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        return self._chunk({"finish_reason": finish} | said | self._measured(tokens))
+        message: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        return self._chunk({"finish_reason": finish} | message | self._measured(tokens))
 
     def _measured(self, tokens: Sequence[TokenText] | None) -> dict[str, Any]:
         return {} if tokens is None else {"logprobs": self._logprobs(tokens)}
@@ -153,8 +153,8 @@ class ChatReply:
         if tokens is not None:
             choice["logprobs"] = self._logprobs(tokens)
         if self.chat:
-            said: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
-            choice["message"] = said | ({"tool_calls": [call(made) for made in calls]} if calls else {})
+            fields: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+            choice["message"] = fields | ({"tool_calls": [call(made) for made in calls]} if calls else {})
         else:
             choice["text"] = text
         kind = "chat.completion" if self.chat else "text_completion"

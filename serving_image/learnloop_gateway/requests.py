@@ -1,4 +1,4 @@
-"""What is asked: the bodies of /v1/chat/completions and /v1/completions, bounded.
+"""Requests: the bodies of /v1/chat/completions and /v1/completions, bounded.
 
 A field is obeyed or refused by name, at every level: what is silently ignored gives another answer than was asked for.
 A value that asks for nothing is fine, as are the fields that cannot change an answer.
@@ -109,15 +109,15 @@ class ChatMessage(_Obeyed):
 
     @cached_property
     def said(self) -> tuple[Any, ...]:
-        """What two messages are compared by: a client may write the JSON of a call anew, but not another call."""
+        """Key for comparing two messages: a client may reformat the JSON of a call, but not change the call."""
         calls = tuple((call.id, call.function.name, _read(call.function.arguments)) for call in self.tool_calls or ())
         return (self.role, self.text, calls, self.tool_call_id)
 
     def to_template(self) -> dict[str, Any]:
         """The message as chat templates read it: arguments are an object."""
-        said: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
+        fields: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
         if self.tool_calls:
-            said["tool_calls"] = [
+            fields["tool_calls"] = [
                 {
                     "type": "function",
                     "id": call.id,
@@ -125,9 +125,9 @@ class ChatMessage(_Obeyed):
                 }
                 for call in self.tool_calls
             ]
-        said |= {"tool_call_id": self.tool_call_id} if self.tool_call_id else {}
-        said |= {"name": self.name} if self.name else {}
-        return said
+        fields |= {"tool_call_id": self.tool_call_id} if self.tool_call_id else {}
+        fields |= {"name": self.name} if self.name else {}
+        return fields
 
 
 def _read(arguments: str) -> str:
@@ -139,10 +139,10 @@ def _read(arguments: str) -> str:
 
 def _object(arguments: str) -> Any:
     try:
-        found = json.loads(arguments)
+        result = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
-    return arguments if too_deep(found) else found
+    return arguments if too_deep(result) else result
 
 
 class FunctionSchema(_Obeyed):
@@ -251,14 +251,14 @@ def read_completion(body: bytes) -> CompletionRequest:
 
 def _parsed(body: bytes) -> Any:
     try:
-        found = orjson.loads(body)
+        result = orjson.loads(body)
     except ValueError as error:
         raise ApiError(400, f"body: not JSON: {error}"[:300], code="invalid_json") from None
-    deep = next((name for name in found if too_deep(found[name])), None) if isinstance(found, dict) else None
+    deep = next((name for name in result if too_deep(result[name])), None) if isinstance(result, dict) else None
     if deep is not None:
-        told = f"{deep}: is nested more than {MOST_DEPTH} levels deep: make it flatter"
-        raise ApiError(400, told[:300], param=deep[:64], code="invalid_value")
-    return found
+        text = f"{deep}: is nested more than {MOST_DEPTH} levels deep: make it flatter"
+        raise ApiError(400, text[:300], param=deep[:64], code="invalid_value")
+    return result
 
 
 def too_deep(value: Any) -> bool:

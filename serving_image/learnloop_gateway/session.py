@@ -105,7 +105,7 @@ class Session:
         )
 
     def following(self, messages: Sequence[ChatMessage], offered: str) -> tuple[list[ChatMessage], str]:
-        """What the world said since the last answer, where the request goes on with the row; else why it does not."""
+        """Messages since the last answer, where the request goes on with the row; else the reason why it does not."""
         row = self.row
         if row is None:
             return [], ""
@@ -115,7 +115,7 @@ class Session:
             return [], "tools"
         if len(messages) <= len(row.said):
             return [], "history"
-        if any(message.said != known for message, known in zip(messages, row.said, strict=False)):
+        if any(message.said != existing for message, existing in zip(messages, row.said, strict=False)):
             return [], "history"
         new = list(messages[len(row.said) :])
         if any(message.role == "assistant" for message in new):
@@ -137,9 +137,9 @@ class Session:
 
 
 def results(new: Sequence[ChatMessage]) -> list[ToolResult]:
-    """What tools answered, among new messages."""
-    found = [ToolResult(call_id=one.tool_call_id or "", content=one.text) for one in new if one.role == "tool"]
-    return found[-128:]
+    """Results of tools among new messages."""
+    items = [ToolResult(call_id=one.tool_call_id or "", content=one.text) for one in new if one.role == "tool"]
+    return items[-128:]
 
 
 def newest(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -201,18 +201,18 @@ class Journal:
 
     def left(self) -> list[Session]:
         """Conversations that an earlier process did not end. What is said next in one begins a new row."""
-        found = []
+        items = []
         for path in sorted(self._folder.iterdir()):
             if not _FILE.fullmatch(path.name):
                 continue
             try:
                 if session := _session(path, list(self._lines(path))):
-                    found.append(session)
+                    items.append(session)
                 else:
                     path.unlink(missing_ok=True)  # cut off in its first line: nobody was told that it was recorded
             except (OSError, ValueError, KeyError, TypeError) as error:
                 log.error("journal %s cannot be read and is left where it is: %s", path, error)
-        return found
+        return items
 
     def _path(self, session: Session) -> Path:
         return self._folder / f"{session.trajectory_id}.jsonl"
@@ -232,13 +232,13 @@ class Journal:
             raise OSError(f"{path} is longer than {LONGEST} bytes")
         for line in path.read_bytes().split(b"\n"):
             try:
-                found = orjson.loads(self._plain(line, path.stem)) if line else None
+                result = orjson.loads(self._plain(line, path.stem)) if line else None
             except KeyNotGiven:
                 raise
             except ValueError:
                 continue
-            if isinstance(found, dict):
-                yield found
+            if isinstance(result, dict):
+                yield result
 
     def _plain(self, line: bytes, name: str) -> bytes:
         return line if line.startswith(b"{") else self._keys.open(base64.b64decode(line, validate=True), name)
@@ -271,23 +271,23 @@ def _session(path: Path, lines: list[dict[str, Any]]) -> Session | None:
         return None
     head, more = lines[0], lines[1:]
     turns = [line for line in more if "step" in line]
-    kept: dict[str, Any] = {"metadata": head["metadata"], "evidence": head["evidence"]}
+    fields: dict[str, Any] = {"metadata": head["metadata"], "evidence": head["evidence"]}
     for line in more:
-        kept |= {name: line[name] for name in ("metadata", "evidence", "clean", "private") if name in line}
+        fields |= {name: line[name] for name in ("metadata", "evidence", "clean", "private") if name in line}
     session = Session(
         episode_id=head["episode_id"],
         revision=head["revision"],
         task=head["task"],
-        metadata=dict(kept["metadata"]),
+        metadata=dict(fields["metadata"]),
         continues=head["continues"],
         trajectory_id=path.stem,
         started_at=datetime.fromisoformat(head["started_at"]),
-        evidence=kept["evidence"],
-        clean=kept.get("clean", False),
-        private=kept.get("private", False),
+        evidence=fields["evidence"],
+        clean=fields.get("clean", False),
+        private=fields.get("private", False),
         recorded=len(turns),
         size=path.stat().st_size,
-        kept=kept,
+        kept=fields,
     )
     if turns:
         session.values, session.rows, session.turns = turns[-1]["values"], turns[-1]["rows"], turns[-1]["turns"]

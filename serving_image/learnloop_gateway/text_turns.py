@@ -21,7 +21,7 @@ OURS = ("metadata", "store")
 
 
 class SaidText:
-    """What a server says, put together from the pieces of its stream or from the whole."""
+    """Answer of a server, assembled from the pieces of its stream or from the whole."""
 
     def __init__(self) -> None:
         self.content = ""
@@ -44,10 +44,10 @@ class SaidText:
                 continue
             self.answered = self.answered or any(key in choice for key in ("message", "delta", "text"))
             self.finished = self.finished or "message" in choice or isinstance(choice.get("finish_reason"), str)
-            said = choice.get("message") or choice.get("delta") or {"content": choice.get("text")}
-            if isinstance(said, dict):
-                self.content += str(said.get("content") or "")
-                for call in _listed(said.get("tool_calls")):
+            matches = choice.get("message") or choice.get("delta") or {"content": choice.get("text")}
+            if isinstance(matches, dict):
+                self.content += str(matches.get("content") or "")
+                for call in _listed(matches.get("tool_calls")):
                     self._call(call)
 
     def _call(self, call: Any) -> None:
@@ -79,8 +79,8 @@ class SaidText:
 
     def tokens(self, name: str) -> int:
         """A count of the server's; 0 where it gives none."""
-        found = self.usage.get(name)
-        return min(found, MOST) if type(found) is int and found >= 0 else 0
+        result = self.usage.get(name)
+        return min(result, MOST) if type(result) is int and result >= 0 else 0
 
 
 def _listed(found: Any) -> list[Any]:
@@ -101,52 +101,52 @@ class Relaying:
     ) -> None:
         """An arm's answer. Raises as Answering.answer."""
         session.private = session.private or request.store is False
-        said = await self._relay(request, raw, out)
+        message = await self._relay(request, raw, out)
         session = self._sessions.going_on(session)
         if isinstance(request, ChatRequest):
-            seen = messages_seen(newest(request.messages) if session.recorded else request.messages)
+            fields = messages_seen(newest(request.messages) if session.recorded else request.messages)
         else:
-            seen = {"prompt": request.prompt}
-        asked, spoken = said.tokens("prompt_tokens"), said.tokens("completion_tokens")
-        session.count(asked, spoken, len(said.calls))
-        self._metrics.tokens["asked"].inc(asked)
+            fields = {"prompt": request.prompt}
+        wanted, spoken = message.tokens("prompt_tokens"), message.tokens("completion_tokens")
+        session.count(wanted, spoken, len(message.calls))
+        self._metrics.tokens["asked"].inc(wanted)
         self._metrics.tokens["said"].inc(spoken)
-        kept = "nothing"
+        text = "nothing"
         if self._recording.on and not session.private and not session.pinned:
-            kept = "text" if self._recording.turn(session, text_step(seen, said.to_message())) else "nothing"
-        self._metrics.turns[kept].inc()
+            text = "text" if self._recording.turn(session, text_step(fields, message.to_message())) else "nothing"
+        self._metrics.turns[text].inc()
         session.turns += 1
-        await _end(said, out)
+        await _end(message, out)
 
     async def stand_in(self, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing) -> None:
         """The fallback's answer: counted, and never recorded. Raises as Answering.answer."""
         try:
-            said = await self._relay(request, raw, out)
+            message = await self._relay(request, raw, out)
         except (UpstreamDown, ApiError):
             self._metrics.fallbacks["failed"].inc()
             raise
         self._metrics.fallbacks["answered"].inc()
-        await _end(said, out)
+        await _end(message, out)
 
     async def _relay(self, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing) -> SaidText:
-        said = SaidText()
+        message = SaidText()
         early: list[bytes] = []
         body = {name: value for name, value in raw.items() if name not in OURS}
         path = PATHS[isinstance(request, ChatRequest)]
         try:
             async with aclosing(self._upstream.ask(path, body)) as pieces:
                 async for piece in pieces:
-                    said.take(piece)
+                    message.take(piece)
                     if not request.stream:
-                        said.whole = orjson.dumps(piece)
-                    elif not said.answered:
+                        message.whole = orjson.dumps(piece)
+                    elif not message.answered:
                         early.append(event(piece))  # nothing is answered yet: somebody else may still do it
                     else:
                         if not out.started:
                             await out.begin()
                         await out.piece(b"".join([*early, event(piece)]))
                         early = []
-            if out.started and not said.finished:
+            if out.started and not message.finished:
                 raise UpstreamDown("the server ended an answer without saying why")
         except UpstreamBusy as error:
             self._metrics.throttled.inc()
@@ -158,9 +158,9 @@ class Relaying:
                 failure = ApiError(502, f"the server failed in the middle of the answer: {error}", code="upstream")
                 await out.end(b"data: %b\n\n" % failure.to_json())
             raise
-        if not said.answered:
+        if not message.answered:
             raise UpstreamDown("the server answered nothing: no choice with a message")
-        return said
+        return message
 
 
 async def _end(said: SaidText, out: Outgoing) -> None:

@@ -62,7 +62,7 @@ class DrawnAnswer:
 
     @property
     def text(self) -> str:
-        """What the client was shown, without its calls."""
+        """Text that the client received, without its calls."""
         return self._reader.text
 
     @property
@@ -100,7 +100,7 @@ class DrawnAnswer:
         return shown
 
     def close(self) -> Shown:
-        """What waited for more that never came."""
+        """Return the text that waited for more when the stream ended."""
         return [*self._reader.feed(self._stops.close()), *self._reader.close()]
 
 
@@ -217,11 +217,11 @@ class Answering:
         tokens = None
         if answer.token_texts and shown:
             tokens, answer.token_texts = answer.token_texts, []
-        found = []
+        items = []
         for one in shown:
-            found.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one, tokens))
+            items.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one, tokens))
             tokens = None
-        return b"".join(found)
+        return b"".join(items)
 
     async def _finish(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing, last: Shown) -> None:
         spent = Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids))
@@ -257,8 +257,8 @@ class Answering:
                 session.clean = self._recording.is_clean(text)
         room = self._context - len(prompt) if self._context else request.most or self._own_sampling.max_tokens
         if room < 1:
-            told = f"messages: {len(prompt)} tokens leave no room in the model's context of {self._context}"
-            raise ApiError(400, told, param="messages", code="context_length_exceeded")
+            message = f"messages: {len(prompt)} tokens leave no room in the model's context of {self._context}"
+            raise ApiError(400, message, param="messages", code="context_length_exceeded")
         sampling = self._sampling(request, room)
         return Turn(session, request, prompt, sampling, row, len(row.ids) if row else 0, reason, new, offered)
 
@@ -287,8 +287,8 @@ class Answering:
                 return row.ids + more, row, "", new
         prompt = self._tokens.opening([one.to_template() for one in request.messages], offered)
         # Where the history is not the one that was recorded, all of it is new.
-        seen = newest(request.messages) if row is not None and reason != "history" else list(request.messages)
-        return prompt, None, reason or _began(session), seen
+        current = newest(request.messages) if row is not None and reason != "history" else list(request.messages)
+        return prompt, None, reason or _began(session), current
 
     def _plain_prompt(self, session: Session, request: CompletionRequest) -> tuple[list[int], Row | None, str]:
         row = session.row
@@ -316,15 +316,15 @@ class Answering:
         if session.clean and answer.calls:
             session.clean = all(self._recording.is_clean(one.arguments) for one in answer.calls)
         session.count(len(turn.prompt), len(answer.ids), len(answer.calls))
-        kept = "nothing"
+        text = "nothing"
         if self._recording.on and not session.private and not session.pinned and answer.ids:
             tokens = answer.measured and session.clean
             step = (
                 self._token_step(turn, answer, row, failed) if tokens else text_step(self._seen(turn), said_by(answer))
             )
             if self._recording.turn(session, step):
-                kept = "tokens" if tokens else "text"
-        metrics.turns[kept].inc()
+                text = "tokens" if tokens else "text"
+        metrics.turns[text].inc()
         session.turns += 1
 
     def _row(self, turn: Turn, answer: DrawnAnswer, failed: bool) -> int:
@@ -385,7 +385,7 @@ def text_step(seen: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def said_by(answer: DrawnAnswer) -> dict[str, Any]:
-    """What a model answered, as a message."""
+    """A model's answer as a message."""
     calls = {"tool_calls": [call(one) for one in answer.calls]} if answer.calls else {}
     return {"role": "assistant", "content": answer.text} | calls
 

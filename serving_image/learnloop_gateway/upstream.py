@@ -256,14 +256,14 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _refusal(address: str, answer: aiohttp.ClientResponse, body: bytes) -> Exception:
-    told = f"{address}: HTTP {answer.status}: {body.decode('utf-8', 'replace')[:SAID]}"
+    text = f"{address}: HTTP {answer.status}: {body.decode('utf-8', 'replace')[:SAID]}"
     wait = answer.headers.get("retry-after", "")
     rest = min(int(wait), 60) if wait.isascii() and wait.isdigit() and len(wait) < 5 else 1
     if answer.status == 429:
-        return UpstreamBusy(told, retry_after=rest)
+        return UpstreamBusy(text, retry_after=rest)
     if answer.status in (400, 413, 422):
-        return UpstreamRefused(told)
-    return UpstreamDown(told, retry_after=rest)
+        return UpstreamRefused(text)
+    return UpstreamDown(text, retry_after=rest)
 
 
 def _said(error: BaseException) -> str:

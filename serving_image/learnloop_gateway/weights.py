@@ -55,21 +55,21 @@ def folder_digest(folder: Path) -> str:
 def verify(folder: Path, sha256: str) -> None:
     """Raises ModelError where the folder is not the base model that is asked for."""
     if not folder.is_dir():
-        raise ModelError(f"languageModel.base.uri: {folder} is no folder: mount the base model there")
+        raise ModelError(f"languageModel.base.uri: {folder} is not a folder: mount the base model there")
     strange = next(filter(_uncovered, folder.rglob("*")), None)
     if strange is not None:
         what = f"{str(strange)!r} is a link, no file, or has a line break in its name"
         raise ModelError(f"languageModel.base.uri: {what}, so the digest does not cover it: copy the files themselves")
-    found = folder_digest(folder)
-    if found != sha256:
-        raise ModelError(f"languageModel.base.sha256: {folder} has {found}, expected {sha256}")
+    digest = folder_digest(folder)
+    if digest != sha256:
+        raise ModelError(f"languageModel.base.sha256: {folder} has {digest}, expected {sha256}")
 
 
 def _uncovered(path: Path) -> bool:
     return path.is_symlink() or not (path.is_file() or path.is_dir()) or "\n" in path.name
 
 
-def said_of(file: Path) -> Mapping[str, str]:
+def metadata_of(file: Path) -> Mapping[str, str]:
     """The metadata of a safetensors file; raises ModelError for another file."""
     with file.open("rb") as opened:
         head = opened.read(8)
@@ -77,11 +77,11 @@ def said_of(file: Path) -> Mapping[str, str]:
         if not 0 < size <= LONGEST_HEADER:
             raise ModelError("the arm's weights are no safetensors file: serve what a language algorithm trained")
         try:
-            found: Any = json.loads(opened.read(size))
+            header: Any = json.loads(opened.read(size))
         except (ValueError, RecursionError):
             raise ModelError("the arm's weights are no safetensors file: their header is no JSON") from None
-    said = found.get("__metadata__") if isinstance(found, dict) else None
-    return said if isinstance(said, dict) else {}
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf: str) -> list[str]:
@@ -98,10 +98,10 @@ def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf:
             (folder / "adapter.gguf").write_bytes(as_gguf(file, base))
             file.unlink()
         return ["--model", str(base / gguf), "--lora", str(folder / "adapter.gguf")]
-    said = said_of(file)
-    if said.get("learnloop.kind") == "adapter":
+    metadata = metadata_of(file)
+    if metadata.get("learnloop.kind") == "adapter":
         shutil.move(file, folder / "adapter_model.safetensors")
-        (folder / "adapter_config.json").write_text(said.get("adapter_config.json", "{}"), encoding="utf-8")
+        (folder / "adapter_config.json").write_text(metadata.get("adapter_config.json", "{}"), encoding="utf-8")
         own = [f"--model={base}", "--served-model-name=base", "--enable-lora", f"--max-lora-rank={rank}"]
         return [*own, "--lora-modules", f"{SERVED}={folder}"]
     for path in base.iterdir():
@@ -113,11 +113,11 @@ def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf:
 
 def as_gguf(file: Path, base: Path) -> bytes:
     """A trained adapter as llama.cpp reads it; raises ModelError for what has no such form."""
-    said = said_of(file)
-    if said.get("learnloop.kind") != "adapter":
+    metadata = metadata_of(file)
+    if metadata.get("learnloop.kind") != "adapter":
         raise ModelError("llama.cpp serves adapters and GGUF files: set serving.language.server.kind to vllm")
     try:
-        alpha = float(json.loads(said["adapter_config.json"])["lora_alpha"])
+        alpha = float(json.loads(metadata["adapter_config.json"])["lora_alpha"])
         config = json.loads((base / "config.json").read_text(encoding="utf-8"))
         made = gguf_adapter(load_file(file), config, alpha)
     except (KeyError, ValueError, TypeError, OSError, RecursionError, SafetensorError) as error:

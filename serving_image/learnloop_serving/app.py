@@ -91,8 +91,8 @@ class Arm:
         return status, answer
 
     def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
-        """What a request says of this arm: nothing where its caller is at fault, where a person decided in the policy's
-        place, or where its episode failed before."""
+        """Count a request as evidence of this arm, unless its caller is at fault, a person decided, or its episode
+        failed before."""
         if fault not in ("nobody", "arm"):
             self.metrics.apart[verb, fault].inc()
             return
@@ -123,8 +123,8 @@ class Arm:
     def _fixed(self, override: Override) -> bytes:
         """The action that a person has ordered, whatever was observed: it is certain, so its log-probability is 0."""
         action = override.choice if override.choice is not None else override.numbers
-        said = {"action": action, "log_prob": 0.0, "exploration": False, "revision": self.settings.revision}
-        return orjson.dumps(said | {"override": "fixed"})
+        fields = {"action": action, "log_prob": 0.0, "exploration": False, "revision": self.settings.revision}
+        return orjson.dumps(fields | {"override": "fixed"})
 
     async def _do(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
@@ -165,8 +165,8 @@ def _unknown(episode_id: str) -> Refusal:
 
 
 def _refused(refusal: Refusal) -> bytes:
-    said: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
-    return orjson.dumps(said | ({"retry_after": refusal.retry_after} if refusal.retry_after else {}))
+    fields: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
+    return orjson.dumps(fields | ({"retry_after": refusal.retry_after} if refusal.retry_after else {}))
 
 
 class EpisodesShortCut:
@@ -206,8 +206,8 @@ class KnownCallers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
         if scope["type"] == "http" and (encoding := encoding_of(scope["headers"])):
-            told = f"Content-Encoding: {encoding!r} is not taken: {ADVICE}"
-            await _say(send, 415, _refused(Refusal(415, "InvalidInput", told)), close=True)
+            text = f"Content-Encoding: {encoding!r} is not taken: {ADVICE}"
+            await _say(send, 415, _refused(Refusal(415, "InvalidInput", text)), close=True)
             return
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
             authorization = next((value for key, value in scope["headers"] if key == b"authorization"), b"")

@@ -1,4 +1,4 @@
-"""Which arm gets the next episode: a random draw that can never over-expose the canary.
+"""Draw of the next episode's arm, which can never over-expose the canary.
 
 Each server keeps a *credit bank* per canary arm. Every drawn episode adds w = weight/100 to it. A bank of at least 1 is
 spent (the episode goes to the canary) with probability (1+W)/2. W is the share of all canaries together (W = w for a

@@ -29,7 +29,7 @@ REMIND_SECONDS = 30.0
 
 
 class Reach:
-    """Which canaries of the table in force have answered this server."""
+    """Canaries of the table in force that have answered this server."""
 
     def __init__(self, routing: RoutingState) -> None:
         self._routing = routing
@@ -46,17 +46,17 @@ class Reach:
     async def run(self) -> None:
         """Knock at every canary that has not answered yet, until cancelled; at most 10 times a second for each table,
         less often the longer one stays silent."""
-        pause, said = POLL_SECONDS, time.monotonic()
+        pause, message = POLL_SECONDS, time.monotonic()
         async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context()) as client:
             while True:
                 silent = self._silent()
                 if not silent:
-                    pause, said = POLL_SECONDS, time.monotonic()
+                    pause, message = POLL_SECONDS, time.monotonic()
                     await asyncio.sleep(POLL_SECONDS)
                     continue
                 if not all(await asyncio.gather(*(self._knock(client, arm) for arm in silent))):
-                    if time.monotonic() - said > REMIND_SECONDS:
-                        said = time.monotonic()
+                    if time.monotonic() - message > REMIND_SECONDS:
+                        message = time.monotonic()
                         log.warning("no answer yet from %s: they get no episodes", ", ".join(a.url for a in silent))
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)

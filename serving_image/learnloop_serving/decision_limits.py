@@ -69,8 +69,8 @@ class DecisionBuckets:
         wait = max(bucket.wait(now) for bucket in buckets)
         if wait > 0.0:
             seconds = math.ceil(min(LONGEST_WAIT, wait))
-            told = f"spec.decisionLimits: this server has given its part of the decisions: ask again in {seconds} s"
-            raise Refusal(429, "Throttled", told, retry_after=seconds)
+            text = f"spec.decisionLimits: this server has given its part of the decisions: ask again in {seconds} s"
+            raise Refusal(429, "Throttled", text, retry_after=seconds)
         for bucket in buckets:
             bucket.take()
 

@@ -145,7 +145,7 @@ class Episodes:
         return own
 
     def act(self, opening: Opening, arm: str | None, body: bytes) -> Decision:
-        """What the policy does at one observation, as its file says it behaves; greedily where the caller asks for it.
+        """Decide for one observation by the behaviour in the policy's file; greedily where the caller asks for it.
 
         Raises Refusal and PolicyError.
         """
@@ -160,7 +160,7 @@ class Episodes:
         return decision
 
     def by_person(self, opening: Opening) -> Override | None:
-        """What a person has ordered for an episode in the policy's place, where its action is fixed.
+        """Override of an episode, where it fixes the action.
 
         Raises:
             Refusal: 403, 409: nobody here answers.

@@ -187,13 +187,13 @@ def _values(
 def _wanted(header: dict[str, Any], names: list[str]) -> list[tuple[str, bool]]:
     """(output name, as binary?) in the order asked for; all outputs when none is named."""
     default = _flag(header.get("parameters"), "binary_data_output")
-    asked = header.get("outputs")
-    if asked is None or asked == []:
+    requested = header.get("outputs")
+    if requested is None or requested == []:
         return [(name, default) for name in names]
-    if not isinstance(asked, list):
+    if not isinstance(requested, list):
         raise InvalidRequest("outputs: must be a list")
     wanted: dict[str, bool] = {}
-    for index, output in enumerate(asked):
+    for index, output in enumerate(requested):
         name = output.get("name") if isinstance(output, dict) else None
         if name not in names:
             raise InvalidRequest(f"outputs[{index}].name: {str(name)[:80]!r}, the model has {names}")
@@ -251,9 +251,9 @@ def _add_model_routes(router: APIRouter, arm: "Arm") -> None:
     def unknown(model: str, revision: str | None) -> Response | None:
         if model == settings.model_deployment and revision in (None, settings.revision):
             return None
-        asked = model if revision is None else f"{model} version {revision}"
+        wanted = model if revision is None else f"{model} version {revision}"
         return _error(
-            f"model {asked[:200]} is not here; this server has {settings.model_deployment} {settings.revision}", 404
+            f"model {wanted[:200]} is not here; this server has {settings.model_deployment} {settings.revision}", 404
         )
 
     async def metadata(model: str, version: str | None = None) -> Response:

@@ -17,7 +17,7 @@ _MAX_REVISIONS = 64
 
 
 class ShadowMetrics:
-    """What the arm in shadow counts, and what stable counts of copies that never got there."""
+    """Counts of the arm in shadow, and stable's counts of copies that did not arrive."""
 
     def __init__(
         self,

@@ -6,26 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
-from learnloop_api.wire.routing import Override
+from learnloop_api.wire.routing import Override, Reason
 from learnloop_common.service_accounts import KeySource, KeysUnavailable, account_of
 
 if TYPE_CHECKING:
     from learnloop_common.token_verification import Tokens
-
-Reason = Literal[
-    "ArmWithdrawn",
-    "FallbackOrdered",
-    "Forbidden",
-    "InvalidInput",
-    "NotReady",
-    "PolicyError",
-    "Stopped",
-    "Throttled",
-    "TooLarge",
-    "Unauthorized",
-    "UnknownEpisode",
-    "Unproven",
-]
 
 Apart = Literal["invalid", "overridden", "throttled"]
 
@@ -46,7 +31,7 @@ class Refusal(Exception):
 
     @property
     def by_caller(self) -> bool:
-        """What was sent is no request that any policy could answer: it says nothing of this one."""
+        """True where no policy could answer the request: it is not evidence about this one."""
         return self.reason in ("InvalidInput", "TooLarge")
 
     @property
@@ -60,10 +45,10 @@ class Refusal(Exception):
 
 
 def ordered(override: Override) -> Refusal:
-    """What a caller is told where a person keeps the policy from answering."""
+    """Refusal by an override that keeps the policy from answering."""
     if override.instead == "fallback":
         return Refusal(409, "FallbackOrdered", f"your own fallback decides, as ordered {override.told()}")
-    return Refusal(403, "Stopped", f"nobody gets an answer here, as ordered {override.told()}")
+    return Refusal(403, "Stopped", f"this agent gets no answers, as ordered {override.told()}")
 
 
 def invalid(error: ValidationError) -> Refusal:
@@ -102,7 +87,7 @@ class Callers:
         except ValueError as error:
             return Refusal(401, "Unauthorized", f"authorization: {error}; {_SEND}"[:500])
         except KeysUnavailable as error:
-            return Refusal(503, "NotReady", f"{error}: nobody can tell now whether the token holds")
+            return Refusal(503, "NotReady", f"{error}: the token cannot be verified now: try again")
         if account.namespace not in self._namespaces:
             served = ", ".join(sorted(self._namespaces))
             message = f"authorization: {account.subject} is not of a namespace that this server serves: {served}"

@@ -37,7 +37,7 @@ class Overrides:
         self._ordered = tuple([(None if one.agent is None else agent_tag(one.agent), one) for one in ranked])
 
     def now(self, tag: str) -> Override | None:
-        """What is in force for an agent, by its tag ("": nobody knows which agent it is)."""
+        """Override in force for an agent, by its tag ("": unknown agent)."""
         if not self._ordered:
             return None
         moment = self._clock.moment()
@@ -96,15 +96,15 @@ class RoutingState:
         A moment that is new to a server which had a table before was written just now: it is `DEAD_MAN_SECONDS` away.
         Of the first table nobody knows the age. There both clocks must do, and the switch is never later than that.
         """
-        said, now = table.expires_at, datetime.now(UTC)
-        if said is None:
+        message, now = table.expires_at, datetime.now(UTC)
+        if message is None:
             self._expiry = None
             return table
-        if self._expiry is None or self._expiry[0] != said:
+        if self._expiry is None or self._expiry[0] != message:
             latest = now + timedelta(seconds=DEAD_MAN_SECONDS)
             # What is over for longer than it lasts was not written just now by any clock: the watch was away.
-            fresh = self.table is not None and latest - said < timedelta(seconds=2 * DEAD_MAN_SECONDS)
-            self._expiry = said, latest if fresh else min(said, latest)
+            fresh = self.table is not None and latest - message < timedelta(seconds=2 * DEAD_MAN_SECONDS)
+            self._expiry = message, latest if fresh else min(message, latest)
         return table.model_copy(update={"expires_at": self._expiry[1]})
 
     def lists(self, revision: str) -> bool:
@@ -124,18 +124,18 @@ def _summary(table: RoutingTable) -> str:
 
 async def follow_file(path: Path, state: RoutingState) -> None:
     """Poll `path` forever; for tests and local runs. Never raises but CancelledError."""
-    seen: tuple[int, int, int] | None = None
+    current: tuple[int, int, int] | None = None
     while True:
         try:
             stat = path.stat()
             now = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if now != seen:
+            if now != current:
                 state.offer(path.read_text(encoding="utf-8"), str(path))
-                seen = now
+                current = now
         except (OSError, UnicodeDecodeError) as error:
-            if seen is not None or state.table is None:
+            if current is not None or state.table is None:
                 log.warning("routing file %s: %s", path, error)
-            seen = None
+            current = None
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -185,9 +185,9 @@ class ConfigMapWatch:
 
     async def _read(self, client: httpx.AsyncClient) -> str:
         """GET the ConfigMap and offer its table; returns its resourceVersion."""
-        asked = self._state.clock.ask()
+        wanted = self._state.clock.ask()
         response = await client.get(f"{self._path}/{self._settings.routing_configmap}", headers=self._headers())
-        self._state.clock.answered(asked, response.headers.get("date"))
+        self._state.clock.answered(wanted, response.headers.get("date"))
         if response.status_code != 200:
             raise ValueError(f"GET answered HTTP {response.status_code}")
         return self._take(response.json())
@@ -206,9 +206,9 @@ class ConfigMapWatch:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        timeout, asked = httpx.Timeout(10.0, read=SILENCE_SECONDS), self._state.clock.ask()
+        timeout, wanted = httpx.Timeout(10.0, read=SILENCE_SECONDS), self._state.clock.ask()
         async with client.stream("GET", self._path, params=query, headers=self._headers(), timeout=timeout) as response:
-            self._state.clock.answered(asked, response.headers.get("date"))
+            self._state.clock.answered(wanted, response.headers.get("date"))
             if response.status_code == 410:
                 return ""
             if response.status_code != 200:

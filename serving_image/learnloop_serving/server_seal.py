@@ -46,8 +46,8 @@ class Seal:
     def holds(self, purpose: bytes, message: bytes, mark: str) -> bool:
         """Did a holder of the key give `message` this mark?"""
         given = mark.encode("utf-8", "replace")
-        known = (key.encode("latin-1") for key in (*self._lines.values, *self._before))
-        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in known)
+        existing = (key.encode("latin-1") for key in (*self._lines.values, *self._before))
+        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in existing)
 
 
 def _mark(key: bytes, purpose: bytes, message: bytes) -> str:
@@ -91,16 +91,16 @@ def _key(path: Path) -> bytes:
 
 async def follow_key(path: Path, seal: Seal) -> None:
     """Take over what the file says until cancelled; a key that is gone or broken stays in force as it was."""
-    told = ""
+    text = ""
     while True:
         await asyncio.sleep(POLL_SECONDS)
         try:
             seal.renew(_key(path))
-            told = ""
+            text = ""
         except ValueError as error:
-            if str(error) != told:
-                told = str(error)
-                log.error("the key of the episodes: %s; the last one stays in force", told)
+            if str(error) != text:
+                text = str(error)
+                log.error("the key of the episodes: %s; the last one stays in force", text)
 
 
 PURPOSE = b"episode"
@@ -111,7 +111,7 @@ _SEALED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an id says of its episode: the arm that owns it, when it was opened (Unix, seconds) and its agent's tag."""
+    """Content of an episode's id: the arm that owns it, when it was opened (Unix, seconds) and its agent's tag."""
 
     episode_id: str
     revision: str = ""
@@ -129,20 +129,20 @@ class EpisodeIds:
 
     def make(self, revision: str, agent: str | None = None) -> str:
         """The id of an episode of `agent` that is opened now and belongs to the arm `revision`."""
-        said = f"{revision}.t{int(self._clock.now()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
-        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+        text = f"{revision}.t{int(self._clock.now()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
+        return f"{text}.m{self._seal.mark(self._purpose, text.encode())}"
 
     def again(self, episode_id: str) -> str:
         """The id of the same episode among these ids; `episode_id` has a mark of others."""
-        said = episode_id.rpartition(".m")[0]
-        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+        message = episode_id.rpartition(".m")[0]
+        return f"{message}.m{self._seal.mark(self._purpose, message.encode())}"
 
     def read(self, episode_id: str) -> Opening | None:
-        """What the id says; None when no server of this ModelDeployment gave it out."""
-        found = _SEALED.fullmatch(episode_id)
-        if found is None:
+        """Read an id; None where no server of this ModelDeployment issued it."""
+        result = _SEALED.fullmatch(episode_id)
+        if result is None:
             return None
-        said, revision, at, tag, mark = found.groups()
-        if not self._seal.holds(self._purpose, said.encode(), mark):
+        message, revision, at, tag, mark = result.groups()
+        if not self._seal.holds(self._purpose, message.encode(), mark):
             return None
         return Opening(episode_id, revision, int(at, 16), tag)

@@ -63,7 +63,7 @@ class OffPolicyWeights:
             played.log_ratio += shadow_log_prob - log_prob
 
     def end(self, episode_id: str, completed: bool, length: int) -> tuple[Use, float]:
-        """What the episode is good for, and its weight (0 unless it counts)."""
+        """Use of the episode, and its weight (0 unless it counts)."""
         played = self._episodes.pop(episode_id, None)
         if played is None or played.steps != length or not length:
             return "incomplete", 0.0
@@ -194,10 +194,10 @@ class MirrorQueue:
 
     async def _send(self, client: httpx.AsyncClient, target: Arm, batch: list[Item]) -> str:
         """Hand the batch over; "" or why it was lost."""
-        said: dict[str, object] = {"revision": target.revision}
+        fields: dict[str, object] = {"revision": target.revision}
         for kind in ("decisions", "endings"):
-            said[kind] = [message for what, message, _ in batch if what == kind]
-        body = orjson.dumps(said)
+            fields[kind] = [message for what, message, _ in batch if what == kind]
+        body = orjson.dumps(fields)
         headers = {names.HEADER_MARK: self._seal.mark(PURPOSE, body)}
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -281,10 +281,10 @@ class Shadow:
             self._metrics.agreed.inc()
         if decision.episode_id is None:
             return
-        mine = None
+        own = None
         if decision.action is not None:
-            mine = log_probability(policy.behaviour, policy.numbers, advice, decision.action)
-        self._episodes.step(decision.episode_id, decision.log_prob, mine)
+            own = log_probability(policy.behaviour, policy.numbers, advice, decision.action)
+        self._episodes.step(decision.episode_id, decision.log_prob, own)
 
     def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
         if isinstance(mine, int) or isinstance(theirs, int):
@@ -299,7 +299,7 @@ class Shadow:
 
 
 def _advice(policy: Policy, observation: list[float]) -> Advice:
-    """What the policy's network says of one observation; raises PolicyError."""
+    """Output of the policy's network for one observation; raises PolicyError."""
     if policy.observations is not None and len(observation) != policy.observations:
         raise PolicyError(f"observation has {len(observation)} numbers, the policy takes {policy.observations}")
     (advice,) = advise(policy, np.array([observation], dtype=np.float32))

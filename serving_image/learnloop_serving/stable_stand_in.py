@@ -58,7 +58,7 @@ class StandIn:
         return stable if stable is not None and stable.revision != self._revision else None
 
     async def answer(self, arm: Arm, request: Request, body: bytes) -> Response:
-        """What `arm` answers; raises Refusal 503 when it gives no answer within TIMEOUT_SECONDS."""
+        """Answer of `arm`; raises Refusal 503 without one within TIMEOUT_SECONDS."""
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context())
         headers = {name: request.headers[name] for name in _ASKED_WITH if name in request.headers}
@@ -68,8 +68,8 @@ class StandIn:
         except httpx.HTTPError as error:
             message = f"revision {self._revision} may not answer, and stable does not answer in its place: {error}"
             raise Refusal(503, "NotReady", message[:500]) from error
-        kept = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
-        return Response(answer.content, answer.status_code, headers=kept)
+        fields = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+        return Response(answer.content, answer.status_code, headers=fields)
 
 
 def _has_traffic(table: RoutingTable, revision: str) -> bool:

@@ -31,8 +31,8 @@ def gguf_adapter(arrays: Arrays, config: Mapping[str, Any], alpha: float) -> byt
     architecture = next((name for name in config.get("architectures") or () if name in GGUF_NAMES), None)
     if architecture is None:
         return None
-    known = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == GGUF_NAMES[architecture])
-    called = gguf.get_tensor_name_map(known, int(config["num_hidden_layers"]))
+    model = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == GGUF_NAMES[architecture])
+    called = gguf.get_tensor_name_map(model, int(config["num_hidden_layers"]))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "adapter.gguf"
         writer = gguf.GGUFWriter(path, GGUF_NAMES[architecture])

@@ -59,15 +59,15 @@ class OnnxPolicy:
     def run(self, observation: Observations) -> Results:
         """See Policy.run; raises PolicyError when the graph fails or what it gives is not finite."""
         try:
-            found = self._session.run(self._outputs, {INPUT: observation})
+            result = self._session.run(self._outputs, {INPUT: observation})
         except Exception as error:  # as above: no common base class
             raise PolicyError(f"onnxruntime refused the observation: {_first_line(error)}") from error
-        results: Results = dict(zip(self._outputs, found, strict=True))
+        results: Results = dict(zip(self._outputs, result, strict=True))
         for name, values in results.items():
             if not np.isfinite(values).all():
-                said = "logits are" if name == "logits" else f"{name} is"
+                subject = "logits are" if name == "logits" else f"{name} is"
                 raise PolicyError(
-                    f"the policy's {said} not finite: the weights are broken or the observation is extreme"
+                    f"the policy's {subject} not finite: the weights are broken or the observation is extreme"
                 )
         deviation = results.get("deviation")
         if deviation is not None and not ((deviation > 0) & (deviation <= LARGEST_DEVIATION)).all():

@@ -45,11 +45,11 @@ def behaviour_of(metadata: Mapping[str, str], *, continuous: bool) -> Behaviour:
     text = metadata.get(BEHAVIOUR)
     if text is None:
         return usual(metadata.get(ALGORITHM, ""), continuous=continuous)
-    found = _object(BEHAVIOUR, text)
-    if unknown := sorted(set(found) - set(Behaviour.model_fields)):
+    result = _object(BEHAVIOUR, text)
+    if unknown := sorted(set(result) - set(Behaviour.model_fields)):
         raise ValueError(f"metadata {BEHAVIOUR}: {unknown[0]!r} is unknown: update this image, or export it again")
     try:
-        read = Behaviour.model_validate(found)
+        read = Behaviour.model_validate(result)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "behaviour_of"
@@ -68,8 +68,8 @@ def numbers_of(metadata: Mapping[str, str]) -> Numbers | None:
     text = metadata.get(BOUNDS)
     if text is None:
         return None
-    found = _object(BOUNDS, text)
-    low, high, choices = _finite(found.get("low")), _finite(found.get("high")), found.get("choices")
+    result = _object(BOUNDS, text)
+    low, high, choices = _finite(result.get("low")), _finite(result.get("high")), result.get("choices")
     if low is None or high is None or len(low) != len(high):
         raise ValueError(f"metadata {BOUNDS}: low and high must be lists of as many finite numbers_of")
     if not all(least < most for least, most in zip(low, high, strict=True)):
@@ -81,12 +81,12 @@ def numbers_of(metadata: Mapping[str, str]) -> Numbers | None:
 
 def _object(entry: str, text: str) -> dict[str, object]:
     try:
-        found = from_json(text) if len(text) <= LONGEST else None  # unlike json, bounded in its recursion
+        result = from_json(text) if len(text) <= LONGEST else None  # unlike json, bounded in its recursion
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        result = None
+    if not isinstance(result, dict):
         raise ValueError(f"metadata {entry}: {text[:80]!r} is no JSON object")
-    return found
+    return result
 
 
 def _finite(values: object) -> tuple[float, ...] | None:
@@ -94,8 +94,8 @@ def _finite(values: object) -> tuple[float, ...] | None:
         return None
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return None
-    found = tuple(float(value) for value in values if abs(value) <= LARGEST)
-    return found if len(found) == len(values) else None
+    result = tuple(float(value) for value in values if abs(value) <= LARGEST)
+    return result if len(result) == len(values) else None
 
 
 Action = int | list[float]
@@ -111,7 +111,7 @@ _NORMAL = 0.5 * math.log(2.0 * math.pi)
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the network says of one observation."""
+    """Output of the network for one observation."""
 
     action: Action  # the greedy one
     logits: Sequence[float] | None = None  # of the choices
@@ -142,10 +142,10 @@ def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, unifor
     else:
         choice = [float(_choice(behaviour, advice, uniform))] if numbers.choices else []
         action = [*choice, *_numbers(behaviour, numbers, advice, uniform)]
-    found = log_probability(behaviour, numbers, advice, action)
-    assert found is not None  # what draws has a distribution
+    result = log_probability(behaviour, numbers, advice, action)
+    assert result is not None  # what draws has a distribution
     valued = behaviour.kind == "epsilon-greedy" and isinstance(action, int) and advice.logits is not None
-    return Decision(action, found, True, float(_logits(advice)[int(action)]) if valued else None)  # type: ignore[arg-type]
+    return Decision(action, result, True, float(_logits(advice)[int(action)]) if valued else None)  # type: ignore[arg-type]
 
 
 def log_probability(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, action: Action) -> float | None:
@@ -283,7 +283,7 @@ class Policy(Protocol):
 
     @property
     def platform(self) -> str:
-        """What runs it, in Open Inference Protocol's words."""
+        """Platform name of the Open Inference Protocol."""
         ...
 
     @property
@@ -297,12 +297,12 @@ class Policy(Protocol):
         ...
 
     def run(self, observation: Observations) -> Results:
-        """What the network says of observations [batch, observations]; raises PolicyError."""
+        """Output of the network for observations [batch, observations]; raises PolicyError."""
         ...
 
 
 def advise(policy: Policy, observation: Observations) -> list[Advice]:
-    """What the network says of each row; raises PolicyError."""
+    """Output of the network for each row; raises PolicyError."""
     results = policy.run(observation)
     actions = results["action"].tolist()
     columns = [results[name].tolist() if name in results else [None] * len(actions) for name in _DISTRIBUTION]

@@ -110,10 +110,10 @@ class RewardModel:
                 raise NoRewardModel(f"its tokeniser cannot be read ({str(error)[:200]})") from None
         try:
             controls = ControlTokens(self._tokeniser.get_added_tokens_decoder().values())
-            asked, said = controls.marked(
+            wanted, message = controls.marked(
                 [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
             )
-            texts = f"{self.before}{asked['content']}{self.between}", f"{said['content']}{self.after}"
+            texts = f"{self.before}{wanted['content']}{self.between}", f"{message['content']}{self.after}"
             encode = self._tokeniser.encode
             encoded = (encode(piece, add_special_tokens=False) for text in texts for piece in pieces(text))
             return [word for one in encoded for word in one.ids]

@@ -25,23 +25,23 @@ def luhn(digits: str) -> bool:
 
 
 def cards(text: str) -> list[tuple[int, int]]:
-    """Where payment cards stand in a run of digits and separators, left to right, without overlap.
+    """Positions of payment cards in a run of digits and separators, left to right, without overlap.
 
     A card begins and ends where a group of digits does: what else stands in the run (a date, a check code) does not
     hide it. Its groups are as on a card: a tenth of all numbers pass the check, and so would a tenth of all rows of
     small numbers. Networks begin with 2 to 6.
     """
     groups = _groups(text)
-    found: list[tuple[int, int]] = []
+    items: list[tuple[int, int]] = []
     index = 0
     while index < len(groups):
         after = _card_from(text, groups, index)
         if after is None:
             index += 1
         else:
-            found.append((groups[index][0], groups[after - 1][1]))
+            items.append((groups[index][0], groups[after - 1][1]))
             index = after
-    return found
+    return items
 
 
 def _card_from(text: str, groups: list[tuple[int, int]], first: int) -> int | None:

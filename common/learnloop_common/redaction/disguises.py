@@ -42,7 +42,7 @@ def is_disguised(text: str) -> bool:
 
 
 def undone(text: str) -> str:
-    """What a reader takes the text for."""
+    """Text as a reader sees it."""
     text = _STRIPPED.sub("", text)
     text = _LOOKALIKES.sub(lambda match: _plain(match[0]), text)
     return _MIXED.sub(lambda match: "".join(_CONFUSABLE.get(sign, sign) for sign in match[0]), text)

@@ -11,7 +11,7 @@ _COUNT = "tokens"
 
 
 def safe_origin(origin: str, redactor: Callable[[str], str]) -> str:
-    """What a memory came from, e.g. `mail/<EMAIL:9f3a1c02>`, cut to 256 characters; twice changes nothing.
+    """Redacted origin of a memory, e.g. `mail/<EMAIL:9f3a1c02>`, cut to 256 characters; idempotent.
 
     `trajectory/<id>` stays as it is, as ids do everywhere: an erasure finds the memories of an episode by it.
     """

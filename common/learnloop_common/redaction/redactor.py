@@ -89,9 +89,9 @@ class Redaction:
             value = self._private_keys(value)
         value = self._plain(value)
         if is_disguised(value):
-            seen = undone(value)
-            found = self._plain(seen)
-            value = value if found == seen else found
+            current = undone(value)
+            result = self._plain(current)
+            value = value if result == current else result
         return BASE64.sub(self._encoded, value)
 
     def _plain(self, value: str) -> str:
@@ -108,10 +108,10 @@ class Redaction:
 
     def _personal(self, match: re.Match[str]) -> str:
         kind = match.lastgroup or ""
-        found = match[0]
-        if kind in ("IPV4", "IPV6") and not is_address(found):
-            return found
-        return self.mark(MARKS[kind], re.sub(r"[ ()./-]", "", found) if kind.startswith("PHONE") else found.lower())
+        result = match[0]
+        if kind in ("IPV4", "IPV6") and not is_address(result):
+            return result
+        return self.mark(MARKS[kind], re.sub(r"[ ()./-]", "", result) if kind.startswith("PHONE") else result.lower())
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """The same JSON value with every string redacted, and whatever stands under a secret's name taken out.
@@ -123,13 +123,13 @@ class Redaction:
         if isinstance(value, dict):
             if depth >= MAX_DEPTH:
                 return {}
-            found = {}
+            fields = {}
             for key, item in value.items():
                 name, secret = self._known(key) if len(key) <= MAX_KEPT else self._look(key)
                 # Most members of most documents are numbers: a step of an episode has one string at most.
                 plain = not secret and item.__class__ in _PLAIN_TYPES
-                found[name] = item if plain else self._member(key, item, depth + 1, secret=secret)
-            return found
+                fields[name] = item if plain else self._member(key, item, depth + 1, secret=secret)
+            return fields
         if isinstance(value, list):
             if depth >= MAX_DEPTH:
                 return []
@@ -150,7 +150,7 @@ class Redaction:
         return items
 
     def mark(self, kind: str, found: str) -> str:
-        """What stands where `found` stood."""
+        """Mark that replaces `found`."""
         if self._key is None:
             return f"<{kind}>"
         message = f"{kind}:{found}".encode("utf-8", "replace")
@@ -168,8 +168,8 @@ class Redaction:
     def _cut(self, kind: str, match: re.Match[str]) -> str:
         whole, start, group = match[0], match.start(), match.lastindex or 0
         left, right = match.start(group) - start, match.end(group) - start
-        found = whole[left:right]
-        return whole[:left] + self.mark(kind, plain_address(found) if kind == "EMAIL" else found) + whole[right:]
+        result = whole[left:right]
+        return whole[:left] + self.mark(kind, plain_address(result) if kind == "EMAIL" else result) + whole[right:]
 
     def _private_keys(self, value: str) -> str:
         """PEM keys whole; one without an end takes the rest of the text with it."""
@@ -189,8 +189,8 @@ class Redaction:
             if length is None:
                 begin = match.start() + 4
                 continue
-            found = _SEPARATOR.sub("", match[0][:length]).upper()
-            parts += [value[position : match.start()], self.mark("IBAN", found)]
+            result = _SEPARATOR.sub("", match[0][:length]).upper()
+            parts += [value[position : match.start()], self.mark("IBAN", result)]
             position = begin = match.start() + length
         return "".join([*parts, value[position:]])
 

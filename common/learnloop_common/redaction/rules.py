@@ -1,4 +1,4 @@
-"""What secrets and addresses look like in text, and what a text without any of them lacks.
+"""Patterns of secrets and addresses, and quick checks for text without any of them.
 
 Work stays in proportion to the length of hostile text: a pattern begins with a fixed word or where a run of its own
 characters does, and what it looks ahead for has a bound.
@@ -144,12 +144,12 @@ def rules_for(text: str) -> list[RedactionRule]:
     Case-folded, for outside of ASCII more than lower case differs only in case.
     """
     folded = text.casefold()
-    found = []
+    items = []
     for gate, rules in _BY_GATE:
         if gate in folded:
             for rule in rules:
                 for part in rule.parts:
                     if part in folded:
-                        found.append(rule)
+                        items.append(rule)
                         break
-    return found
+    return items

@@ -1,1 +1,1 @@
-"""What a RewardPolicy makes of an episode: pure rules that the data plane and the trainer share."""
+"""Rewards of an episode under a RewardPolicy: pure rules that the data plane and the trainer share."""

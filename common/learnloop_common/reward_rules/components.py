@@ -1,4 +1,4 @@
-"""What is read from the logged steps of an episode: smoothness of the actions, potentials, division of the reward."""
+"""Components from the logged steps of an episode: smoothness of the actions, potentials, division of the reward."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,9 +42,9 @@ def potential_sum(rule: PotentialShaping, log: Log) -> float:
     if not log:
         return 0.0
     last = len(log) - 1
-    found = potentials_of(rule, [step.get("observation") for step in log])
-    end = 0.0 if log[-1].get("terminated") else rule.discount**last * found[-1]
-    return end - found[0]
+    result = potentials_of(rule, [step.get("observation") for step in log])
+    end = 0.0 if log[-1].get("terminated") else rule.discount**last * result[-1]
+    return end - result[0]
 
 
 def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
@@ -77,18 +77,18 @@ def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
 
 
 def division(rule: CreditAssignment, reward: float, steps: int, log: Log) -> dict[str, Any]:
-    """What stays to say of `credits` when the steps are gone: of how many, which got the most, and how much.
+    """Summary of `credits` without the steps: how many, which got the most, and how much.
 
     Args:
         steps: length of the episode.
         log: its steps; only the method environment reads them, and without them it divides as uniform does.
     """
     parts = credits(rule, reward, log if rule.method == "environment" and log else [{}] * steps)
-    found: dict[str, Any] = {"method": rule.method, "steps": steps}
+    fields: dict[str, Any] = {"method": rule.method, "steps": steps}
     if not parts:
-        return found
+        return fields
     most = max(range(len(parts)), key=lambda index: abs(parts[index]))
-    return found | {"last": parts[-1], "largest": parts[most], "largest_step": most}
+    return fields | {"last": parts[-1], "largest": parts[most], "largest_step": most}
 
 
 def potentials_of(rule: PotentialShaping, observations: Sequence[Any]) -> list[float]:
@@ -98,13 +98,13 @@ def potentials_of(rule: PotentialShaping, observations: Sequence[Any]) -> list[f
         return [potential(rule, observation) for observation in observations]
     phrases = [phrase.casefold() for phrase in rule.milestones]
     reached: set[int] = set()
-    found = []
+    items = []
     for observation in observations:
         if len(reached) < len(phrases):
-            said = " ".join(_texts(observation)).casefold()
-            reached |= {index for index, phrase in enumerate(phrases) if phrase in said}
-        found.append(rule.weight * len(reached) / len(phrases))
-    return found
+            message = " ".join(_texts(observation)).casefold()
+            reached |= {index for index, phrase in enumerate(phrases) if phrase in message}
+        items.append(rule.weight * len(reached) / len(phrases))
+    return items
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -148,7 +148,7 @@ _READINGS = {
 
 @dataclass(frozen=True)
 class Episode:
-    """What the components look at.
+    """Input of the components.
 
     Attributes:
         episode_return: undiscounted sum of the environment's rewards.
@@ -171,7 +171,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Worth:
-    """What a policy makes of one episode before normalisation.
+    """Rewards of one episode before normalisation.
 
     Attributes:
         components: value of each component by name; 0 where its measurement is missing.
@@ -207,9 +207,9 @@ def evaluate(spec: RewardPolicySpec, episode: Episode) -> Worth:
     Raises:
         ValueError: a measurement the policy uses is not a finite number.
     """
-    found = {component.name: component_value(component, episode) for component in spec.components}
-    values = {name: value or 0.0 for name, value in found.items()}
-    present = math.fsum(component.weight for component in spec.components if found[component.name] is not None)
+    fields = {component.name: component_value(component, episode) for component in spec.components}
+    values = {name: value or 0.0 for name, value in fields.items()}
+    present = math.fsum(component.weight for component in spec.components if fields[component.name] is not None)
     total = math.fsum(component.weight * values[component.name] for component in spec.components)
     if spec.missing == "reweigh" and present > 0:
         total /= present
@@ -311,5 +311,5 @@ def asked_values(spec: RewardPolicySpec) -> dict[str, str]:
 def described(spec: RewardPolicySpec, names: Iterable[str]) -> str:
     """Components as a person looks for them, e.g. `shipped (outcome parcels)`."""
     wanted = set(names)
-    told = [one for one in spec.components if one.name in wanted]
-    return ", ".join(f"{one.name} ({one.type}{f' {one.key}' if one.key else ''})" for one in told)
+    items = [one for one in spec.components if one.name in wanted]
+    return ", ".join(f"{one.name} ({one.type}{f' {one.key}' if one.key else ''})" for one in items)

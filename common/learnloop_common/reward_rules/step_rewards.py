@@ -1,4 +1,4 @@
-"""What each step of an episode earns under a RewardPolicy, for those who learn from steps.
+"""Reward of each step of an episode under a RewardPolicy, for learning from steps.
 
 Normalisation and bounds are left out: they put stored rewards of different agents on one scale, and a run learns from
 one agent. Safety constraints hold: an episode that breaks one is not worth more than it allows.
@@ -14,7 +14,7 @@ from learnloop_common.reward_rules.components import LIMIT, Episode, Worth, boun
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a step is given at once, before anybody knows how the episode ends: `share` of the environment's reward for
+    """Reward of a step before the episode's end: `share` of the environment's reward for
     it, and `each` for having been taken."""
 
     share: float
@@ -52,7 +52,7 @@ def advance(spec: RewardPolicySpec) -> Advance:
 
 
 def whole(spec: RewardPolicySpec, episode: Episode) -> float:
-    """What the episode is worth without shaping: the weighted sum, but no more than a broken constraint allows.
+    """Reward of the episode without shaping: the weighted sum, but no more than a broken constraint allows.
 
     Raises:
         ValueError: a measurement the policy uses is not a finite number.
@@ -62,7 +62,7 @@ def whole(spec: RewardPolicySpec, episode: Episode) -> float:
 
 
 def limits(spec: RewardPolicySpec, worth: Worth) -> list[float]:
-    """What an episode with these broken constraints is worth at most, whatever else it achieved."""
+    """Upper bound of the reward of an episode with these broken constraints."""
     return [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
 
 
@@ -83,7 +83,7 @@ def shared(spec: RewardPolicySpec, episode: Episode, shares: Shares) -> float:
 def as_played(
     spec: RewardPolicySpec, episode: Episode, last_observation: Any = None, shares: Shares = ALONE
 ) -> list[float]:
-    """What each of the steps in `episode.log` earns when nobody knows yet how the episode ends.
+    """Reward of each of the steps in `episode.log` before the episode's end.
 
     A step is given its `advance`, the last one besides what is missing to `shared`; shaping comes on top.
 
@@ -115,12 +115,12 @@ def _shaped(spec: RewardPolicySpec, parts: list[float], episode: Episode, last_o
     rule = spec.shaping
     if rule is None or not parts:
         return parts
-    seen = [step.get("observation") for step in episode.log]
-    potentials = potentials_of(rule, seen)
+    items = [step.get("observation") for step in episode.log]
+    potentials = potentials_of(rule, items)
     if episode.log[-1].get("terminated"):
         potentials.append(0.0)
     elif last_observation is not None:
-        potentials.append(potentials_of(rule, [*seen, last_observation])[-1])
+        potentials.append(potentials_of(rule, [*items, last_observation])[-1])
     else:
         potentials.append(potentials[-1] / rule.discount)
     return [part + rule.discount * potentials[t + 1] - potentials[t] for t, part in enumerate(parts)]

@@ -1,1 +1,1 @@
-"""What every server that Prometheus scrapes shares."""
+"""Telemetry that all servers share."""

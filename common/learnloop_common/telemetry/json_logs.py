@@ -41,8 +41,8 @@ def trace_id(*parts: str) -> str:
 
 def trace_of(traceparent: str) -> str:
     """The trace id of a `traceparent` header (W3C Trace Context, section 3.2); "" where it is none."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    return found[1] if found else ""
+    result = _TRACEPARENT.fullmatch(traceparent)
+    return result[1] if result else ""
 
 
 class JsonLines(logging.Formatter):
@@ -66,7 +66,7 @@ def set_up(level: str, style: Style, text: str, stream: TextIO | None = None) ->
 
 
 def style_of(environ: Mapping[str, str]) -> Style:
-    """What LEARNLOOP_LOG_FORMAT asks for; text where it is not set.
+    """Value of LEARNLOOP_LOG_FORMAT; text where it is not set.
 
     Raises:
         ValueError: it is neither text nor json.

@@ -123,7 +123,7 @@ def client_context(env: Mapping[str, str] = os.environ) -> FollowingContext:
 
 
 def authorities(env: Mapping[str, str] = os.environ) -> Path:
-    """Where learnloop's authorities are, if TLS is on."""
+    """File of learnloop's authorities, if TLS is on."""
     return Path(env.get(names.ENV_TLS_CA) or names.CA_FILE)
 
 

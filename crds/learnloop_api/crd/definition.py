@@ -120,8 +120,8 @@ def write(folder: Path) -> list[Path]:
 def stale(folder: Path) -> list[Path]:
     """Files that are missing, differ from the models, or belong to no kind."""
     wanted = {_path(folder, kind): render(kind) for kind in KINDS}
-    found = {path: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
-    return sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path))
+    fields = {path: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
+    return sorted(path for path in wanted.keys() | fields.keys() if wanted.get(path) != fields.get(path))
 
 
 def _path(folder: Path, kind: Kind) -> Path:

@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a CustomResourceDefinition says beside the schema."""
+    """Parts of a CustomResourceDefinition other than the schema."""
 
     name: str
     plural: str

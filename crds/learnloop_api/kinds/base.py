@@ -225,7 +225,7 @@ class Condition(Resource):
 
 
 class Status(Resource):
-    """What every kind reports."""
+    """Status fields of every kind."""
 
     observed_generation: int | None = Field(
         default=None, ge=0, description="The metadata.generation this status was derived from."
@@ -273,7 +273,7 @@ class Resources(Resource):
 
 
 class PodOptions(Resource):
-    """What a user may set on the pods learnloop creates."""
+    """Settings of the pods that learnloop creates."""
 
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
         default=None, description="Overrides the operator's default image."

@@ -53,7 +53,7 @@ def values_actions(algorithm: str) -> bool:
 
 
 def usual(algorithm: str, *, continuous: bool) -> Behaviour:
-    """What a policy does that nobody told how to act, and what one does whose file does not say.
+    """Default behaviour of a new policy, and of a policy file without one.
 
     Policies with choices that were trained to draw (ppo, vtrace, bc, iql-offline, and files of unknown origin with
     logits) draw; everything else is greedy.

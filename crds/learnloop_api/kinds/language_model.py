@@ -131,7 +131,7 @@ class KeyRef(Resource):
 
 
 class LanguageServer(Resource):
-    """What runs the model. A gateway asks it for tokens and knows the probability of each."""
+    """Server that runs the model. A gateway asks it for tokens with their probabilities."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -205,7 +205,7 @@ class LanguageServer(Resource):
 
 
 class LanguageFallback(Resource):
-    """Who answers where no arm does: Ollama, or any server that speaks as OpenAI does. What it says is neither evidence
+    """Server that answers where no arm does: Ollama, or any server of OpenAI's API. Its answers are neither evidence
     nor experience."""
 
     url: Address = Field(description="Its address, e.g. http://ollama:11434.")

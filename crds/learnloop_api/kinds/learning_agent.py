@@ -86,7 +86,7 @@ class Triggers(Resource):
 
 
 class Requests(Resource):
-    """What agent.rl.training.request.v1 may choose. It may always ask for less of the template, and for more proof."""
+    """Limits of agent.rl.training.request.v1. It may always ask for less than the template, and for more proof."""
 
     hyperparameters: list[SearchDimension] = Field(
         default_factory=list,
@@ -208,7 +208,7 @@ class LastTraining(Resource):
 
 
 class ChangeSeen(Resource):
-    """What one of triggers.on was measured by when the newest run began."""
+    """Measurement of one of triggers.on when the newest run began."""
 
     trigger: Change = Field(description="Which one.")
     value: ShortText = Field(description="A revision, commit, digest, or since when; empty: there was none.")

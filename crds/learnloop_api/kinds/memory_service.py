@@ -73,7 +73,7 @@ class PerType(Resource):
 
 
 class AgentMemoryBudget(MemoryLimit):
-    """What one agent keeps within: above, the least valuable memories that are not pinned are forgotten."""
+    """Budget of one agent: above it, the least valuable memories that are not pinned are forgotten."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -199,7 +199,7 @@ class ModelVolume(Resource):
 
 
 class Embedder(Resource):
-    """What makes vectors of texts: a server with an OpenAI-compatible /embeddings, or a model on a volume."""
+    """Embedder of texts: a server with an OpenAI-compatible /embeddings, or a model on a volume."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("has(self.url) != has(self.volume)", "set exactly one of url (a server) and volume (a model's files)"),

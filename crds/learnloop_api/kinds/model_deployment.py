@@ -251,7 +251,7 @@ class ProfileStatus(Resource):
 
 
 class ModelDeploymentStatus(Status):
-    """Where the rollout stands, and the sentence why."""
+    """Progress of the rollout, and the reason."""
 
     stable: ArmStatus | None = Field(default=None, description="The arm that serves whoever is not on the canary.")
     canary: ArmStatus | None = Field(default=None, description="The arm on trial.")

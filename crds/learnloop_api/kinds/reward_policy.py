@@ -170,7 +170,7 @@ def _named_once(field: str, names: list[str]) -> None:
 
 
 class DryRunStatus(Resource):
-    """What a dry-run found."""
+    """Result of a dry-run."""
 
     revision: ShortText = Field(description="Content hash of the spec that was tried.")
     correlation: float | None = Field(

@@ -1,4 +1,4 @@
-"""What a LearningAgent does: the world it acts in, and what it sees and does there."""
+"""Task of a LearningAgent: its environment, observations and actions."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -101,7 +101,7 @@ class Bound(Resource):
 
 
 class Task(Resource):
-    """What the agent does. Exactly one of environment and external.
+    """Task of the agent. Exactly one of environment and external.
 
     What it sees and does need not be said where the environment is one of learnloop's or of Gymnasium's own.
     """

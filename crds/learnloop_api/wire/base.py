@@ -35,8 +35,8 @@ def _text(value: object) -> object:
         raise ValueError("a number is no timestamp: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
     if isinstance(value, str):
         if not _RFC_3339.fullmatch(value):
-            told = "not RFC 3339 with an offset: send e.g. 2026-01-31T12:00:00Z"
-            raise PydanticCustomError("datetime_parsing", "{why}", {"why": told})
+            text = "not RFC 3339 with an offset: send e.g. 2026-01-31T12:00:00Z"
+            raise PydanticCustomError("datetime_parsing", "{why}", {"why": text})
         # Read here: what a validator hands on is no JSON any more, and strict validation takes no text for a timestamp.
         try:
             return _READ.validate_python(value)

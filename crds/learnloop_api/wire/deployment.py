@@ -33,7 +33,7 @@ class Validation(WireModel):
 
 
 class ModelDeployed(WireModel):
-    """Which model now answers whoever is not on a canary, or which one no longer does, and how it came to that."""
+    """Model that now answers callers outside a canary, or the one that no longer does, and the reason."""
 
     event: Literal["deployed", "rolled_back"] = Field(
         default="deployed", description="rolled_back: `revision` is the model that users no longer get"

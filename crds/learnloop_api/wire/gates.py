@@ -1,4 +1,4 @@
-"""What a gate suite reports of a candidate: counts alone. The operator computes every bound from them."""
+"""Report of a gate suite on a candidate: counts alone. The operator computes every bound from them."""
 
 from typing import Annotated, Literal, Self
 
@@ -22,7 +22,7 @@ Category = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]
 
 
 class DetectorReport(WireModel):
-    """Who told failures from good answers, and how it did on its own labelled set, by count."""
+    """Detector that told failures from good answers, with its counts on its own labelled set."""
 
     name: str = Field(min_length=1, max_length=253)
     sha256: Sha256 = Field(description="of its rules, its weights, or of a judge's model name and prompt")
@@ -115,7 +115,7 @@ class GateReports(WireModel):
 
 
 class SuiteVerdict(WireModel):
-    """What the operator found of one suite."""
+    """Operator's verdict on one suite."""
 
     suite: Name
     verdict: Literal["passed", "failed"]

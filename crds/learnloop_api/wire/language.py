@@ -1,4 +1,4 @@
-"""What a language model said, turn by turn, and which of two answers somebody preferred.
+"""Turns of a language model, and people's preferences between two answers.
 
 A turn is recorded as one step of a trajectory (`agent.rl.trajectory.v1`), so that it is delivered, rewarded, erased and
 opted out of as every other experience: `LanguageTurn.to_step` writes it, `turn_of` reads it. The ids are those the
@@ -41,7 +41,7 @@ class ToolCall(WireModel):
 
 
 class ToolResult(WireModel):
-    """What a tool answered, where the gateway saw it in the next request."""
+    """Result of a tool, from the next request to the gateway."""
 
     call_id: str = Field(default="", max_length=256)
     content: str = Field(max_length=MAX_TEXT)
@@ -119,12 +119,12 @@ def turn_of(step: Step) -> LanguageTurn | None:
     """The turn a step records; None when it records something else. Raises ValueError for one that is damaged."""
     if not isinstance(step.observation, dict) or not isinstance(step.action, dict):
         return None
-    seen: JsonValue = step.observation.get(KEY)
+    current: JsonValue = step.observation.get(KEY)
     done: JsonValue = step.action.get(KEY)
-    if not isinstance(seen, dict) or not isinstance(done, dict):
+    if not isinstance(current, dict) or not isinstance(done, dict):
         return None
     try:
-        return LanguageTurn.model_validate(seen | done)
+        return LanguageTurn.model_validate(current | done)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

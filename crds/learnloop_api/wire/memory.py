@@ -47,7 +47,7 @@ class MemoryBudget(WireModel):
 
 
 class ToldAgent(MemoryBudget):
-    """What a LearningAgent says of its memory: how much it keeps, and with whom it recalls."""
+    """Memory settings of a LearningAgent: budget and group."""
 
     group: Name | None = Field(default=None, description="its agents may recall from one another")
 

@@ -88,7 +88,7 @@ class RewardSignals(WireModel):
 
 
 class GroupGap(WireModel, extra="ignore"):
-    """What two groups earned for the same outcome, and how far apart that is: one comparison of a bias check."""
+    """Rewards of two groups for the same outcome, and their distance: one comparison of a bias check."""
 
     key: str = Field(max_length=80, description="the grouping key, e.g. metadata.language")
     groups: tuple[str, str] = Field(description="the one that earned more, and the one that earned less")
@@ -104,7 +104,7 @@ class GroupGap(WireModel, extra="ignore"):
 
 
 class GroupSwap(WireModel, extra="ignore"):
-    """What became of the rewards of recorded episodes when the group they name was swapped for another."""
+    """Change of the rewards of recorded episodes when the group they name was swapped for another."""
 
     episodes: int = Field(ge=0, description="looked at")
     changed: int = Field(ge=0, description="of these, how many name a group in what the policy reads")
@@ -125,7 +125,7 @@ class GroupSwap(WireModel, extra="ignore"):
 
 
 class BiasFigures(WireModel, extra="ignore"):
-    """What a bias check found: POST /api/v1/rewards/bias."""
+    """Result of a bias check: POST /api/v1/rewards/bias."""
 
     suspected: bool | None = Field(description="null: too few episodes of two groups to tell")
     reason: Literal["NotEnoughEpisodes", "NothingFound", "RewardGap", "ComponentGap", "SuccessGap", "RewardMoves"]
@@ -139,7 +139,7 @@ class BiasFigures(WireModel, extra="ignore"):
 
 
 class DryRunFigures(WireModel, extra="ignore"):
-    """What the operator reads of a dry-run: POST /api/v1/rewards/dry-run, which answers with more."""
+    """Part of a dry-run's result that the operator reads: POST /api/v1/rewards/dry-run."""
 
     trajectories: int = Field(ge=0, description="episodes compared")
     correlation: float | None = Field(default=None, ge=-1, le=1, description="Spearman's, with the policies in force")
@@ -147,14 +147,14 @@ class DryRunFigures(WireModel, extra="ignore"):
 
 
 class ArmReturns(WireModel):
-    """What an arm's newest episodes returned."""
+    """Returns of an arm's newest episodes."""
 
     revision: str = Field(max_length=64, description="the policy_revision that acted")
     returns: list[Real] = Field(max_length=200, description="environment returns, oldest first")
 
 
 class AgentStats(WireModel):
-    """What the operator reads about one agent's experience: GET /api/v1/agents/{agent}/stats."""
+    """One agent's experience, for the operator: GET /api/v1/agents/{agent}/stats."""
 
     agent: Name
     trajectories: int = Field(ge=0, description="trajectories stored since the agent was registered")

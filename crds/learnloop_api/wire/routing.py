@@ -75,7 +75,7 @@ class Override(WireModel):
         return not self.over and now < self.until
 
     def told(self) -> str:
-        """Who ordered it, until when and why, in words."""
+        """Author, end and reason, in words."""
         until = self.until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return f"by {self.by or 'somebody who gave no name'} until {until}: {self.reason}"
 
@@ -93,7 +93,7 @@ class Mirror(WireModel):
 
 
 class RoutingTable(WireModel):
-    """Who gets new episodes. A revision that is not listed is withdrawn: its servers refuse to act."""
+    """Arms that get new episodes. A revision that is not listed is withdrawn: its servers refuse to act."""
 
     model_deployment: Name
     mode: Literal["service", "gateway"] = "service"
@@ -197,23 +197,26 @@ class EndEpisode(WireModel):
     success: bool | None = None
 
 
+Reason = Literal[
+    "ArmWithdrawn",
+    "FallbackOrdered",
+    "Forbidden",
+    "InvalidInput",
+    "NotReady",
+    "PolicyError",
+    "Stopped",
+    "Throttled",
+    "TooLarge",
+    "Unauthorized",
+    "UnknownEpisode",
+    "Unproven",
+]
+
+
 class ServingError(WireModel):
     """Body of every refusal of the policy server. Status 410 with reason `ArmWithdrawn` means: reopen on stable."""
 
-    reason: Literal[
-        "ArmWithdrawn",
-        "FallbackOrdered",
-        "Forbidden",
-        "InvalidInput",
-        "NotReady",
-        "PolicyError",
-        "Stopped",
-        "Throttled",
-        "TooLarge",
-        "Unauthorized",
-        "UnknownEpisode",
-        "Unproven",
-    ]
+    reason: Reason
     message: str
     retry_after: int | None = Field(default=None, ge=0, description="429: seconds until it is worth asking again")
 

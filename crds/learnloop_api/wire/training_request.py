@@ -97,7 +97,7 @@ class TrainedArtifact(WireModel):
 
 
 class GateVerdict(WireModel):
-    """What one gate said."""
+    """Verdict of one gate."""
 
     name: str = Field(max_length=1024)
     passed: bool

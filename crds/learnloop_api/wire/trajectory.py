@@ -24,7 +24,7 @@ class Participant(WireModel):
 
 
 class TeamValue(WireModel):
-    """What a smaller team got, or would have got, for the same task."""
+    """Reward of a smaller team for the same task, actual or estimated."""
 
     agents: list[Name] = Field(max_length=MOST_AGENTS, description="empty: what comes of nothing")
     reward: Real
@@ -139,7 +139,7 @@ JOINT_TASK = "joint_task"
 
 
 class EpisodeSelection(WireModel):
-    """Which logged episodes of an agent are read; an episode meets all that is said."""
+    """Filter of an agent's logged episodes; an episode meets all conditions."""
 
     source: Literal["postgresql", "clickhouse"] = "postgresql"
     since: Timestamp | None = Field(default=None, description="received then or later")
@@ -183,7 +183,7 @@ class EpisodePage(WireModel, extra="ignore"):
 
 
 class ExperienceRead(WireModel):
-    """What a training run read of an agent's log: the lineage from a policy to the episodes in it."""
+    """Episodes of an agent's log that a training run read: the lineage from a policy to its episodes."""
 
     agent: Name | None = Field(default=None, description="null: a recorded file")
     selection: EpisodeSelection | None = None

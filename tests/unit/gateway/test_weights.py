@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from learnloop_common.acting.policy import ModelError
-from learnloop_gateway.weights import base_alone, folder_digest, lay_out, prepare, said_of, verify
+from learnloop_gateway.weights import base_alone, folder_digest, lay_out, metadata_of, prepare, verify
 from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import settings
 
@@ -34,7 +34,7 @@ def test_the_digest_of_a_folder_is_the_one_that_the_field_says_how_to_print(tmp_
     verify(tmp_path, folder_digest(tmp_path))
     with pytest.raises(ModelError, match=r"languageModel\.base\.sha256: .* expected aa"):
         verify(tmp_path, "aa")
-    with pytest.raises(ModelError, match="no folder"):
+    with pytest.raises(ModelError, match="is not a folder"):
         verify(tmp_path / "missing", "aa")
 
 
@@ -64,7 +64,7 @@ def test_a_header_nested_deeper_than_a_parser_goes_is_refused_in_a_sentence(tmp_
     head = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     (tmp_path / "weights").write_bytes(struct.pack("<Q", len(head)) + head)
     with pytest.raises(ModelError, match="their header is no JSON"):
-        said_of(tmp_path / "weights")
+        metadata_of(tmp_path / "weights")
 
 
 def test_an_adapter_is_what_vllm_loads(tmp_path: Path) -> None:

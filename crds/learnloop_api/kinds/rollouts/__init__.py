@@ -1,1 +1,1 @@
-"""What a ModelDeployment says of its rollouts: analysis, steps, experiments, shadow mode."""
+"""Rollouts of a ModelDeployment: analysis, steps, experiments, shadow mode."""

@@ -27,7 +27,7 @@ EPISODE_SECONDS_BUCKETS = (
 
 
 class ReturnRange(Resource):
-    """Where the returns of all episodes lie."""
+    """Range of the returns of all episodes."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.lowest < self.highest", "lowest must be below highest", ".lowest"),
@@ -225,7 +225,7 @@ def _default_metrics() -> list[MetricThreshold]:
 
 
 class Analysis(Resource):
-    """What must hold at every step and while guarding."""
+    """Checks at every step and while guarding."""
 
     interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
     metrics: list[MetricThreshold] = Field(
@@ -271,7 +271,7 @@ class Analysis(Resource):
 
 
 class MetricEvidence(Resource):
-    """What a sequential test or a ratio has found in this rollout, and all a test needs to go on after a restart."""
+    """State of a sequential test or a ratio in this rollout: all that a test needs to continue after a restart."""
 
     name: ObjectName = Field(description="The metric.")
     claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")

@@ -40,7 +40,7 @@ RETURNS_IN_RANGE = Rule(
 
 
 class ExperimentMetric(Resource):
-    """What makes one arm better than another."""
+    """Criterion that makes one arm better than another."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (RETURNS_IN_RANGE,)
 
@@ -52,7 +52,7 @@ class ExperimentMetric(Resource):
 
 
 class ExperimentGuardrail(Resource):
-    """What the winner must not pay with: no arm wins before it is proven not to be worse than stable by maxDrop."""
+    """Guardrail of the winner: no arm wins before it is proven not to be worse than stable by maxDrop."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         RETURNS_IN_RANGE,
@@ -184,7 +184,7 @@ AnyMetric = ExperimentMetric | ExperimentGuardrail
 
 
 class ExperimentGuardrailStatus(Resource):
-    """What one guardrail has shown of one arm. What decides is in the logarithms; the rest is for people."""
+    """State of one guardrail for one arm. The logarithms decide; the rest is for people."""
 
     name: ShortText = Field(description="Its name in spec.experiment.guardrails.")
     standing: Literal["unproven", "holds", "broken"] = Field(
@@ -248,7 +248,7 @@ class ExperimentArmStatus(Resource):
 
 
 class ExperimentStatus(Resource):
-    """Where the experiment stands, and the sentence why."""
+    """Progress of the experiment, and the reason."""
 
     id: Revision = Field(description="Hash of the experiment in the spec: a changed one is another experiment.")
     phase: Literal["Starting", "Running", "Won", "Finished"] = Field(

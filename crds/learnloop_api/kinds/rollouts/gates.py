@@ -49,7 +49,7 @@ def seconds_of(duration: str) -> float:
 
 
 class GateData(Resource):
-    """Where a suite's prompts or tasks come from."""
+    """Source of a suite's prompts or tasks."""
 
     config_map: KubeName = Field(
         description="A ConfigMap of this namespace. Each of its keys that ends in .jsonl is read, one prompt a line."
@@ -57,7 +57,7 @@ class GateData(Resource):
 
 
 class GateDetector(Resource):
-    """Who tells a failure from a good answer, where the suite has more than one way."""
+    """Detector that tells a failure from a good answer, where the suite has more than one."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -214,7 +214,7 @@ class GateSuite(Resource):
 
     @property
     def bound(self) -> tuple[Literal["rate", "gap", "difference"], float]:
-        """What is bounded, and by how much."""
+        """Bounded measurement, and its bound."""
         if self.max_gap is not None:
             return "gap", self.max_gap
         if self.non_inferiority is not None:
@@ -245,7 +245,7 @@ class GateApproval(Resource):
 
 
 class ReleaseGates(Resource):
-    """What stands between a ready candidate and its first episode. Missing, short, late or broken: not passed."""
+    """Gates between a ready candidate and its first episode. Missing, short, late or broken: not passed."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -264,7 +264,7 @@ class ReleaseGates(Resource):
 
 
 class GateSuiteStatus(Resource):
-    """What one suite has shown of the candidate."""
+    """Result of one suite for the candidate."""
 
     name: ObjectName = Field(description="Its name in spec.gates.suites.")
     id: Revision = Field(description="Hash of the suite in the spec: a changed suite is another one, and runs again.")
@@ -282,7 +282,7 @@ class GateSuiteStatus(Resource):
 
 
 class GatesStatus(Resource):
-    """Where the gates of one candidate stand."""
+    """Progress of one candidate's gates."""
 
     revision: Revision = Field(description="The candidate.")
     phase: Literal["Running", "AwaitingApproval", "Passed", "Failed"] = Field(description="One word.")
@@ -356,7 +356,7 @@ class ShadowCheck(Resource):
 
 
 class ShadowStatus(Resource):
-    """What copies of live requests have shown. Rewritten when it tells something new, not at every look."""
+    """Result of shadowing live requests. Written when it changes, not at every pass."""
 
     requests: int = Field(ge=0, description="Requests compared with stable's answers.")
     agreement: float | None = Field(default=None, ge=0, le=1, description="Share with the same greedy action.")
