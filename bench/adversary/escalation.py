@@ -15,9 +15,8 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Manifest, Plan
-from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings

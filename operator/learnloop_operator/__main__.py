@@ -8,7 +8,7 @@ import uvloop
 
 from learnloop_common.telemetry.json_logs import set_up, style_of
 from learnloop_operator.kube.http_transport import NoCluster
-from learnloop_operator.reconcile.audit_log import to_standard_output
+from learnloop_operator.reconcile.apply_plan import to_standard_output
 from learnloop_operator.reconcile.operator_process import operate
 from learnloop_operator.settings import Settings
 

@@ -20,13 +20,12 @@ from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, Mem
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import stamp
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.training.backends import BACKENDS, Backends
+from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
 from testing.simulation.gated_cluster import GatedCluster

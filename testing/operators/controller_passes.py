@@ -13,14 +13,13 @@ from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier, MadeSecrets
-from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier, AuditLog, MadeSecrets
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController

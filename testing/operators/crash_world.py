@@ -18,7 +18,7 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import NotFound
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -33,13 +33,11 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
-from learnloop_operator.reconcile.runtime import Runtime
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime, WorkQueue
 from learnloop_operator.reconcile.services import Services
-from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.model.snapshot import revision_of

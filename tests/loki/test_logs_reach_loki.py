@@ -17,13 +17,12 @@ from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
-from learnloop_operator.core.traces.spans import of_object
+from learnloop_operator.core.traces import of_object
 from learnloop_operator.kube.errors import Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile import audit_log
-from learnloop_operator.reconcile.runtime import Runtime
-from learnloop_operator.reconcile.work_queue import ObjectKey
+from learnloop_operator.reconcile import apply_plan
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 from testing.logs.collector import collecting
 from testing.logs.loki_server import Line, Loki, loki, until_true
 from testing.logs.node_logs import NodeLogs
@@ -76,7 +75,7 @@ async def operator_lines() -> tuple[list[str], list[str]]:
         await runtime.one_pass(ObjectKey(MODEL_DEPLOYMENT.kind, "team-a", "walker"))
         runtime.queue.close()
         entry = {"kind": "ModelDeployment", "namespace": "team-a", "name": "walker", "verb": "pause", "by": "anna"}
-        audit_log.AuditLog(metrics.decisions).record({**entry, "outcome": "obeyed", "message": "holds at step 2"})
+        apply_plan.AuditLog(metrics.decisions).record({**entry, "outcome": "obeyed", "message": "holds at step 2"})
     finally:
         root.handlers, root.level = before, level
         audit.removeHandler(handler)

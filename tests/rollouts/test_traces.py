@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.core.traces.spans import Span
+from learnloop_operator.core.traces import Span
 from learnloop_operator.reconcile.tracer import Tracer
 from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, Cluster
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.agents import memory_budget
 from learnloop_operator.agents import run_history as training_orders
 from learnloop_operator.agents import triggers as changes
 from learnloop_operator.agents.manifests import actor_network, actors, granted, model_deployment, training_job
@@ -14,13 +13,13 @@ from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.problems import Problem, first_problem
 from learnloop_operator.agents.run_history import failures_in_a_row, recorded
 from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.agents.status import StatusFacts, status
+from learnloop_operator.agents.status import StatusFacts, status, tell
+from learnloop_operator.agents.status import news as budget_news
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.poll_interval import ever_later
-from learnloop_operator.core.times import parse
+from learnloop_operator.core.times import ever_later, parse
 
 BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -58,11 +57,11 @@ def decide(world: AgentSnapshot) -> Plan:
         status=state,
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
-        calls=(*registration.calls, *memory_budget.tell(world)),
+        calls=(*registration.calls, *tell(world)),
         events=(
             *_events(world, model, verdict.fire, after),
             *_told(refusal),
-            *memory_budget.news(world),
+            *budget_news(world),
             *news(world.status, state),
         ),
         announcements=training_orders.order_announcements(world, after),

@@ -12,7 +12,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
-from learnloop_operator.core.quantities import quantity
+from learnloop_operator.core.manifests import quantity
 from learnloop_operator.core.times import parse, stamp
 
 WORDS: Mapping[bool, str] = {True: "true", False: "false"}

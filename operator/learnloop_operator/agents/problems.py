@@ -9,8 +9,8 @@ from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, flaw, spaces, world_of
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
-from learnloop_operator.core.artifact_uris import foreign
-from learnloop_operator.core.ownership import cycle
+from learnloop_operator.core.artifacts import foreign
+from learnloop_operator.core.manifests import cycle
 from learnloop_operator.training.learnable_actions import unlearnable, unlearnable_in
 
 

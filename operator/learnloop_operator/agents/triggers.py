@@ -17,7 +17,7 @@ from learnloop_api.kinds.learning_agent import Change, ChangeSeen, LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_operator.agents.model_to_serve import spaces, world_of
 from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.core.content_digests import revision
+from learnloop_operator.core.manifests import revision
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 DRIFT = "SlowDecline"

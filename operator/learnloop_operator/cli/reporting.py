@@ -14,8 +14,8 @@ from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, Object, condition
 from learnloop_operator.cli.objects import status as status_of
 from learnloop_operator.cli.text import rows, table
-from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.times import parse
+from learnloop_operator.core.times import text as duration
 
 MOST_WEEKS, MOST_REWARDS = 104, 1000
 PERIODS = {"day": timedelta(days=1), "week": timedelta(days=7), "all": timedelta(days=36500)}

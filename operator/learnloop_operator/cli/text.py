@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_common.foreign_text import one_line
 from learnloop_operator.cli.objects import SHORT, Object, condition
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.times import text as duration
 
 HEAD = ("NAME", "PHASE", "STEP", "WEIGHT", "DONE", "ETA", "RETURN", "WHY")
 WIDEST = 100_000

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, kind_of
 from learnloop_operator.kube.object_cache import Object
-from learnloop_operator.training.backends.backend import Backend
-from learnloop_operator.training.backends.choice import candidates
+from learnloop_operator.training.backends import candidates
+from learnloop_operator.training.ranks import Backend
 
 LONGEST = 512
 LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"

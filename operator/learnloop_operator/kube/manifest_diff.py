@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from learnloop_operator.core.manifests import quantity
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.quantities import quantity
 
 _ATOMIC = ("selector", "nodeSelector")
 """Maps of labels that have one owner as a whole: managedFields do not list their keys, and nothing adds defaults."""

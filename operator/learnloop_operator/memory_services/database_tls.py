@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_operator.core.ownership import child
+from learnloop_operator.core.manifests import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import CERTIFICATE_DIRECTORY, CERTIFICATE_MOUNT, certificate_volume
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot

@@ -1,16 +1,23 @@
-"""Applies a plan, in the order that protects users: apply, delete, calls, status, events."""
+"""The audit audit_log: one JSON object per line for every decision a person took, on standard output, and a counter.
+
+Diagnostics go to standard error in a form for people; a collector can take the one without the other.
+"""
 
 import contextlib
+import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import Counter
+
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
-from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
@@ -24,14 +31,37 @@ from learnloop_operator.kube.errors import (
     NotOurs,
     WebhookUnavailable,
 )
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.metrics import LoopMetrics
-from learnloop_operator.reconcile.audit_log import AuditLog
 from learnloop_operator.reconcile.background import Announcer
+from learnloop_operator.reconcile.services import UnwrittenStatuses
 from learnloop_operator.reconcile.tracer import Tracer
-from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
+
+audit_log = logging.getLogger("learnloop.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLog:
+    """Writes decisions down once they are in the object's status."""
+
+    decisions: Counter
+
+    def record(self, entry: Manifest) -> None:
+        """One line. `entry`: kind, namespace, name, verb, revision, step, by, verified, at, outcome, message, value."""
+        audit_log.info("%s", json.dumps({"app": "learnloop-operator", "stream": "audit", **entry}, sort_keys=True))
+        self.decisions.labels(kind=entry["kind"], verb=entry["verb"], outcome=entry["outcome"]).inc()
+
+
+def to_standard_output() -> None:
+    """Nothing but JSON on that stream."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit_log.addHandler(handler)
+    audit_log.setLevel(logging.INFO)
+    audit_log.propagate = False
+
 
 FORGET_SECONDS = 60.0
 """A Secret that somebody deleted is made again after this time at the latest."""

@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 
 from learnloop_api import names
-from learnloop_operator.core.content_digests import canonical
+from learnloop_operator.core.manifests import canonical
 from learnloop_operator.kube.client import PAGE
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
@@ -26,8 +26,7 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.kube.watch_session import CutCounter, session_for
-from learnloop_operator.reconcile.runtime import Runtime
-from learnloop_operator.reconcile.work_queue import ObjectKey
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 
 OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)
 LABELLED = {

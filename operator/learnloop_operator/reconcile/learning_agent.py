@@ -16,15 +16,14 @@ from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.agents.decide import decide
 from learnloop_operator.agents.manifests import ACTOR
-from learnloop_operator.agents.memory_budget import asks
 from learnloop_operator.agents.model_to_serve import number_of
 from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
-from learnloop_operator.core.content_digests import revision
-from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.agents.status import asks
+from learnloop_operator.core.manifests import controller_uid, revision
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
 from learnloop_operator.data_plane import DataPlaneUnavailable
-from learnloop_operator.kube.event_reader import with_events
+from learnloop_operator.kube.events import with_events
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -36,7 +35,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.memory_services.conditions import AGENT_BUDGETS as AGENT_BUDGETS
+from learnloop_operator.memory_services.decide import AGENT_BUDGETS as AGENT_BUDGETS
 from learnloop_operator.reconcile.services import Services, read_spec, read_status
 
 

@@ -11,7 +11,7 @@ from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble
 from learnloop_operator.kube.client import Object
-from learnloop_operator.kube.event_reader import failure_of, with_events
+from learnloop_operator.kube.events import failure_of, with_events
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -22,9 +22,8 @@ from learnloop_operator.kube.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
-from learnloop_operator.memory_services.agent_budgets import budgets_of, tell
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_of, tell
 from learnloop_operator.reconcile.services import Services, read_spec
 
 

@@ -16,7 +16,7 @@ from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.errors import KubeError
-from learnloop_operator.kube.event_reader import with_events
+from learnloop_operator.kube.events import with_events
 from learnloop_operator.kube.gateway_api import Mirroring, mirroring, route_problem
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,

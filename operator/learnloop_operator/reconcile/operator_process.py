@@ -21,19 +21,17 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube import http_transport as kubeconfig
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.client import KubeClient
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.trust_bundles import TrustBundles
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence, WithExperience
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile import kopf_handlers
-from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.audit_log import AuditLog
-from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustSpreading
+from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
+from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustBundles, TrustSpreading
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.memory_service import MemoryServiceController

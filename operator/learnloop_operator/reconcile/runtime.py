@@ -1,30 +1,119 @@
-"""One pass over one object: gather, decide, apply. The same for every kind.
-
-`gather` reads a cache that is never older than the operator's own last write, and each write carries the
-resourceVersion that it was decided on: docs/decisions/0010-reads-from-the-watch-cache.md.
-"""
+"""Objects that need a pass: one queue, in which namespaces take turns."""
 
 import asyncio
 import logging
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from learnloop_common.telemetry.json_logs import about, tell
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
-from learnloop_operator.core.traces.spans import of_object
+from learnloop_operator.core.traces import of_object
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CachedReads
 from learnloop_operator.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
 from learnloop_operator.kube.leader_lease import Leadership
-from learnloop_operator.kube.trust_bundles import TrustBundles
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.reconcile.apply_plan import Applier
+from learnloop_operator.reconcile.background import TrustBundles
 from learnloop_operator.reconcile.services import utc_now
-from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """One custom resource: kind, namespace, name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class WorkQueue:
+    """Level-based: marking is cheap and idempotent, and an object marked during its pass gets another one.
+
+    Each key waits at most once and is in at most one pass at a time. Namespaces take turns, so a backlog in one delays
+    a key of another by one pass. Within a namespace the oldest key goes first.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, OrderedDict[ObjectKey, None]] = OrderedDict()
+        """Keys by namespace; the first namespace has the next turn, and none is empty."""
+        self._busy: set[ObjectKey] = set()
+        self._again: dict[ObjectKey, bool] = {}
+        """Keys marked during their pass, and whether they go first."""
+        self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values())) + len(self._again)
+
+    def mark(self, key: ObjectKey, *, first: bool = False) -> None:
+        """The object needs a pass now; `first`: before all others, because users of an arm suffer meanwhile."""
+        self._cancel(key)
+        if key in self._busy:
+            self._again[key] = first or self._again.get(key, False)
+            return
+        keys = self._waiting.setdefault(key.namespace, OrderedDict())
+        keys.setdefault(key)
+        if first:
+            keys.move_to_end(key, last=False)
+            self._waiting.move_to_end(key.namespace, last=False)
+        self._filled.set()
+
+    def mark_later(self, key: ObjectKey, seconds: float) -> None:
+        """Mark in `seconds`; an earlier mark or timer wins."""
+        due = asyncio.get_running_loop().time() + max(0.0, seconds)
+        if not self._waits(key) and (key not in self._timers or self._timers[key].when() > due):
+            self._cancel(key)
+            self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key)
+
+    def comes_within(self, key: ObjectKey, seconds: float) -> bool:
+        """The object waits for a pass, or its timer ends within `seconds`."""
+        timer = self._timers.get(key)
+        if timer is not None:
+            return timer.when() <= asyncio.get_running_loop().time() + seconds
+        return self._waits(key)
+
+    async def take(self) -> ObjectKey:
+        """Wait for a key; it is busy until `done`. Its timer is dropped: the pass sets the next one."""
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        namespace, keys = self._waiting.popitem(last=False)
+        key, _ = keys.popitem(last=False)
+        if keys:
+            self._waiting[namespace] = keys  # behind the other namespaces
+        self._busy.add(key)
+        self._cancel(key)
+        return key
+
+    def done(self, key: ObjectKey) -> None:
+        """The pass is over."""
+        self._busy.discard(key)
+        if key in self._again:
+            self.mark(key, first=self._again.pop(key))
+
+    def close(self) -> None:
+        """Drop all timers."""
+        for key in tuple(self._timers):
+            self._cancel(key)
+
+    def _waits(self, key: ObjectKey) -> bool:
+        return key in self._again or key in self._waiting.get(key.namespace, ())
+
+    def _cancel(self, key: ObjectKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
-"""Shared by all controllers: clients, settings, the clock, and the reading of specs."""
+"""Statuses that were decided and not written yet, and what they go on from. Lost with the process, without harm."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,14 +10,56 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from learnloop_common.cluster_clock import ClusterClock
+from learnloop_operator.core.plan import Manifest
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import Reader
+from learnloop_operator.kube.client import without_none
 from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
+
+REMEMBERED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenStatus:
+    """The status that the next decision continues. `since`: when something first stayed unwritten."""
+
+    status: dict[str, Any]
+    since: datetime
+    written: Any
+    """The live status it goes on from."""
+
+
+class UnwrittenStatuses:
+    """One for each object at most."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, UnwrittenStatus] = OrderedDict()
+
+    def of(self, live: Manifest) -> UnwrittenStatus | None:
+        """The draft that goes on from the live status; None when there is none, or anybody has written since."""
+        draft = self._kept.get(live["metadata"]["uid"])
+        return draft if draft is not None and draft.written == live.get("status") else None
+
+    def keep(self, live: Manifest, status: Manifest, now: datetime) -> None:
+        """Remember a status that was not written; one that says what is written is none."""
+        if without_none(status) == live.get("status"):
+            self.drop(live)
+            return
+        before = self.of(live)
+        uid = live["metadata"]["uid"]
+        self._kept[uid] = UnwrittenStatus(dict(status), before.since if before else now, live.get("status"))
+        self._kept.move_to_end(uid)
+        while len(self._kept) > REMEMBERED:
+            self._kept.popitem(last=False)
+
+    def drop(self, live: Manifest) -> None:
+        """Everything is written."""
+        self._kept.pop(live["metadata"]["uid"], None)
+
 
 M = TypeVar("M", bound=BaseModel)
 

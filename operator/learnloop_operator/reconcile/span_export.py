@@ -9,7 +9,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 
 from learnloop_common.telemetry import tracing as named
 from learnloop_common.telemetry.tracing import tracer_provider
-from learnloop_operator.core.traces.spans import Attributes, Span, SpanEvaluation
+from learnloop_operator.core.traces import Attributes, Span, SpanEvaluation
 
 LONGEST = 1024
 """Characters of a value."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from learnloop_operator.core import rollout_trace, traces
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.traces import rollout, training
-from learnloop_operator.core.traces.spans import Span
+from learnloop_operator.core.traces import Span
 from learnloop_operator.kube.kinds import TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
 
@@ -61,11 +61,11 @@ class Tracer:
     ) -> None:
         """A pass over `body` found the status `before`, and `after` is on record."""
         if kind == "TrainingJob":
-            spans = training.ended(body, before, after, now)
+            spans = traces.ended(body, before, after, now)
             going = not after.get("finishedAt")
         elif kind == "ModelDeployment":
-            spans = rollout.ended(body, before, after, now)
-            going = rollout.under_way(after)
+            spans = rollout_trace.ended(body, before, after, now)
+            going = rollout_trace.under_way(after)
         else:
             return
         self._note((kind, str(body["metadata"]["namespace"]), str(body["metadata"]["name"])), body, after, going)
@@ -78,7 +78,7 @@ class Tracer:
         body = self._open.pop((kind, namespace, name), None)
         if body is None:
             return
-        root = training.cancelled(body, now) if kind == "TrainingJob" else rollout.cancelled(body, now)
+        root = traces.cancelled(body, now) if kind == "TrainingJob" else rollout_trace.cancelled(body, now)
         if root is not None and self._is_new(root):
             self._exporter.send([root])
 
@@ -101,6 +101,6 @@ class Tracer:
         return True
 
     def _linked(self, kind: str, body: Manifest, status: Mapping[str, Any], span: Span) -> Span:
-        digest = rollout.model_of(status) if kind == "ModelDeployment" and not span.parent else ""
+        digest = rollout_trace.model_of(status) if kind == "ModelDeployment" and not span.parent else ""
         job = self._job_of(str(body["metadata"]["namespace"]), digest) if digest else None
-        return replace(span, links=rollout.linked(span, job)) if job is not None else span
+        return replace(span, links=rollout_trace.linked(span, job)) if job is not None else span

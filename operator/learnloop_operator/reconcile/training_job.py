@@ -10,11 +10,11 @@ from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_api.wire.training_request import StudyState
-from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlaneUnavailable
 from learnloop_operator.kube.client import Object
-from learnloop_operator.kube.event_reader import failure_of, failure_of_job, with_events
+from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
 from learnloop_operator.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
 from learnloop_operator.kube.kinds import (
     DEPLOYMENT,
@@ -25,17 +25,15 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.reconcile.services import Services, read_spec
-from learnloop_operator.training.attempts import run_path
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.choice import CONTAINERS, Backends
-from learnloop_operator.training.backends.network import deployment_name
-from learnloop_operator.training.backends.trainjob import job_of_ranks
+from learnloop_operator.training.attempts import rank_of, run_path
+from learnloop_operator.training.backends import CONTAINERS, Backends, job_of_ranks
 from learnloop_operator.training.decide import decide
-from learnloop_operator.training.gang import rank_of
+from learnloop_operator.training.ranks import RankDefaults
+from learnloop_operator.training.samplers import deployment_name
 from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot, Turn
-from learnloop_operator.training.study.decide import decide as decide_study
-from learnloop_operator.training.study.snapshot import StudySnapshot, job_of, trial_name
-from learnloop_operator.training.study.trials import path as study_path
+from learnloop_operator.training.study import StudySnapshot, job_of, trial_name
+from learnloop_operator.training.study import path as study_path
+from learnloop_operator.training.study_decide import decide as decide_study
 from learnloop_operator.training.turns import Key, Quota, turn_of
 
 

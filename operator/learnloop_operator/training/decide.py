@@ -7,13 +7,12 @@ instruction, it loses neither the count of the attempts nor the reason.
 from collections.abc import Callable
 from dataclasses import replace
 
-from learnloop_operator.core import allowed_pods, durations
+from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.core.poll_interval import next_look
-from learnloop_operator.training import gang
+from learnloop_operator.core.times import next_look
+from learnloop_operator.training import attempts
 from learnloop_operator.training import gates as manifest_check
-from learnloop_operator.training.announcement import announcements
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -30,11 +29,11 @@ from learnloop_operator.training.attempts import (
     run_path,
     told,
 )
-from learnloop_operator.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.learnable_actions import unlearnable_job
 from learnloop_operator.training.samplers import with_samplers
 from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.status import PHASES, StatusVerdict, status
+from learnloop_operator.training.status import PHASES, StatusVerdict, announcements, status
 from learnloop_operator.training.turns import await_turn
 
 MANIFEST_GRACE = 15.0
@@ -186,7 +185,7 @@ def leave_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
     job, waited = world.job, world.since("queuedAt")
     if job is None or job.deleting or job.state != "active" or waited is None:
         return None
-    message = f"admitted after {durations.text(waited)} in the queue"
+    message = f"admitted after {times.text(waited)} in the queue"
     state = status(
         world,
         StatusVerdict(phase="Starting", reason="Admitted", message=message),
@@ -234,7 +233,7 @@ def await_removal(world: TrainingSnapshot, _: Backends) -> Plan | None:
 
 def heed_refusal(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
-    why = gang.refusal(world)
+    why = attempts.refusal(world)
     return fail(world, "ConfigurationError", why) if why else None
 
 
@@ -244,7 +243,7 @@ def heed_disruption(world: TrainingSnapshot, _: Backends) -> Plan | None:
     if job is None or job.deleting or job.state == "succeeded":
         return None
     previous = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
-    why = (previous if world.holds("Suspended") else "") or gang.disruption(world)
+    why = (previous if world.holds("Suspended") else "") or attempts.disruption(world)
     if not why:
         return None
     return interrupt(world, job, "Preempted", why, preemptions=int(world.status.get("preemptions") or 0) + 1)
@@ -255,7 +254,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
     job = world.job
     assert job is not None
     if job.state == "failed":
-        return retry(world, job, gang.post_mortem(world, job))
+        return retry(world, job, attempts.post_mortem(world, job))
     if world.run_error is not None:
         return hold(world, "DataPlaneUnavailable", world.run_error)
     if job.state == "succeeded":
@@ -265,7 +264,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
         result = world.run.manifest if world.run else None
         problem = manifest_check.flaw(world, result) if result else None
         return retry(world, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
-    why = gang.stalled(world, job)
+    why = attempts.stalled(world, job)
     return retry(world, job, why) if why else None
 
 
@@ -279,7 +278,7 @@ def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
     if world.since("attemptStartedAt") is None:
         fields["attemptStartedAt"] = world.time
     phase = PHASES.get(beat.phase if beat else "starting", "Training")
-    cause = gang.held_up(world)
+    cause = attempts.held_up(world)
     if cause:
         verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(world, "PodsHeldUp", cause)
@@ -338,7 +337,7 @@ def _paused(world: TrainingSnapshot) -> str:
 def _working(world: TrainingSnapshot) -> str:
     beat = world.heartbeat
     if beat is None:
-        return gang.waiting(world) or f"{gang.census(world)}; no heartbeat yet"
+        return attempts.waiting(world) or f"{attempts.census(world)}; no heartbeat yet"
     ranks = f"{beat.world_size} ranks" if beat.world_size != 1 else "1 rank"
     text = f"{ranks}, attempt {world.attempts} of {world.spec.max_attempts}"
     return f"{text}: {beat.message}" if beat.message else text

@@ -9,7 +9,7 @@ from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, DimensionResult, Interval, ReturnEstimate, SuiteResult
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_common.foreign_text import figure, interval
-from learnloop_operator.core.artifact_uris import SCHEME
+from learnloop_operator.core.artifacts import SCHEME
 from learnloop_operator.training.snapshot import TrainingSnapshot
 
 Flaw = tuple[Literal["incomplete", "wrong"], str]

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from learnloop_operator.core import durations
+from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.times import parse
 from learnloop_operator.training.attempts import NOW, told
-from learnloop_operator.training.backends.choice import Backends
+from learnloop_operator.training.backends import Backends
 from learnloop_operator.training.snapshot import TrainingSnapshot, Turn
 from learnloop_operator.training.status import StatusVerdict, status
 
@@ -86,7 +86,7 @@ def await_turn(world: TrainingSnapshot, _: Backends) -> Plan | None:
         return None
     if not turn.why:
         waited = world.since("queuedAt") or 0.0
-        message = "its turn has come" + (f" after {durations.text(waited)} in the queue" if waited >= 1 else "")
+        message = "its turn has come" + (f" after {times.text(waited)} in the queue" if waited >= 1 else "")
         state = _queued(world, "TurnCame", message, {"admittedAt": world.time})
         return Plan(status=state, events=(Notice("Normal", "TurnCame", message),), requeue_after=NOW)
     message = f"place {turn.place} of {turn.waiting} in the queue: {turn.why}"

@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_api.wire.memory import BUDGETS_KEY, ToldAgent
 from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
-from learnloop_operator.memory_services.agent_budgets import tell
+from learnloop_operator.memory_services.snapshot import tell
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.controller_passes import MERGE, Operator
 from testing.operators.operator_processes import PATIENCE, LiveWorld, live_world

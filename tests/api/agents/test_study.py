@@ -13,14 +13,13 @@ from learnloop_api import names
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Invalid
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import TRAINING_JOB
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.audit_log import AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.reconcile.training_job import TrainingJobController

@@ -15,8 +15,7 @@ from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind, kind_of
 from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.reconcile.training_job import TrainingJobController
-from learnloop_operator.training.backends.choice import BACKENDS, candidates
-from learnloop_operator.training.backends.trainjob import MANAGER
+from learnloop_operator.training.backends import BACKENDS, MANAGER, candidates
 from learnloop_operator.training.snapshot import RunRequest
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator

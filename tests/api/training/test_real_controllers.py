@@ -19,8 +19,8 @@ from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.kinds import POD, TRAINING_JOB, kind_of
 from learnloop_operator.reconcile.training_job import TrainingJobController
-from learnloop_operator.training.backends.backend import ENV_SPEC
-from learnloop_operator.training.backends.choice import candidates
+from learnloop_operator.training.backends import candidates
+from learnloop_operator.training.ranks import ENV_SPEC
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_controllers import training_controllers

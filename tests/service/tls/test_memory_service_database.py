@@ -26,9 +26,8 @@ import pytest
 from cryptography import x509
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
 from testing.certificates import Folder, Pair, authority, folder
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready

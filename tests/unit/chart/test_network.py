@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_operator.settings import Settings
 from learnloop_operator.training.attempts import launch
-from learnloop_operator.training.backends.choice import Backends
+from learnloop_operator.training.backends import Backends
 from testing.network_policies import Network, Party
 from testing.operators.settings_of import settings_of
 from testing.training.training_builders import DEFAULTS, resource, spec, world

@@ -11,9 +11,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.webhook import Webhook
-from learnloop_operator.training.backends.backend import ranks_of_jobs
-from learnloop_operator.training.backends.choice import JOB_DISRUPTED as JOB_DISRUPTED
-from learnloop_operator.training.backends.trainjob import NODE
+from learnloop_operator.training.backends import JOB_DISRUPTED as JOB_DISRUPTED
+from learnloop_operator.training.backends import NODE
+from learnloop_operator.training.ranks import ranks_of_jobs
 from learnloop_operator.training.turns import Quota, Quotas
 from testing.training.training_builders import spec
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.audit_log import AuditLog, log, to_standard_output
+from learnloop_operator.reconcile.apply_plan import AuditLog, to_standard_output
+from learnloop_operator.reconcile.apply_plan import audit_log as log
 
 
 def test_a_decision_is_one_line_of_json_on_standard_output_and_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from learnloop_operator.core.snapshot import parse_time
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.reconcile.unwritten_statuses import UnwrittenStatuses
+from learnloop_operator.reconcile.services import UnwrittenStatuses
 
 NOW = parse_time("2026-03-01T00:00:00Z")
 

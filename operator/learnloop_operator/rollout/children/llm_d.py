@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from learnloop_api import names
 from learnloop_api.kinds.language_model import BASE_SCHEME, LlmDRegistration
 from learnloop_api.wire.routing import Arm, arm_name
-from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.manifests import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.rollout.model.snapshot import Snapshot
 

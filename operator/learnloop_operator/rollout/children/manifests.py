@@ -8,7 +8,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
-from learnloop_operator.core.ownership import child, controller_uid, standard_labels
+from learnloop_operator.core.manifests import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import (
     CERTIFICATE_ENV,
@@ -20,7 +20,7 @@ from learnloop_operator.core.pod_templates import (
     scraped,
 )
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
-from learnloop_operator.core.poll_interval import unready_since
+from learnloop_operator.core.times import unready_since
 from learnloop_operator.rollout.children.language_pods import NO_PARTS, language_parts
 from learnloop_operator.rollout.children.routing_table import write_blocked
 from learnloop_operator.rollout.judging.shadow_step import only_stable_answers

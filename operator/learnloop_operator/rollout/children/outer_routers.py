@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from learnloop_api.names import LABEL_COMPONENT
 from learnloop_api.wire.routing import Arm
-from learnloop_operator.core.ownership import controller_uid
+from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef
 from learnloop_operator.rollout.children import llm_d, tensorzero
 from learnloop_operator.rollout.model.snapshot import Snapshot

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
-from learnloop_operator.core.json_annotation import noted
+from learnloop_operator.core.manifests import noted
 from learnloop_operator.rollout.judging.arms import replicas
 from learnloop_operator.rollout.judging.gate_suites import first_at_gates
 from learnloop_operator.rollout.judging.shadow_step import mirror_for

@@ -15,7 +15,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import LanguageFallback, TensorZeroRegistration
 from learnloop_api.wire.routing import Arm, arm_name
-from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.manifests import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import DNS, address, pods, ports

@@ -5,8 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.poll_interval import LATEST, next_look
-from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.core.times import LATEST, next_look, parse, seconds_since
 from learnloop_operator.rollout.evidence import ArmEvidence, Window
 from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State

@@ -3,9 +3,9 @@
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.content_digests import revision as digest_of
-from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.manifests import revision as digest_of
 from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot

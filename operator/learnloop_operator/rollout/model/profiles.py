@@ -6,13 +6,13 @@ from datetime import datetime
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus, ProfileStatus
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_operator.core import durations
+from learnloop_operator.core import times
 from learnloop_operator.core.times import parse
 
 CAUTIOUS_SECONDS = 4800
 """At each of three weights: four hours in all, as specification 001 has it."""
 STANDARD_SECONDS = 600
-RECENT = 7 * durations.DAY
+RECENT = 7 * times.DAY
 """A rollback in this time makes the next rollout a cautious one."""
 PROVEN = 3
 """So many promotions in a row make the next rollout a fast one."""
@@ -72,7 +72,7 @@ def _earned(before: ModelDeploymentStatus, promotions: int, now: datetime) -> tu
         moment, pin = max(moments, key=lambda item: item[0])
         ago = max(0.0, (now - moment).total_seconds())
         if ago <= RECENT:
-            return "cautious", f"cautious: {pin.revision} was rolled back {durations.text(durations.rough(ago))} ago"
+            return "cautious", f"cautious: {pin.revision} was rolled back {times.text(times.rough(ago))} ago"
     if promotions >= PROVEN:
         return "fast", f"fast: the last {promotions} models were promoted, and none was rolled back since"
     if promotions == 0:

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, seconds_of
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_operator.core.durations import rough
-from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.core.times import parse, rough, seconds_since, stamp
+from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.sequential_test import bars_of, claim_text, sequential
 from learnloop_operator.rollout.evidence import Missing, untimely

@@ -7,8 +7,8 @@ import pytest
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.memory_budget import asks
 from learnloop_operator.agents.snapshot import MemoryHome
+from learnloop_operator.agents.status import asks
 from learnloop_operator.core.plan import Call, Plan
 
 from .test_learning_agent import spec, world

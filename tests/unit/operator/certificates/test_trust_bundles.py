@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.kube.trust_bundles import LOOK_SECONDS, TrustBundles
+from learnloop_operator.reconcile.background import LOOK_SECONDS, TrustBundles
 
 
 class Kube:

@@ -12,8 +12,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
 )
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.runtime import Runtime
-from learnloop_operator.reconcile.work_queue import ObjectKey
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")

@@ -22,8 +22,7 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.reconcile.apply_plan import blamed, check_ownership, told
-from learnloop_operator.reconcile.runtime import Runtime
-from learnloop_operator.reconcile.work_queue import ObjectKey
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 
 from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
 

@@ -15,7 +15,7 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.kopf_handlers import RelatedObjects, child_handler, own_handler
-from learnloop_operator.reconcile.work_queue import ObjectKey
+from learnloop_operator.reconcile.runtime import ObjectKey
 
 from .scripted_controllers import TRIED, A, Scripted, runtime
 

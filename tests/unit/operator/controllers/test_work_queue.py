@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
+from learnloop_operator.reconcile.runtime import ObjectKey, WorkQueue
 
 A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.core.artifacts_in_use import in_use
+from learnloop_operator.core.artifacts import in_use
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError

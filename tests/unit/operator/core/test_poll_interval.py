@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.core.poll_interval import LATEST, SHARE, SOONEST, next_look, unready_since
-from learnloop_operator.core.times import stamp
+from learnloop_operator.core.times import LATEST, SHARE, SOONEST, next_look, stamp, unready_since
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MADE = "2025-12-31T23:00:00Z"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
-from learnloop_operator.core.content_digests import revision
+from learnloop_operator.core.manifests import revision
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.client import KubeClient

@@ -15,7 +15,7 @@ from learnloop_operator.agents.snapshot import AgentDefaults, MemoryHome
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide import decide as decide_memory
 from learnloop_operator.training.attempts import launch
-from learnloop_operator.training.backends.choice import Backends
+from learnloop_operator.training.backends import Backends
 from testing.network_policies import Network, Party
 from testing.operators.settings_of import settings_of
 from testing.training.training_builders import DEFAULTS, resource, spec, world

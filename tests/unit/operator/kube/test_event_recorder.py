@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.kube import event_recorder
+from learnloop_operator.kube import events
 from learnloop_operator.kube.errors import KubeError
-from learnloop_operator.kube.event_recorder import BURST, EventRecorder
+from learnloop_operator.kube.events import BURST, EventRecorder
 
 
 class Kube:
@@ -57,9 +57,9 @@ async def test_at_the_end_what_waits_is_sent_with_the_time_it_was_noted() -> Non
 
 async def test_more_than_a_thousand_waiting_are_not_kept() -> None:
     kube = Kube()
-    recorder, task = flooded(kube, event_recorder.PENDING + 50)
+    recorder, task = flooded(kube, events.PENDING + 50)
     await recorder.drain(30)
-    assert len(kube.created) == event_recorder.PENDING
+    assert len(kube.created) == events.PENDING
     task.cancel()
 
 

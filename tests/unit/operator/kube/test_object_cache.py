@@ -10,7 +10,7 @@ from learnloop_operator.core.plan import ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
 from learnloop_operator.kube.cached_reads import CACHED, MISSING_SECONDS, CachedReads
 from learnloop_operator.kube.errors import Conflict, KindMissing, NotFound, NotOurs
-from learnloop_operator.kube.event_recorder import EventRecorder
+from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.apply_plan import Applier

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from learnloop_api.wire.memory import BUDGETS_KEY, BUDGETS_ROOM, AgentBudgets, ToldAgent
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.memory_services.agent_budgets import DeliveredBudgets, budgets_of, tell
 from learnloop_operator.memory_services.decide import decide
+from learnloop_operator.memory_services.snapshot import DeliveredBudgets, budgets_of, tell
 
 from .test_memory_service import deployment, world
 

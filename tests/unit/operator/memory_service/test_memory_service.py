@@ -12,9 +12,8 @@ from learnloop_dataplane.config_values import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.memory_services.agent_budgets import tell
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"

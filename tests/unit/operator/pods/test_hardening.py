@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_dataplane.sandbox.job import manifest
 from learnloop_dataplane.sandbox.run_case import RunCase
-from learnloop_operator.training.backends.choice import BACKENDS
+from learnloop_operator.training.backends import BACKENDS
 from testing.manifests.made_by_operator import IMAGES, everything, templates
 from testing.manifests.pod_hardening import flaws
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
-from learnloop_operator.core.traces.spans import Link, Span, SpanEvaluation, root, span_id, trace_id
+from learnloop_operator.core.traces import Link, Span, SpanEvaluation, root, span_id, trace_id
 from learnloop_operator.reconcile.span_export import SpanExport
 from testing.servers.otlp_receiver import Receiver
 

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from learnloop_operator.core.traces import spans as ids
-from learnloop_operator.core.traces.spans import Span
-from learnloop_operator.core.traces.training import ended
+from learnloop_operator.core import traces as ids
+from learnloop_operator.core.traces import Span, ended
 from learnloop_operator.reconcile.tracer import Tracer
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.core.poll_interval import SOONEST
-from learnloop_operator.core.times import stamp
+from learnloop_operator.core.times import SOONEST, stamp
 from learnloop_operator.training.attempts import HELD_UP, SOON, judge
 from testing.training.training_builders import (
     NOW,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.training.backends.backend import RankDefaults
-from learnloop_operator.training.backends.choice import BACKENDS, CONTAINERS, Backends
+from learnloop_operator.training.backends import BACKENDS, CONTAINERS, Backends
+from learnloop_operator.training.ranks import RankDefaults
 from testing.training.training_builders import ALL, DEFAULTS, condition, plan, reason, resource, spec, world
 
 TRAIN = "trainjob"

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.training.backends.choice import BACKENDS
-from learnloop_operator.training.backends.pytorchjob import PyTorchJob
+from learnloop_operator.training.backends import BACKENDS, PyTorchJob
 from testing.training.training_builders import DEFAULTS
 
 from .test_every_backend import order

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.training.backends.backend import Backend
-from learnloop_operator.training.backends.choice import BACKENDS, candidates
+from learnloop_operator.training.backends import BACKENDS, candidates
+from learnloop_operator.training.ranks import Backend
 from learnloop_operator.training.snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 

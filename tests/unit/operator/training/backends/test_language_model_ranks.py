@@ -8,7 +8,7 @@ import pytest
 from learnloop_api import names
 from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.training.backends.backend import ENV_SPEC, RankDefaults, rank_template
+from learnloop_operator.training.ranks import ENV_SPEC, RankDefaults, rank_template
 from learnloop_operator.training.snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
 

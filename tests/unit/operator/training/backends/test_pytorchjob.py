@@ -11,7 +11,7 @@ from kubeflow.training import KubeflowOrgV1PyTorchJob
 from kubernetes.client import ApiClient
 
 from learnloop_operator.kube.manifest_diff import covers
-from learnloop_operator.training.backends.pytorchjob import PyTorchJob
+from learnloop_operator.training.backends import PyTorchJob
 from learnloop_operator.training.snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from learnloop_api.kinds.rollouts.rollout_steps import Rollout
 from learnloop_common.telemetry import tracing as named
+from learnloop_operator.core import traces as ids
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
-from learnloop_operator.core.traces import spans as ids
-from learnloop_operator.core.traces.spans import Attributes, Link, Span, SpanEvaluation, about, step
+from learnloop_operator.core.traces import Attributes, Link, Span, SpanEvaluation, about, step
 
 Status = Mapping[str, Any]
 

@@ -1,12 +1,27 @@
-"""Artifacts of a namespace in use: the data plane must keep them, however old they are."""
+"""Artifacts of the data plane: which namespace can read one, and which are in use."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learnloop_operator.core.artifact_uris import SCHEME
 from learnloop_operator.core.plan import Call
+
+SCHEME = "learnloop://"
+
+
+def foreign(uri: str, namespace: str) -> str:
+    """Why a model at `uri` cannot be read from `namespace`, value and fix included; "" where it can."""
+    if not uri.startswith(SCHEME):
+        return ""
+    home = uri.removeprefix(SCHEME).partition("/")[0]
+    if home == namespace:
+        return ""
+    return (
+        f"{uri} belongs to namespace {home}, and only pods of {home} can read it: name an artifact of {namespace}, "
+        f"or put the file where both can read it (https:// or s3://)"
+    )
+
 
 _DIGEST = "[0-9a-f]{64}"
 MOST = 20_000

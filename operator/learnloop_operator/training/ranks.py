@@ -1,19 +1,50 @@
-"""A backend of training: its port, the pod of a rank, and how its object is read."""
+"""Ranks of a training run: their pods, the object that runs them, and how it is read."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from learnloop_api import names
+from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core import times
-from learnloop_operator.core.base_model_volume import mounts, volumes
-from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.manifests import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.training.snapshot import BackendJob, RunRequest
+
+BASE_VOLUME = "learnloop-base-model"
+
+
+def base_volumes(model: LanguageModel | None) -> list[dict[str, Any]]:
+    """core/v1 Volumes: none where the pod finds or fetches the folder itself (file:// and s3://).
+
+    An image as a volume needs Kubernetes 1.33, or the feature gate ImageVolume before.
+    """
+    if model is None:
+        return []
+    parts = urlsplit(model.base.uri)
+    if parts.scheme == "pvc":
+        return [{"name": BASE_VOLUME, "persistentVolumeClaim": {"claimName": parts.netloc, "readOnly": True}}]
+    if parts.scheme == "oci":
+        return [
+            {"name": BASE_VOLUME, "image": {"reference": f"{parts.netloc}{parts.path}", "pullPolicy": "IfNotPresent"}}
+        ]
+    return []
+
+
+def base_mounts(model: LanguageModel | None) -> list[dict[str, Any]]:
+    """core/v1 VolumeMounts that go with them, at names.BASE_MODEL_DIRECTORY."""
+    if not base_volumes(model):
+        return []
+    assert model is not None
+    mount: dict[str, Any] = {"name": BASE_VOLUME, "mountPath": names.BASE_MODEL_DIRECTORY, "readOnly": True}
+    parts = urlsplit(model.base.uri)
+    folder = parts.path.strip("/") if parts.scheme == "pvc" else ""
+    return [mount | ({"subPath": folder} if folder else {})]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +160,7 @@ def rank_template(
             **({names.ENV_SAMPLERS_KEY_FILE: key_file} if sampled else {}),
             **(env or {}),
         },
-        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *mounts(model)],
+        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *base_mounts(model)],
         resources={} if request.spec.queue else NEEDS,
     )
     return pod_template(
@@ -138,7 +169,7 @@ def rank_template(
         labels=labels(request),
         ends=True,
         audience=names.RUN_AUDIENCE,
-        volumes=[*environment_volumes(request.spec), *key, *volumes(model)],
+        volumes=[*environment_volumes(request.spec), *key, *base_volumes(model)],
         grace_seconds=GRACE_SECONDS,
     )
 

@@ -8,11 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.training.announcement import announcements
 from learnloop_operator.training.attempts import NOW, SOON, fail, hold, judge
-from learnloop_operator.training.status import StatusVerdict, lineage, status
-from learnloop_operator.training.study.snapshot import StudySnapshot, trial_name
-from learnloop_operator.training.study.trials import Orders, best_trial, fields, manifest, path, problem, sentence, tend
+from learnloop_operator.training.status import StatusVerdict, announcements, lineage, status
+from learnloop_operator.training.study import (
+    Orders,
+    StudySnapshot,
+    best_trial,
+    fields,
+    manifest,
+    path,
+    problem,
+    sentence,
+    tend,
+    trial_name,
+)
 
 StudyRule = Callable[[StudySnapshot], Plan | None]
 

@@ -1,14 +1,124 @@
-"""The trace of a TrainingJob: it waits, its attempts, and the whole."""
+"""Traces of trainings and rollouts, computed from two statuses of an object."""
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from learnloop_common.telemetry import tracing as named
+from learnloop_common.telemetry.json_logs import trace_id
+from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import parse
-from learnloop_operator.core.traces import spans as ids
-from learnloop_operator.core.traces.spans import Span, SpanEvaluation, about, step
+
+Attributes = Mapping[str, str | int | float | bool]
+ROOT = "root"
+_PIPELINES = {"TrainingJob": "training", "ModelDeployment": "rollout"}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A trace that this one came from, and why."""
+
+    trace: str
+    span: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvaluation:
+    """A judgement of the subject of a span."""
+
+    name: str
+    passed: bool
+    why: str
+    at: datetime
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One step that has ended. `parent`: "" for the root of its trace; `failed`: why, or ""."""
+
+    trace: str
+    id: str
+    name: str
+    began: datetime
+    ended: datetime
+    parent: str = ""
+    attributes: Attributes = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    evaluations: tuple[SpanEvaluation, ...] = ()
+    failed: str = ""
+
+
+def span_id(trace: str, *parts: str) -> str:
+    """16 hexadecimal digits, always the same for a step of this trace."""
+    return hashlib.sha256("/".join((trace, *parts)).encode()).hexdigest()[:16]
+
+
+def training(body: Mapping[str, Any]) -> str:
+    """Trace id of a TrainingJob: one object is one training."""
+    return trace_id(str(body["metadata"].get("uid", "")))
+
+
+def rollout(body: Mapping[str, Any], began: str) -> str:
+    """Trace id of a ModelDeployment's rollout; no two begin in the same second."""
+    return trace_id(str(body["metadata"].get("uid", "")), began)
+
+
+def root(trace: str) -> str:
+    """Span id of a trace's root."""
+    return span_id(trace, ROOT)
+
+
+def of_object(kind: str, body: Mapping[str, Any]) -> str:
+    """Trace id of current work on this object."""
+    began = (body.get("status") or {}).get("rolloutStartedAt")
+    return rollout(body, began) if kind == "ModelDeployment" and began else training(body)
+
+
+def about(kind: str, body: Manifest, status: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """Attributes of every root."""
+    metadata = body["metadata"]
+    return {
+        named.PIPELINE_NAME: _PIPELINES[kind],
+        named.PIPELINE_RUN: str(metadata.get("uid", "")),
+        named.NAMESPACE: str(metadata["namespace"]),
+        named.AGENT: agent_of(body, status),
+        named.OBJECT: f"{kind} {metadata['name']}",
+    }
+
+
+def step(
+    trace: str,
+    name: str,
+    identity: str,
+    began: datetime,
+    ended: datetime,
+    attributes: Attributes,
+    failed: str = "",
+    evaluations: tuple[SpanEvaluation, ...] = (),
+) -> Span:
+    """A child of the trace's root. `identity` tells it from the steps around it."""
+    return Span(
+        trace=trace,
+        id=span_id(trace, identity),
+        parent=root(trace),
+        name=name,
+        began=began,
+        ended=ended,
+        attributes={
+            named.TASK_NAME: name,
+            named.TASK_RUN: identity,
+            **attributes,
+            named.TASK_RESULT: named.FAILURE if failed else named.SUCCESS,
+        },
+        evaluations=evaluations,
+        failed=failed,
+    )
+
 
 Status = Mapping[str, Any]
 _WAITING = ("Queued", "Starting", "Holding", "Pending")
@@ -17,7 +127,7 @@ _STOPPED = ("Restarting", "Suspended")
 
 def ended(body: Manifest, before: Status, after: Status, now: datetime) -> tuple[Span, ...]:
     """Steps that `after` says are over, in the order of their ends; the root is the last one."""
-    trace = ids.training(body)
+    trace = training(body)
     steps = [_wait(trace, body, after), _attempt(trace, before, after, now), _whole(trace, body, after)]
     return tuple(result for result in steps if result is not None)
 
@@ -70,7 +180,7 @@ def _whole(trace: str, body: Manifest, after: Status) -> Span | None:
         message[named.ERROR_TYPE] = str(ready.get("reason", "Failed"))
     return Span(
         trace=trace,
-        id=ids.root(trace),
+        id=root(trace),
         name="RUN training",
         began=began or finished,
         ended=finished,
@@ -85,10 +195,10 @@ def _whole(trace: str, body: Manifest, after: Status) -> Span | None:
 
 def cancelled(body: Manifest, now: datetime) -> Span:
     """The root of a training whose object was deleted before its end."""
-    trace = ids.training(body)
+    trace = training(body)
     began = parse(body["metadata"].get("creationTimestamp")) or now
     message = about("TrainingJob", body, body.get("status") or {}) | {named.PIPELINE_RESULT: named.CANCELLED}
-    return Span(trace=trace, id=ids.root(trace), name="RUN training", began=began, ended=now, attributes=message)
+    return Span(trace=trace, id=root(trace), name="RUN training", began=began, ended=now, attributes=message)
 
 
 def _condition(status: Status, type_: str) -> Mapping[str, Any]:

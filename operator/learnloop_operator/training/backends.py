@@ -1,0 +1,271 @@
+"""Backends of training (PyTorchJob, TrainJob, Job), and the choice among them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.training.ranks import (
+    Backend,
+    RankDefaults,
+    backend_job,
+    gang,
+    peers,
+    rank_template,
+    ranks_of_jobs,
+)
+from learnloop_operator.training.samplers import meeting_place, rank_network
+from learnloop_operator.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyTorchJob:
+    """The same pod for the master and the workers."""
+
+    name: str = "pytorchjob"
+    api_version: str = "kubeflow.org/v1"
+    kind: str = "PyTorchJob"
+    container: str = "pytorch"
+    """The training operator insists on this name."""
+    replicated_job: str = ""
+    install: str = "the Kubeflow training operator v1"
+
+    def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
+        """It runs every spec."""
+        return ""
+
+    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+        """One master and `spec.workers` workers; the training operator tells the ranks of one another."""
+        return gang(self, request, _spec(rank_template(request, defaults, self.container), request.spec.workers))
+
+    def read(self, manifest: Manifest) -> BackendJob:
+        """Ends are `Succeeded` and `Failed`. Node loss is read from the pods' status."""
+        spec = manifest.get("spec") or {}
+        replicas = spec.get("pytorchReplicaSpecs")
+        return backend_job(
+            self,
+            manifest,
+            succeeded="Succeeded",
+            workers=None if replicas is None else int((replicas.get("Worker") or {}).get("replicas", 0)),
+            queued=bool((spec.get("runPolicy") or {}).get("suspend")),
+        )
+
+
+def _spec(template: dict[str, Any], workers: int) -> dict[str, Any]:
+    # Imported when the first gang is made: Kubeflow's models bring the whole official client.
+    from kubeflow.training import KubeflowOrgV1PyTorchJobSpec, KubeflowOrgV1ReplicaSpec, KubeflowOrgV1RunPolicy
+    from kubernetes.client import ApiClient
+
+    counts = {"Master": 1, "Worker": workers} if workers else {"Master": 1}
+    # ExitCode: 1-127 end the job, 128-255 mean "try me again".
+    replicas = {
+        role: KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy="ExitCode", template=template)
+        for role, count in counts.items()
+    }
+    # Running: what still runs when the job has ended would only hold GPUs; finished pods keep their last words.
+    policy = KubeflowOrgV1RunPolicy(clean_pod_policy="Running")
+    spec = KubeflowOrgV1PyTorchJobSpec(pytorch_replica_specs=replicas, run_policy=policy)
+    made: dict[str, Any] = ApiClient().sanitize_for_serialization(spec)
+    return made
+
+
+DISRUPTED = "FailJobSetFailurePolicyAction"
+"""The reason of a JobSet that the runtime's rule about disrupted ranks has failed (jobset, FailJobSetActionReason)."""
+SUFFIX, LONGEST_NAME = "abcde", 63
+"""What the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
+MANAGER = f"{names.GROUP}/operator"
+NODE = "node"
+"""The replicated Job and the container that a runtime's trainer step has, by Trainer's rules."""
+PATCHED = (
+    "serviceAccountName",
+    "volumes",
+    "imagePullSecrets",
+    "securityContext",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "terminationGracePeriodSeconds",
+)
+"""What Trainer lets a patch say about a pod; the runtime says the rest."""
+NOT_PATCHED = (
+    "image_pull_policy",
+    "priority_class_name",
+    "resource_claims",
+    "topology_spread_constraints",
+    "scheduler_name",
+)
+"""Pod options that no patch can carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob:
+    """Trainer makes a JobSet of it, and the pods are that JobSet's."""
+
+    name: str = "trainjob"
+    api_version: str = "trainer.kubeflow.org/v1alpha1"
+    kind: str = "TrainJob"
+    container: str = NODE
+    replicated_job: str = NODE
+    install: str = "Kubeflow Trainer v2.2 or later"
+
+    def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
+        """It needs the chart's runtime, and cannot carry every pod option."""
+        if not defaults.runtime:
+            return "a TrainJob needs our ClusterTrainingRuntime: set the chart's value trainer.runtime.create"
+        for field in NOT_PATCHED:
+            if getattr(spec.pod, field):
+                return f"Trainer lets no TrainJob set spec.pod.{_alias(field)}: remove it, or set backend: pytorchjob"
+        return ""
+
+    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+        """The runtime's name, what the container runs, and a patch for all that is this attempt's own."""
+        name = request.job["metadata"]["name"]
+        template = rank_template(request, defaults, self.container, peers(request, host_of_master(name, NODE)))
+        pod, container = template["spec"], template["spec"]["containers"][0]
+        own = {
+            "name": NODE,
+            "volumeMounts": container["volumeMounts"],
+            "securityContext": container["securityContext"],
+        }
+        patched = {key: pod[key] for key in PATCHED if key in pod}
+        ranks = {"metadata": template["metadata"], "spec": {**patched, "containers": [own]}}
+        jobs = [{"name": NODE, "template": {"spec": {"template": ranks}}}]
+        trainer = {
+            "image": container["image"],
+            "numNodes": 1 + request.spec.workers,
+            "env": container["env"],
+            **({"resourcesPerNode": container["resources"]} if "resources" in container else {}),
+        }
+        spec = {
+            "runtimeRef": {"name": defaults.runtime},
+            "trainer": trainer,
+            "runtimePatches": [
+                {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+            ],
+        }
+        return gang(self, request, spec)
+
+    def read(self, manifest: Manifest) -> BackendJob:
+        """Ends are `Complete` and `Failed`, with the reasons of the JobSet below."""
+        spec = manifest.get("spec") or {}
+        nodes = (spec.get("trainer") or {}).get("numNodes")
+        return backend_job(
+            self,
+            manifest,
+            succeeded="Complete",
+            workers=None if nodes is None else int(nodes) - 1,
+            queued=bool(spec.get("suspend")),
+            disruption=DISRUPTED,
+        )
+
+
+def host_of_master(name: str, replicated_job: str) -> str:
+    """`<JobSet>-<replicated Job>-<number of the Job>-<number of the pod>.<subdomain, the JobSet's name>`."""
+    return f"{job_of_ranks(name, replicated_job)}-0.{name}"
+
+
+def job_of_ranks(name: str, replicated_job: str) -> str:
+    """The Job that makes the pods of a JobSet of one replicated Job."""
+    return f"{name}-{replicated_job}-0"
+
+
+def long_names(name: str, replicated_job: str, workers: int) -> str:
+    """Why a JobSet of this name would not be let in; "" where it would. The last pod has the longest name of all."""
+    over = len(f"{job_of_ranks(name, replicated_job)}-{workers}-{SUFFIX}") - LONGEST_NAME
+    if over <= 0:
+        return ""
+    return (
+        f"JobSet makes names of pods from metadata.name, which are {over} longer than the {LONGEST_NAME} characters "
+        f"that they may have: create it again under a name of at most {len(name) - over}, or on another backend"
+    )
+
+
+def _alias(field: str) -> str:
+    result: Any = PodOptions.model_fields[field].alias
+    return str(result or field)
+
+
+JOB_DISRUPTED = "PodFailurePolicy"
+"""The reason of a Job that our rule about disrupted pods has failed (batch/v1, JobReasonPodFailurePolicy)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A rank alone needs no peers' addresses, and so no Service."""
+
+    name: str = "job"
+    api_version: str = "batch/v1"
+    kind: str = "Job"
+    container: str = "trainer"
+    replicated_job: str = ""
+    install: str = "nothing: every cluster has it"
+
+    def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
+        """It runs one rank."""
+        if spec.workers == 0:
+            return ""
+        return f"a Job runs one rank, and spec.workers is {spec.workers}: set it to 0"
+
+    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+        """One pod that is not started again: what failed is the TrainingJob's to judge."""
+        template = rank_template(request, defaults, self.container)
+        return gang(self, request, ranks_of_jobs(request.spec, template))
+
+    def read(self, manifest: Manifest) -> BackendJob:
+        """Ends are `Complete` and `Failed`."""
+        spec = manifest.get("spec") or {}
+        return backend_job(
+            self,
+            manifest,
+            succeeded="Complete",
+            workers=int(spec.get("completions") or 1) - 1,
+            queued=bool(spec.get("suspend")),
+            disruption=JOB_DISRUPTED,
+        )
+
+
+AUTO = "auto"
+BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), Job())
+"""In the order in which `auto` asks: who has installed an operator for training wants it used, and the Job that needs
+none comes last."""
+CONTAINERS = frozenset(backend.container for backend in BACKENDS)
+
+
+def candidates(asked: str) -> tuple[Backend, ...]:
+    """The backends that spec.backend leaves open."""
+    return tuple(backend for backend in BACKENDS if asked in (AUTO, backend.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backends:
+    """The backends with this installation's defaults."""
+
+    defaults: RankDefaults
+
+    def chosen(self, world: TrainingSnapshot) -> Backend | None:
+        """The backend of the next attempt. A run that has begun stays where it is while that can run it."""
+        fit = [backend for backend in candidates(world.spec.backend) if not self._refusal(world, backend)]
+        recorded = world.status.get("backend")
+        return next((backend for backend in fit if backend.name == recorded), fit[0] if fit else None)
+
+    def none_fits(self, world: TrainingSnapshot) -> str:
+        """Why nothing can run it, one sentence for each backend that spec.backend leaves open."""
+        wanted = candidates(world.spec.backend)
+        reasons = "; ".join(f"{backend.name}: {self._refusal(world, backend)}" for backend in wanted)
+        return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
+
+    def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:
+        """One attempt on this backend, and before it the network that its ranks see, and where samplers find it."""
+        network = rank_network(request, self.defaults)
+        return (*network, *meeting_place(request, self.defaults), backend.render(request, self.defaults))
+
+    def _refusal(self, world: TrainingSnapshot, backend: Backend) -> str:
+        if backend.name not in world.installed:
+            kind = f"{backend.kind} ({backend.api_version})"
+            return f"the kind {kind} does not exist in this cluster, install {backend.install}"
+        unfit = backend.unfit(world.spec, self.defaults)
+        if unfit or not backend.replicated_job:
+            return unfit
+        return long_names(world.name, backend.replicated_job, world.spec.workers)

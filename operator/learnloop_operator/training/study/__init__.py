@@ -1,1 +1,0 @@
-"""A TrainingJob with a study: trials as child TrainingJobs, and the best one's artifact as its own."""
