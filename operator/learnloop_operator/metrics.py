@@ -31,7 +31,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 
 
 class LoopMetrics:
-    """At most 1,000 agents and as many rollouts have series of their own; all others are `_other`."""
+    """Limit of 1,000 agents and as many rollouts with series of their own; all others are `_other`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._training = Counter(
@@ -123,7 +123,7 @@ class LoopMetrics:
                 self._seconds.labels(*labels).observe(item.seconds)
 
     def stands(self, kind: str, namespace: str, name: str, plan: Plan, agent: str = NOBODY) -> None:
-        """How an object stands after a pass. `agent`: its LearningAgent, or `_none`."""
+        """Set the gauges of an object after a pass. `agent`: its LearningAgent, or `_none`."""
         status = plan.status
         if kind in ("TrainingJob", "ModelDeployment"):
             self._begin((namespace, agent))

@@ -98,7 +98,7 @@ def content_with_bias(spec: RewardPolicySpec) -> dict[str, Any]:
 
 
 def needs_dry_run(spec: RewardPolicySpec, status: Mapping[str, Any]) -> bool:
-    """Whether this content still has to be tried."""
+    """True if this content still has to be tried."""
     return spec.dry_run and (status.get("dryRun") or {}).get("revision") != content_revision(spec)
 
 
@@ -192,7 +192,7 @@ def _hacking_warning(world: RewardPolicySnapshot, result: Mapping[str, Any]) -> 
 
 
 def _bias_warning(world: RewardPolicySnapshot, result: list[Mapping[str, Any]]) -> list[Notice]:
-    """Once for each finding: the condition's sentence stays while the finding does."""
+    """One event for each finding: the condition's sentence stays while the finding does."""
     before = _before(world, BIAS).get("message")
     message = [item for item in result if item["status"] == conditions.TRUE and item["message"] != before]
     return [Notice("Warning", BIAS, item["message"]) for item in message]

@@ -24,8 +24,7 @@ from learnloop_operator.core.times import ever_later, parse
 BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
 SELDOM = 90.0
-"""At most, where no new episode has come for long. 2,000 quiet agents at 20 seconds each took a third of a core, which
-nothing came of."""
+"""Longest pause without new episodes. 2,000 quiet agents at 20 seconds each took a third of a core for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _triggers(world: AgentSnapshot, problem: Problem | None) -> TriggerVerdict:
 
 
 def _refusal(world: AgentSnapshot, fire: Trigger | None) -> str:
-    """Why the request that fires asks for more than the template allows; "" where it does not."""
+    """Reason why the request that fires asks for more than the template allows; "" where it does not."""
     wish = world.stats.training_wish if world.stats else None
     if fire is None or fire.kind != "request" or wish is None or world.spec.training is None:
         return ""

@@ -47,10 +47,10 @@ NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
 NOTE_TRAIN = f"{names.GROUP}/obeys-train"
 NOTE_REQUEST = f"{names.GROUP}/obeys-request"
 NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
-"""On a TrainingJob: what the status must know of it. An operator that dies between the two writes loses nothing."""
+"""Annotation of a TrainingJob with what the status must record of it: dying between the two writes loses nothing."""
 
 NOTE_CODE = f"{names.GROUP}/environment-digest"
-"""On the actors' pods: new code replaces them, as a running process does not import its modules again."""
+"""Annotation of the actors' pods: new code replaces them, as a running process does not import its modules again."""
 ACTOR = "actor"
 CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 """Settings that actors and ranks share besides the environment's name."""

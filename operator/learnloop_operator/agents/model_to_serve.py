@@ -22,7 +22,7 @@ def first_policy(task: Task) -> str | None:
 
 
 def flaw(task: Task) -> str | None:
-    """Why the agent has no policy to begin with, or one that cannot act: field, value and fix."""
+    """Reason why the agent has no policy to begin with, or one that cannot act: field, value and fix."""
     if task.language_model is not None:
         return None
     text, name = spaces(task), world_of(task)
@@ -102,7 +102,7 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
 
 
 def is_proven(job: TrainingRun) -> bool:
-    """Whether the job's artifact passed its gates."""
+    """True if the job's artifact passed its gates."""
     return job.phase == VALIDATED and job.uri is not None and job.sha256 is not None
 
 

@@ -17,7 +17,7 @@ from learnloop_operator.core.times import parse, stamp
 
 WORDS: Mapping[bool, str] = {True: "true", False: "false"}
 GPU = "/gpu"
-"""How the extended resources of GPUs end: nvidia.com/gpu, amd.com/gpu."""
+"""Suffixes of the extended resources of GPUs: nvidia.com/gpu, amd.com/gpu."""
 AT_MOST, AT_LEAST = "ask for at most that", "ask for at least that"
 
 
@@ -82,7 +82,7 @@ def _hyperparameters(
 
 
 def _outside(dimension: SearchDimension, wish: Any) -> str:
-    """Why the value is not one of those allowed; "" where it is."""
+    """Reason why the value is not one of those allowed; "" where it is."""
     number = wish if isinstance(wish, int | float) and not isinstance(wish, bool) else None
     if dimension.float_ is not None:
         low, high = dimension.float_.low, dimension.float_.high

@@ -85,7 +85,7 @@ def _memory(world: AgentSnapshot) -> Problem | None:
 
 
 def _environment(world: AgentSnapshot) -> Problem | None:
-    """Without an environment a run learns from the log alone: that takes its algorithm, spaces, and nothing played."""
+    """A run without an environment learns from the log alone: it needs such an algorithm and spaces."""
     task, training = world.spec.task, world.spec.training
     played = world_of(task)
     if played is not None:

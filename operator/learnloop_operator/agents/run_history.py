@@ -40,7 +40,7 @@ def recorded(world: AgentSnapshot) -> LearningAgentStatus:
 
 
 def failures_in_a_row(world: AgentSnapshot) -> int:
-    """How many of the newest runs that ended had no validated model, up to the last one that had one."""
+    """Number of runs that ended without a validated model since the last one that had one."""
     ended = [job for job in world.jobs if job.finished]
     validated = [index for index, job in enumerate(ended) if job.phase == "Validated"]
     return len(ended) - 1 - (validated[-1] if validated else -1)

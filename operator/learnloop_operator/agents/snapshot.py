@@ -30,9 +30,9 @@ class MemoryHome:
     exists: bool = False
     url: str | None = None
     tells_budgets: bool = False
-    """It has told its pods what its agents may keep."""
+    """Its pods have the budgets of its agents."""
     left_out_from: str | None = None
-    """There was no room for the budgets of this agent and of those after it, by name."""
+    """First agent, by name, whose budget did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class AgentDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot(BaseSnapshot):
-    """Everything `decide` knows. Equal worlds give equal plans."""
+    """Input of `decide`. Equal snapshots give equal plans."""
 
     spec: LearningAgentSpec
     before: LearningAgentStatus
@@ -83,13 +83,13 @@ class AgentSnapshot(BaseSnapshot):
     memory: MemoryHome | None = None
     stats: AgentStats | None = None
     stats_problem: str = ""
-    """Why the stats are missing: the data plane does not answer."""
+    """Reason why the stats are missing: the data plane does not answer."""
     memory_use: MemoryUse | None = None
     """What the data plane says of the agent's memory budget; None: it has none there."""
     memory_problem: str = ""
-    """Why that is not known."""
+    """Reason why that is unknown."""
     jobs: tuple[TrainingRun, ...] = ()
-    """By number, oldest first."""
+    """Sorted by number, oldest first."""
     deployment: ModelDeploymentStatus | None = None
     actors: Mapping[str, Any] | None = None
     """Status of the actors' Deployment."""
@@ -109,6 +109,6 @@ class AgentSnapshot(BaseSnapshot):
 
     @property
     def memory_audience(self) -> str:
-        """Of the tokens for that MemoryService; "" without one."""
+        """Audience of tokens for that MemoryService; "" without one."""
         own = self.spec.memory.service_ref
         return names.memory_audience(self.namespace, own.name) if own and self.memory_url else ""

@@ -29,7 +29,7 @@ class StatusFacts:
 
 
 def status(facts: StatusFacts) -> dict[str, Any]:
-    """Everything that must be remembered, and everything that explains it."""
+    """Build the status: what must be remembered, and what explains it."""
     world, record, stats = facts.world, facts.record, facts.world.stats
     old, served = world.before, world.deployment
     return LearningAgentStatus(
@@ -186,7 +186,7 @@ def wanted(spec: LearningAgentSpec) -> MemoryBudget | None:
 
 
 def asks(spec: LearningAgentSpec, before: LearningAgentStatus) -> bool:
-    """Whether the data plane has a budget of this agent to keep, or may have one that is still to be removed."""
+    """True if the data plane has a budget of this agent to keep, or may have one that is still to be removed."""
     return wanted(spec) is not None or any(
         item.type == CONDITION and item.reason not in REASONS for item in before.conditions
     )

@@ -1,4 +1,4 @@
-"""When an agent trains: on a person's word, by episodes, by the clock, on a change; and how long it rests without gain.
+"""Triggers of training: a person's request, episodes, the clock, a change; and the pause after runs without gain.
 
 A change is a value that differs from the one that the newest run began with: environment, reward, commit, anomaly,
 drift. The values stand in the status and on each TrainingJob: an operator that dies in between starts no second run.
@@ -138,7 +138,7 @@ _NOT_THE_WORLD = ("actors", "successReturn", "name")
 
 
 NOTE_WITHOUT_GAIN = f"{names.GROUP}/without-gain"
-"""On a TrainingJob: how many runs before it brought nothing, and a digest of what they were asked."""
+"""Annotation of a TrainingJob: number of fruitless runs before it, and a digest of what they were asked."""
 PATIENCE = 3
 FIRST_SECONDS, LONGEST_SECONDS = 600.0, 86_400.0
 

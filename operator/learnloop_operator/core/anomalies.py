@@ -49,7 +49,7 @@ def _average(values: Sequence[float]) -> float:
 
 
 def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
-    """By how many standard deviations `first` ranks above `second` (H. B. Mann, D. R. Whitney, Annals of Mathematical
+    """Standard deviations by which `first` ranks above `second` (H. B. Mann, D. R. Whitney, Annals of Mathematical
     Statistics 18, 1947), with the variance corrected for ties; 0 where all values are the same."""
     m, n = len(first), len(second)
     total = m + n
@@ -71,7 +71,7 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def trend(values: Sequence[float]) -> float:
-    """By how many standard deviations the values rise (H. B. Mann, Econometrica 13, 1945), ties left uncorrected."""
+    """Standard deviations by which the values rise (H. B. Mann, Econometrica 13, 1945), ties left uncorrected."""
     n = len(values)
     score = sum(
         (values[late] > values[early]) - (values[late] < values[early]) for late in range(n) for early in range(late)

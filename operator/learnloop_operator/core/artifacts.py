@@ -11,7 +11,7 @@ SCHEME = "learnloop://"
 
 
 def foreign(uri: str, namespace: str) -> str:
-    """Why a model at `uri` cannot be read from `namespace`, value and fix included; "" where it can."""
+    """Reason why a model at `uri` cannot be read from `namespace`, value and fix included; "" where it can."""
     if not uri.startswith(SCHEME):
         return ""
     home = uri.removeprefix(SCHEME).partition("/")[0]

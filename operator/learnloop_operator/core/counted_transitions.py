@@ -67,7 +67,7 @@ def new_anomalies(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[
 
 
 def evidence_missing_since(status: Mapping[str, Any]) -> float | None:
-    """Since when a rollout that runs has had no evidence that can be read, Unix time."""
+    """Unix time since which a running rollout has had no readable evidence."""
     held = {item["type"]: item for item in status.get("conditions") or ()}
     data = held.get("DataAvailable")
     running = held.get("Progressing", {}).get("status") == "True" and status.get("canary") is not None

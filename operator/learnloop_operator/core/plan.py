@@ -28,7 +28,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything one pass wants done, applied in this order: apply, delete, calls, status, events, outside.
+    """Actions of one pass, applied in this order: apply, delete, calls, status, events, outside.
 
     `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
     whatever follows from it (a scale-down). A plan equal to the world costs no write.

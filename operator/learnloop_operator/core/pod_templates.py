@@ -104,8 +104,8 @@ def restricted(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resources(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Theirs, and ours of each resource that they name neither in requests nor in limits: with a limit of theirs our
-    request could be too large."""
+    """Merge: the user's values, and ours for resources that the user names neither in requests nor in limits. Our
+    request could exceed the user's limit."""
     named = {*others.get("requests", {}), *others.get("limits", {})}
     result = dict(others)
     for part in ("requests", "limits"):

@@ -39,7 +39,7 @@ def first_trouble(pods: Iterable[Manifest]) -> str:
 
 
 def complaint_of(pod: Manifest) -> str | None:
-    """Why a pod is not ready, in one sentence; None when it runs without having failed."""
+    """Reason why a pod is not ready, in one sentence; None when it runs without having failed."""
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
     if text := last_words(status):
         return f"pod {name} failed: {text}"
@@ -50,7 +50,7 @@ def complaint_of(pod: Manifest) -> str | None:
 
 
 def creation_trouble(deployment: Manifest) -> str:
-    """Why a Deployment's pods cannot be made (quota, pod security, a missing priority class…); "" when they can."""
+    """Reason why a Deployment's pods cannot be made (quota, pod security, priority class…); "" when they can."""
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return str(condition.get("message") or condition.get("reason") or "")[:LONGEST]
@@ -93,7 +93,7 @@ def _spoken(line: str) -> str:
 
 
 def held_up(status: Status) -> str:
-    """Why the pod cannot start: not schedulable, no image, a bad configuration; "" when waiting alone will do."""
+    """Reason why the pod cannot start: not schedulable, no image, a bad configuration; "" when waiting is enough."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{condition.get('reason') or 'Unschedulable'}: {condition.get('message') or 'no message'}"[:LONGEST]
@@ -107,7 +107,7 @@ def held_up(status: Status) -> str:
 
 
 def step_of(status: Status) -> str:
-    """How far a pod without trouble has come on its way to running."""
+    """Startup step of a pod without trouble."""
     for container in status.get("initContainerStatuses") or ():
         state = container.get("state") or {}
         if "running" in state:
@@ -120,7 +120,7 @@ def step_of(status: Status) -> str:
 
 
 def exit_of(ended: Status) -> str:
-    """How a container ended, e.g. `exited with 137 (OOMKilled)`."""
+    """Describe how a container ended, e.g. `exited with 137 (OOMKilled)`."""
     reason = ended.get("reason")
     return f"exited with {ended.get('exitCode')}" + (f" ({reason})" if reason and reason != "Error" else "")
 

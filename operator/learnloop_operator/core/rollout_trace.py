@@ -34,7 +34,7 @@ def ended(body: Manifest, before: Status, after: Status, now: datetime) -> tuple
 
 
 def under_way(status: Status) -> bool:
-    """Whether a rollout goes on."""
+    """True while a rollout runs."""
     gates = status.get("gates") or {}
     trial = status.get("experiment") or {}
     at_gates = not status.get("stable") and gates.get("phase") in ("Running", "AwaitingApproval")
@@ -184,7 +184,7 @@ def _promoted(status: Status) -> bool:
 
 
 def _ended_at(status: Status, start: datetime, now: datetime) -> datetime:
-    """When the last step of a rollout ended that goes no further."""
+    """Time when the last step of a finished rollout ended."""
     pin, promoted = _pin(status, start), parse(status.get("promotedAt"))
     if promoted is not None and promoted >= start:
         return promoted

@@ -47,7 +47,7 @@ def rough(seconds: float) -> float:
 
 
 def text(seconds: float) -> str:
-    """At most two units, e.g. 45s, 1m20s, 2h05m, 3d04h."""
+    """Format with at most two units, e.g. 45s, 1m20s, 2h05m, 3d04h."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole}s"
@@ -77,7 +77,7 @@ def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float
 
 
 def unready_since(deployment: Manifest | None) -> str | None:
-    """Since when a Deployment has had too few ready pods, as its condition Available tells (apps/v1
+    """Time since which a Deployment has had too few ready pods, by its condition Available (apps/v1
     DeploymentCondition), or since it was made where the condition is missing. None where it has enough, or unknown."""
     if deployment is None:
         return None

@@ -133,7 +133,7 @@ def ended(body: Manifest, before: Status, after: Status, now: datetime) -> tuple
 
 
 def _wait(trace: str, body: Manifest, after: Status) -> Span | None:
-    """From the job's creation until its first attempt worked."""
+    """Span from the job's creation until its first attempt worked."""
     began, ended = parse(body["metadata"].get("creationTimestamp")), parse(after.get("attemptStartedAt"))
     first = after.get("attempts") == 1 and not after.get("preemptions")
     if began is None or ended is None or not first or after.get("phase") in _WAITING:

@@ -63,7 +63,7 @@ class NotLeading(KubeError):
 
 
 UNDECLARED = ("failed to create typed patch object", "field not declared in schema")
-"""How the API server answers, as 500, to the server-side apply of a field that the kind's definition does not have."""
+"""Text of the 500 with which the API server answers an apply of a field that the CRD lacks."""
 
 
 def error_for(status: int, message: str, reason: str = "", retry_after: float | None = None) -> KubeError:

@@ -19,7 +19,7 @@ LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
 
 
 def queue_sentence(workload: Manifest | None) -> str:
-    """Why the gang waits, in Kueue's own words; "" where it has said nothing.
+    """Reason why the gang waits, in Kueue's own words; "" where it has said nothing.
 
     An admission check (e.g. of a ProvisioningRequest) speaks once the quota is reserved, and may tell when nodes come.
     """
@@ -58,7 +58,7 @@ class Gang(NamedTuple):
     """A TrainingJob's gang, and the backends of the cluster."""
 
     object: Object | None
-    """With apiVersion and kind; None: this TrainingJob has no gang."""
+    """Live object with apiVersion and kind; None: this TrainingJob has no gang."""
     backend: Backend | None
     installed: frozenset[str]
     """Backends whose kind the API server knows, of those that were asked about: all of them without a gang."""
@@ -95,7 +95,7 @@ async def _look(kube: Reader, owner: Object, backends: Sequence[Backend]) -> tup
 
 
 async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Object | None]:
-    """Whether the kind exists, and the object of the TrainingJob's name where it is the TrainingJob's own."""
+    """Check that the kind exists; return the object of the TrainingJob's name if the TrainingJob owns it."""
     metadata, address = owner["metadata"], {"apiVersion": backend.api_version, "kind": backend.kind}
     try:
         item = await kube.get(kind_of(address), metadata["namespace"], metadata["name"])
@@ -107,7 +107,7 @@ async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Obj
 
 
 async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
-    """Why nothing would hold a gang back that names this LocalQueue; "" where Kueue is there."""
+    """Reason why nothing would hold a gang back that names this LocalQueue; "" where Kueue is there."""
     try:
         await _workloads(kube, namespace, "none")
     except KindMissing:
@@ -116,7 +116,7 @@ async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
 
 
 async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
-    """Why a gang runs that its queue should have held back first; "" where the queue knows it, or cannot be asked."""
+    """Reason why a gang runs that its queue should have held back; "" where the queue has it or cannot be read."""
     metadata = gang["metadata"]
     try:
         result = await _workloads(kube, metadata["namespace"], metadata["uid"])

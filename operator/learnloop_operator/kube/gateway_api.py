@@ -14,7 +14,7 @@ _NEEDED = ("Accepted", "ResolvedRefs")
 
 
 def route_problem(route: Mapping[str, Any] | None) -> str:
-    """Why the HTTPRoute is not in force as it stands, in one sentence; "" when it is or was not written yet.
+    """Reason why the HTTPRoute is not in force as it stands, in one sentence; "" when it is or was not written yet.
 
     A route is good as soon as one parent has accepted it, resolved its references and left nothing of it out (Gateway
     API, RouteParentStatus).
@@ -45,9 +45,9 @@ class Mirroring(NamedTuple):
     """Missing features of a gateway for shadow steps, each in a sentence; "" for what it can."""
 
     problem: str = ""
-    """Why it copies nothing."""
+    """Reason why it copies nothing."""
     percent_problem: str = ""
-    """Why it may copy every request where a share is asked."""
+    """Reason why it may copy every request where a share is asked."""
 
 
 async def mirroring(kube: Reader, namespace: str, reference: GatewayRef | None) -> Mirroring:

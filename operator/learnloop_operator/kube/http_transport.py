@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_SECONDS, CONNECT_SECONDS = 10.0, 5.0
 REQUESTS = 32
-"""In parallel. Congestion is the API server's own to control: Priority and Fairness, and 429 with Retry-After."""
+"""Requests in parallel. The API server controls congestion: Priority and Fairness, and 429 with Retry-After."""
 BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
 MAX_ANSWER = 64 * 1024 * 1024

@@ -47,7 +47,7 @@ GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB)
 """What may run the ranks of a TrainingJob: see core.training.backends."""
 WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 OLD_WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
-"""As Kueue before v0.15 has it."""
+"""Version of Kueue before v0.15."""
 POD = ResourceKind("", "v1", "pods", "Pod")
 SERVICE = ResourceKind("", "v1", "services", "Service")
 SECRET = ResourceKind("", "v1", "secrets", "Secret")

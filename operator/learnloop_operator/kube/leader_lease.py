@@ -53,7 +53,7 @@ class Leadership:
 
     @property
     def held(self) -> bool:
-        """This process leads."""
+        """True while this process leads."""
         return self._clock() < self._held_until
 
     def guard(self) -> None:

@@ -1,4 +1,4 @@
-"""Would applying this manifest change anything? Answered without a write, so that idle costs nothing."""
+"""Compare a manifest with the live object, so that an apply that would change nothing is left out."""
 
 import json
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def _same_scalar(desired: Any, live: Any) -> bool:
 
 
 def dropped(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
-    """Does `manager` own a field of `live` that `desired` no longer mentions? Applying would remove it."""
+    """True if `manager` owns a field of `live` that `desired` no longer has. Applying would remove it."""
     for entry in live.get("metadata", {}).get("managedFields") or ():
         ours = entry.get("manager") == manager and entry.get("operation") == "Apply"
         fields = entry.get("fieldsV1") or {}

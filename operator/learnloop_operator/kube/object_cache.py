@@ -111,7 +111,7 @@ class ObjectCache:
         return _read(entry) if entry else None
 
     def has(self, kind: ResourceKind, namespace: str, name: str) -> bool:
-        """Whether the object is known here."""
+        """True if the cache has the object."""
         return name in self._places.get((kind.kind, namespace), {})
 
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:

@@ -24,7 +24,7 @@ RELIST = orjson.dumps({"type": "ERROR", "object": {"kind": "Status", "code": GON
 """The one error of a watch to which Kopf answers by listing everything again."""
 
 CutCounter = Callable[[str], None]
-"""Told of each damaged answer: the plural of the kind."""
+"""Called with the resource plural for each damaged response."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +91,7 @@ class WholeLines:
         self._behind, self._plural, self._cut = behind, plural, cut
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the stream's own: aiohttp closes it by other methods."""
+        """Delegate the rest to the stream: aiohttp closes it by other methods."""
         return getattr(self._behind, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
@@ -135,6 +135,6 @@ class WholeLines:
 
 
 def _is_event(line: bytes) -> bool:
-    """Whether a line that came with its end is one event. Only a proxy puts an end to a line that it cut, one that
+    """True if a complete line is one event. Only a proxy puts an end to a line that it cut, one that
     answers in its own words: a look at both ends is enough, and costs nothing."""
     return line.startswith(b"{") and line.rstrip().endswith(b"}")

@@ -42,8 +42,8 @@ def budget_news(world: MemoryServiceSnapshot) -> tuple[Notice, ...]:
 def _full(world: MemoryServiceSnapshot, first: str) -> str:
     return (
         f"ConfigMap {world.budgets_name} is full ({BUDGETS_ROOM} bytes): LearningAgent {first} and those after it by "
-        "name are held to spec.agentBudget alone; give some of them another MemoryService, or take their "
-        "spec.memory.budget back"
+        "name have spec.agentBudget alone; give some of them another MemoryService, or remove their "
+        "spec.memory.budget"
     )
 
 
@@ -189,7 +189,7 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missin
 
 
 def _hold(world: MemoryServiceSnapshot, reason: str, message: str, *, after: float | None) -> Plan:
-    """Nothing is started or changed but what its agents may keep: pods that run go by that whatever is held up here."""
+    """Hold everything but the budgets of its agents: running pods read them again."""
     state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
     events = _news(world, reason, message, "Warning")
     return Plan(status=state, apply=(manifests.budgets(world),), events=events, requeue_after=after)

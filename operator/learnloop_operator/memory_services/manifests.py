@@ -87,7 +87,7 @@ CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
 SERVER_NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 POSTGRES_NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
-"""As the chart has it for its own; spec.pod and spec.storage.pod set others."""
+"""Resources as in the chart; spec.pod and spec.storage.pod set others."""
 BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
 
 

@@ -23,9 +23,9 @@ class DeliveredBudgets:
 
     text: str
     agents: int
-    """How many are in it."""
+    """Number of agents in it."""
     left_out_from: str | None = None
-    """Of all agents, by name, the first for which there was no room; nor was there for any after it."""
+    """First agent, by name, whose budget did not fit; none after it did."""
 
 
 def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]:
@@ -50,7 +50,7 @@ def _budget(service: str, agent: Manifest) -> ToldAgent | None:
 
 
 def tell(namespace: str, budgets: Mapping[str, ToldAgent], room: int = BUDGETS_ROOM) -> DeliveredBudgets:
-    """As many as fit into `room` bytes, by name, so that the same agents always give the same text."""
+    """Serialize as many as fit into `room` bytes, by name, so that the same agents always give the same text."""
     head, tail = f'{{"namespace":{json.dumps(namespace)},"agents":{{', "}}"
     lines: list[str] = []
     left, out = room - len(head) - len(tail), None
@@ -77,7 +77,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """Memory service, PostgreSQL."""
     pull_policy: str
     budgets: DeliveredBudgets
-    """Of the agents that name it and have one of their own."""
+    """Budgets of the agents that name it."""
     operator_subject: str = ""
     tls: bool = False
     """The namespace has a certificate for its pods."""
@@ -88,7 +88,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     fresh_audit_key: str = ""
-    """As the password. The API server keeps the Secret that is there already: the operator may make one, read none."""
+    """Newly drawn, like the password. An existing Secret stays: the operator can create but not read it."""
     degraded: Mapping[str, str] | None = None
     """What the running service does without, and why; None when it did not answer."""
     server: Manifest | None = None

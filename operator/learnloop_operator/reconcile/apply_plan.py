@@ -55,7 +55,7 @@ class AuditLog:
 
 
 def to_standard_output() -> None:
-    """Nothing but JSON on that stream."""
+    """Write only JSON to that stream."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     audit_log.addHandler(handler)
@@ -78,12 +78,12 @@ class MadeSecrets:
     _since: dict[Key, float] = field(default_factory=dict)
 
     def lately(self, manifest: Manifest) -> bool:
-        """Whether it was made, or was there already, within the last minute."""
+        """True if it was made, or existed already, within the last minute."""
         since = self._since.get(_key(manifest))
         return since is not None and self.clock() - since < FORGET_SECONDS
 
     def note(self, manifest: Manifest) -> None:
-        """It is there now."""
+        """Record that it exists."""
         key = _key(manifest)
         self._since.pop(key, None)
         self._since[key] = self.clock()
@@ -92,7 +92,7 @@ class MadeSecrets:
 
 
 def _key(manifest: Manifest) -> Key:
-    """With its owner: the Secret of an object that was deleted goes with it, and its namesake needs one of its own."""
+    """Key with the owner: a deleted object's Secret goes with it, and its namesake needs another."""
     metadata = manifest["metadata"]
     owner = next((item["uid"] for item in metadata.get("ownerReferences", ())), "")
     return metadata.get("namespace", ""), metadata["name"], owner
@@ -122,7 +122,7 @@ class Applier:
     """Sends the steps that have ended; None: not traced."""
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
-        """Everything the plan wants.
+        """Carry out the plan.
 
         When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
 

@@ -21,7 +21,7 @@ from learnloop_operator.kube.kinds import CONFIG_MAP, LEARNING_AGENT, MODEL_DEPL
 log = logging.getLogger(__name__)
 MANAGER = "learnloop-trust"
 LOOK_SECONDS = 30.0
-"""How soon a ConfigMap that somebody changed or deleted is as it was."""
+"""Seconds until a changed or deleted ConfigMap is restored."""
 
 
 class TrustBundles:
@@ -154,7 +154,7 @@ class TrustSpreading:
         self._trust, self._mine, self._expiry = trust, mine, expiry
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             show_expiry(self._expiry)
             for namespace in sorted(self._mine()):

@@ -117,7 +117,7 @@ class FastLaneReader:
             alarm.cancel()
 
     def forget(self, name: Name) -> None:
-        """Nothing of this object is on trial any more."""
+        """Forget this object: none of its arms is on trial."""
         on_trial = self._on_trial.pop(name, OnTrial())
         for arm in on_trial.arms.values():
             self._over(arm)

@@ -97,8 +97,8 @@ class RelatedObjects:
         self._in: defaultdict[ObjectKey, set[ObjectKey]] = defaultdict(set)
 
     def changed(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> set[ObjectKey]:
-        """Everyone to mark dirty: the object, its owners, those that name it, that it began or ceased to name, or says
-        something else to.
+        """Keys to mark: the object, its owners, objects that name it, and those that it began or ceased to name, or
+        tells something else.
 
         Not everyone it names: a policy that a thousand agents use need not be looked at each time one of them moves.
         """
@@ -118,7 +118,7 @@ class RelatedObjects:
 
 
 IDLE_SECONDS = 0.1
-"""How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
+"""Seconds for which Kopf keeps a task, with the parsed event, of each object. With its own five seconds
 all of ten thousand would be held when they are listed."""
 SILENT_SECONDS = 70.0
 """A watch without an event or bookmark for so long is opened again. The API server sends a bookmark each minute."""

@@ -80,7 +80,7 @@ class MemoryServiceController:
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
-        """Nothing outside the cluster: owner references take the children along."""
+        """Nothing outside the cluster to remove: the garbage collector deletes the children."""
         return ()
 
     async def _child(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:

@@ -113,7 +113,7 @@ class ModelDeploymentController:
         return snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
-        """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
+        """Window of the copies while the canary is in shadow, of the arms' episodes otherwise."""
         spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
         shadowed = shadow_window(snapshot, state)
         if shadowed is not None:
@@ -231,7 +231,7 @@ class ModelDeploymentController:
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
-        """It leaves the data plane's list of models."""
+        """Remove it from the data plane's list of models."""
         self._lane.forget((namespace, name))
         return (Call("DELETE", f"/api/v1/models/{name}"),)
 

@@ -106,7 +106,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 3.0
 EVENTS_SECONDS = 1.0
-"""For the last events: the standby waits for the Lease all the while, and an event may be lost."""
+"""Time limit of the last events: the standby waits for the Lease all the while, and an event may be lost."""
 
 
 class Operator:

@@ -122,7 +122,7 @@ S = TypeVar("S", bound=BaseSnapshot)
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
 GONE_SECONDS = 30.0
-"""How long a deletion is repeated to the data plane."""
+"""Seconds for which a deletion is repeated to the data plane."""
 
 
 class Controller(Protocol[S]):
@@ -169,7 +169,7 @@ class Runtime:
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
     def mark(self, kind: str, namespace: str, name: str, *, first: bool = False) -> None:
-        """This object, or one it depends on, may have changed; `first`: its pass goes before others."""
+        """Queue a pass: the object, or one it depends on, may have changed; `first`: before all others."""
         if kind in self.controllers:
             key = ObjectKey(kind, namespace, name)
             self.known.add(key)

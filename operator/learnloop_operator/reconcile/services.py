@@ -57,7 +57,7 @@ class UnwrittenStatuses:
             self._kept.popitem(last=False)
 
     def drop(self, live: Manifest) -> None:
-        """Everything is written."""
+        """Forget the draft: its status was written."""
         self._kept.pop(live["metadata"]["uid"], None)
 
 
@@ -112,5 +112,5 @@ class Services:
     """The API server's, as its answers say."""
 
     def ahead(self) -> timedelta:
-        """How far the API server's clock is ahead of ours."""
+        """Lead of the API server's clock over ours."""
         return timedelta(seconds=self.cluster_clock.now() - time.time())

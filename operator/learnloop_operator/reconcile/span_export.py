@@ -38,7 +38,7 @@ class SpanExport:
         self._tracer = self._provider.get_tracer("learnloop", schema_url=named.SCHEMA_URL)
 
     def send(self, spans: Sequence[Span]) -> None:
-        """In this order; never waits."""
+        """Queue spans in this order; never waits."""
         for span in spans:
             self._send(span)
 

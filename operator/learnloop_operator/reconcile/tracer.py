@@ -45,7 +45,7 @@ class Exporter(Protocol):
     """Takes spans and never waits."""
 
     def send(self, spans: Sequence[Span]) -> None:
-        """In this order."""
+        """Send spans in this order."""
 
 
 class Tracer:

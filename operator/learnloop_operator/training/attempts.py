@@ -158,7 +158,7 @@ def retry(world: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
 
 
 def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
-    """Nothing can or should be done now; the sentence says what is missing."""
+    """Hold: the sentence says what is missing."""
     phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
     suspended = world.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
     verdict = StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
@@ -189,7 +189,7 @@ def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
 
 
 def _rolled_back(deployment: Manifest, model: Manifest) -> bool:
-    """Whether a ModelDeployment's status has this artifact as one that was rolled back."""
+    """True if a ModelDeployment's status lists this artifact as rolled back."""
     pins = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
     return any(pin.get("uri") and _same(pin, model) for pin in pins)
 
@@ -238,7 +238,7 @@ def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
-    """Why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
+    """Reason why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
 
     The kubelet that evicts a pod for what the node lacks says so too, but the pod itself used it up: no excuse.
     """
@@ -293,7 +293,7 @@ def _unheard(world: TrainingSnapshot, job: BackendJob) -> str | None:
 
 
 def waiting(world: TrainingSnapshot) -> str | None:
-    """Why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
+    """Reason why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
     cause = held_up(world)
     if cause or world.heartbeat is not None or world.job is None:
         return cause
@@ -342,7 +342,7 @@ def refusal(world: TrainingSnapshot) -> str | None:
 
 
 def disruption(world: TrainingSnapshot) -> str:
-    """Why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
+    """Reason why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
     for rank in world.ranks:
         if rank.disrupted:
             return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
@@ -351,7 +351,7 @@ def disruption(world: TrainingSnapshot) -> str:
 
 
 def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
-    """How the gang ended, in the words of the rank that failed."""
+    """Describe how the gang ended, in the words of the rank that failed."""
     for rank in world.ranks:
         if rank.exit_code:
             text = f": {rank.message}" if rank.message else ""

@@ -33,7 +33,7 @@ class PyTorchJob:
     install: str = "the Kubeflow training operator v1"
 
     def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
-        """It runs every spec."""
+        """Accept every spec."""
         return ""
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
@@ -111,7 +111,7 @@ class TrainJob:
     install: str = "Kubeflow Trainer v2.2 or later"
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
-        """It needs the chart's runtime, and cannot carry every pod option."""
+        """Require the chart's runtime, and pod options that a TrainJob can carry."""
         if not defaults.runtime:
             return "a TrainJob needs our ClusterTrainingRuntime: set the chart's value trainer.runtime.create"
         for field in NOT_PATCHED:
@@ -172,7 +172,7 @@ def job_of_ranks(name: str, replicated_job: str) -> str:
 
 
 def long_names(name: str, replicated_job: str, workers: int) -> str:
-    """Why a JobSet of this name would not be let in; "" where it would. The last pod has the longest name of all."""
+    """Reason why a JobSet of this name is refused; "" where it is not. The last pod has the longest name."""
     over = len(f"{job_of_ranks(name, replicated_job)}-{workers}-{SUFFIX}") - LONGEST_NAME
     if over <= 0:
         return ""
@@ -203,7 +203,7 @@ class Job:
     install: str = "nothing: every cluster has it"
 
     def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
-        """It runs one rank."""
+        """Accept one rank."""
         if spec.workers == 0:
             return ""
         return f"a Job runs one rank, and spec.workers is {spec.workers}: set it to 0"
@@ -228,8 +228,7 @@ class Job:
 
 AUTO = "auto"
 BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), Job())
-"""In the order in which `auto` asks: who has installed an operator for training wants it used, and the Job that needs
-none comes last."""
+"""Backends in the order in which `auto` tries them: an installed training operator goes first, the plain Job last."""
 CONTAINERS = frozenset(backend.container for backend in BACKENDS)
 
 
@@ -251,7 +250,7 @@ class Backends:
         return next((backend for backend in fit if backend.name == recorded), fit[0] if fit else None)
 
     def none_fits(self, world: TrainingSnapshot) -> str:
-        """Why nothing can run it, one sentence for each backend that spec.backend leaves open."""
+        """Reason why nothing can run it, one sentence for each backend that spec.backend leaves open."""
         wanted = candidates(world.spec.backend)
         reasons = "; ".join(f"{backend.name}: {self._refusal(world, backend)}" for backend in wanted)
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"

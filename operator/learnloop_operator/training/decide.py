@@ -98,7 +98,7 @@ def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
 
 
 def need_backend(world: TrainingSnapshot, backends: Backends) -> Plan | None:
-    """Without a backend that fits nothing can run, and everything else goes on."""
+    """Hold a run that no backend fits."""
     if world.job is not None or world.ranks or backends.chosen(world) is not None:
         return None
     return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)

@@ -1,4 +1,4 @@
-"""Whether a manifest is a proof, and whether the model passes its gates: one function and one sentence each."""
+"""Checks of a manifest: is it a proof, and does the model pass its gates? One function and one sentence each."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Flaw = tuple[Literal["incomplete", "wrong"], str]
 
 
 def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
-    """Why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
+    """Reason why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
     if proof.job != world.name:
         return "incomplete", f"the manifest is for job {proof.job!r}, not {world.name!r}"
     if world.job is not None and proof.attempts != world.job.attempt + 1:
@@ -64,7 +64,7 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
 
 
 def _patience_ended(world: TrainingSnapshot, proof: Proof) -> bool:
-    """Whether the spec lets a run end early, and this one says that it did."""
+    """True if the spec lets a run end early, and this one reports that it did."""
     wanted, result = world.spec.evaluation.while_training, proof.while_training
     return wanted is not None and wanted.patience is not None and result is not None and result.ended_early
 

@@ -11,11 +11,11 @@ from learnloop_api.uniform_policy import UniformSpaces, parse
 
 SPACES = "spec.data.spaces"
 SPECIAL = ("maml", "hierarchical-dqn")
-"""They need ranges of tasks, or landmarks."""
+"""Algorithms that need ranges of tasks, or landmarks."""
 
 
 def unlearnable_job(spec: TrainingJobSpec) -> str | None:
-    """Why a run cannot end well, as far as its spec says: field, value and fix. None: it can."""
+    """Reason why a run cannot end well, as far as its spec says: field, value and fix. None: it can."""
     if spec.data.environment is not None:
         return unlearnable_in(spec.data.environment, spec, "spec")
     if spec.data.spaces is None or spec.algorithm not in FROM_LOG:
@@ -48,7 +48,7 @@ def _misfit(kind: str, template: TrainingTemplate, at: str, text: str) -> str | 
 
 
 def unlearnable(spaces: UniformSpaces, template: TrainingTemplate, at: str, said: str) -> str | None:
-    """Why no run can end well that nothing is played for: field, value and fix. None: one can.
+    """Reason why no run can end well that nothing is played for: field, value and fix. None: one can.
 
     `at` is where the template stands, and `said` what says the spaces.
     """

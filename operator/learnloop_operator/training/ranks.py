@@ -69,7 +69,7 @@ class Backend(Protocol):
 
     @property
     def api_version(self) -> str:
-        """Of its kind."""
+        """API version of its kind."""
 
     @property
     def kind(self) -> str:
@@ -81,14 +81,14 @@ class Backend(Protocol):
 
     @property
     def replicated_job(self) -> str:
-        """Of the JobSet beneath whose Job makes the pods; "": the pods are made by the object itself."""
+        """Replicated Job of the JobSet whose Job makes the pods; "": the object makes the pods itself."""
 
     @property
     def install(self) -> str:
         """The installation that provides the kind."""
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
-        """Why it cannot run this spec, with the fix; "" where it can."""
+        """Reason why it cannot run this spec, with the fix; "" where it can."""
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
         """A complete apply manifest, controlled by the TrainingJob. It never has a field that suspends: where there is
@@ -181,12 +181,12 @@ def environment_volumes(spec: TrainingJobSpec) -> list[dict[str, Any]]:
 
 
 def key_name(job: str) -> str:
-    """Of the Secret by which a learner and its samplers know one another."""
+    """Name of the Secret that a learner and its samplers share."""
     return f"{job}-samplers"
 
 
 def key_volume(job: str) -> dict[str, Any]:
-    """That Secret as a volume."""
+    """Volume of that Secret."""
     return {"name": KEY_VOLUME, "secret": {"secretName": key_name(job), "defaultMode": 0o440}}
 
 
@@ -249,7 +249,7 @@ def labels(request: RunRequest) -> dict[str, str]:
 Conditions = Mapping[str, Mapping[str, Any]]
 LONGEST = 512
 DIGITS = 2
-"""Of the number of an attempt, from 0: spec.maxAttempts is at most 100."""
+"""Digits of an attempt's number, from 0: spec.maxAttempts is at most 100."""
 
 
 def in_force(manifest: Manifest) -> Conditions:

@@ -93,7 +93,7 @@ def _order(request: RunRequest) -> str:
 
 
 def wanted(world: TrainingSnapshot) -> bool:
-    """Does the learner take steps now? While it starts, samplers may already look for it."""
+    """True while the learner takes steps, or starts: samplers may already look for it."""
     job, beat = world.job, world.heartbeat
     if world.spec.samplers is None or world.spec.suspend or world.status.get("finishedAt") or world.holds("Suspended"):
         return False
@@ -123,12 +123,12 @@ def with_samplers(world: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -
 
 
 def deployment_name(job: str) -> str:
-    """Of the Deployment of a TrainingJob's samplers."""
+    """Name of the Deployment of a TrainingJob's samplers."""
     return f"{job}-samplers"
 
 
 def service_name(job: str) -> str:
-    """Of the Service by which samplers find the learner."""
+    """Name of the Service by which samplers find the learner."""
     return f"{job}-learner"
 
 

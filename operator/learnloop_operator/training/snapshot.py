@@ -24,7 +24,7 @@ class BackendJob:
 
     ref: ObjectRef
     attempt: int
-    """From 0, as the trainer's heartbeats have it."""
+    """Number from 0, as in the trainer's heartbeats."""
     created: datetime
     workers: int | None = None
     """Number of workers it was made with; None: unknown."""
@@ -32,13 +32,13 @@ class BackendJob:
     finished: datetime | None = None
     message: str = ""
     trouble: str = ""
-    """Why its pods cannot be made, in the words of the component that refuses them."""
+    """Reason why its pods cannot be made, in the words of the component that refuses them."""
     has_status: bool = True
     """Its controller has written a status."""
     queued: bool = False
     """Somebody holds it back: a queue, or a person. Its pods are gone or were never made."""
     disrupted: str = ""
-    """It failed because a node was taken away from a rank, in its controller's words."""
+    """Message of its controller if it failed because a rank lost its node."""
     deleting: bool = False
 
 
@@ -50,16 +50,16 @@ class Rank:
     created: datetime
     running: bool = False
     started: datetime | None = None
-    """When its container started."""
+    """Start time of its container."""
     exit_code: int | None = None
     message: str = ""
     """The trainer's own last sentence (termination message)."""
     waiting: str = ""
-    """Why it does not run yet: unschedulable, image not found…"""
+    """Reason why it does not run yet: unschedulable, image not found…"""
     stuck: bool = False
-    """It does not run because of something outside of the gang that somebody has to mend."""
+    """Cause outside the gang that somebody has to fix before it runs."""
     disrupted: str = ""
-    """Why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
+    """Reason why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
     deleting: bool = False
 
 
@@ -68,7 +68,7 @@ class Turn:
     """A run's place among those that wait in its namespace."""
 
     place: int
-    """From 1."""
+    """Number from 1."""
     waiting: int
     why: str = ""
     """The limit that it waits for; "": it may begin."""
@@ -76,7 +76,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """Everything a backend needs to render one attempt."""
+    """Input of a backend for one attempt."""
 
     job: Manifest
     spec: TrainingJobSpec
@@ -87,7 +87,7 @@ class RunRequest:
     reward_policy: tuple[str, str] | None = None
     """Name and revision of the RewardPolicy that the run learns by; None: by the environment's rewards."""
     fresh_key: str = ""
-    """For the Secret of learner and samplers, where there is none yet."""
+    """Newly drawn key for the Secret of learner and samplers, where there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +99,17 @@ class TrainingSnapshot(BaseSnapshot):
     ranks: tuple[Rank, ...] = ()
     run: TrainingRun | None = None
     run_error: str | None = None
-    """Why the data plane did not answer."""
+    """Reason why the data plane did not answer."""
     installed: frozenset[str] = frozenset()
     """Backends whose kind the cluster has, of those that were looked for."""
     queue_missing: str = ""
-    """Why spec.queue cannot work here."""
+    """Reason why spec.queue cannot work here."""
     queue_ignored: str = ""
-    """Why a gang that names a queue has just begun without it."""
+    """Reason why a gang that names a queue has just begun without it."""
     queue_says: str = ""
-    """Why the gang waits, in the words of its Workload."""
+    """Reason why the gang waits, in the words of its Workload."""
     turn: Turn | None = None
-    """None: no limit of the namespace makes runs wait."""
+    """Turn of the run; None: no limit of the namespace makes runs wait."""
     agent: Manifest | None = None
     agent_name: str | None = None
     deployment: Manifest | None = None
@@ -117,7 +117,7 @@ class TrainingSnapshot(BaseSnapshot):
     has_samplers: bool = False
     """A Deployment of its samplers stands."""
     fresh_key: str = field(default="", repr=False)
-    """For the Secret of learner and samplers, where there is none yet."""
+    """Newly drawn key for the Secret of learner and samplers, where there is none yet."""
     pod_rules: PodRules = field(default_factory=PodRules)
     """What the ranks' pods may have."""
 

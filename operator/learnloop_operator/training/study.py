@@ -75,7 +75,7 @@ class StudySnapshot(TrainingSnapshot):
     state: StudyState | None = None
     """The study in the data plane; None before it has begun."""
     state_error: str | None = None
-    """Why the data plane did not answer."""
+    """Reason why the data plane did not answer."""
 
     @property
     def study(self) -> Study:
@@ -89,7 +89,7 @@ class StudySnapshot(TrainingSnapshot):
         return str(self.object["metadata"]["uid"])
 
     def refused(self, name: str) -> str:
-        """Why the API server would not have the trial of this name, as the last pass has recorded it; "" if it did."""
+        """Reason why the API server refused the trial of this name, as the last pass recorded it; "" if it did not."""
         ready: dict[str, Any] = self.condition("Ready")
         message = str(ready.get("message", ""))
         about = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
@@ -120,7 +120,7 @@ def trial_spec(spec: TrainingJobSpec, parameters: Mapping[str, Any], *, suspend:
 
 
 def problem(name: str, spec: TrainingJobSpec) -> str | None:
-    """Why this study cannot be: field, value and fix in one sentence."""
+    """Reason why this study cannot be: field, value and fix in one sentence."""
     assert spec.study is not None
     longest = trial_name(name, spec.study.trials - 1)
     if len(longest) > LONGEST_NAME:

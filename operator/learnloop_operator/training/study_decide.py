@@ -151,7 +151,7 @@ RULES: tuple[StudyRule, ...] = (
 
 
 def stop_reason(world: StudySnapshot) -> str | None:
-    """Why no further trial begins and those at work stop; None while the search goes on."""
+    """Reason why no further trial begins and those at work stop; None while the search goes on."""
     if _too_many_failed(world):
         return f"maxFailedTrials: {world.study.max_failed_trials}"
     limit, spent = world.spec.deadline_seconds, world.since("startedAt")

@@ -102,7 +102,7 @@ def _queued(world: TrainingSnapshot, reason: str, message: str, turn: dict[str, 
 
 
 def _counts(body: Body) -> bool:
-    """Whether the run takes or wants a place: not when finished, suspended, a study, or in a queue of Kueue."""
+    """True if the run takes or wants a slot: not when finished, suspended, a study, or in a queue of Kueue."""
     spec, ended = body.get("spec") or {}, (body.get("status") or {}).get("finishedAt")
     gone = ended or body["metadata"].get("deletionTimestamp") or spec.get("suspend")
     return not gone and spec.get("study") is None and spec.get("queue") is None
