@@ -37,7 +37,7 @@ FIELDS: dict[str, list[Any]] = {
     "resources": [{"limits": {"cpu": "1"}}],
     "env": [
         [{"name": "A", "valueFrom": {"fileKeyRef": {"path": "p", "volumeName": "v", "key": "k"}}}],
-        [{"name": "LEARNLOOP_DATA_URL", "value": "http://evil"}],
+        [{"name": name, "value": "http://evil"} for name in (names.ENV_DATA_URL, names.ENV_AUDIENCE)],
         [{"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
     ],
     "nodeSelector": [{"node-role.kubernetes.io/control-plane": ""}],
@@ -89,11 +89,9 @@ def flaws(pod: Manifest) -> Iterator[str]:
         for variable in container["env"]:
             if "fileKeyRef" in variable.get("valueFrom", {}):
                 yield f"env {variable['name']}"
-            if (
-                container["name"] != "postgres"
-                and variable["name"] == "LEARNLOOP_DATA_URL"
-                and "evil" in variable.get("value", "")
-            ):
+            # A MemoryService calls no data plane; whom it lets in is ours to say.
+            ours = {"postgres": "", "memory": names.ENV_AUDIENCE}.get(container["name"], names.ENV_DATA_URL)
+            if variable["name"] == ours and "evil" in variable.get("value", ""):
                 yield "our own variable is taken over"
     for volume in pod["volumes"]:
         for kind in volume.keys() & {"hostPath", "nfs"}:

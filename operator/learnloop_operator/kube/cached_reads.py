@@ -6,13 +6,12 @@ on. See docs/decisions/0010-reads-from-the-watch-cache.md.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from learnloop_api import names
 from learnloop_operator.kube.client import KubeClient
-from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
+from learnloop_operator.kube.errors import KubeError, NotFound
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -39,8 +38,6 @@ CACHED: Mapping[ResourceKind, str] = {
 }
 """Cached kinds, with the label selector of the objects that matter. No Secrets: what is not cached cannot leak."""
 
-MISSING_SECONDS = 60.0
-"""A kind that the API server did not know is not asked for again for so long."""
 LISTINGS = 4
 """Kinds listed in parallel: more bring nothing, and each answer has to be held in memory."""
 
@@ -68,11 +65,8 @@ class CachedReads:
         kube: KubeClient,
         cache: ObjectCache,
         namespaces: Sequence[str] = (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.cache, self._kube, self._namespaces, self._clock = cache, kube, namespaces or (None,), clock
-        self._missing: dict[ResourceKind, float] = {}
-        """Kinds that the API server did not know, and since when."""
+        self.cache, self._kube, self._namespaces = cache, kube, namespaces or (None,)
 
     async def refresh(self, kinds: Iterable[ResourceKind] = tuple(CACHED)) -> None:
         """List cached kinds, all by default. One that cannot be listed stays as it was."""
@@ -85,7 +79,6 @@ class CachedReads:
                 await self._list_all(kind, labels)
         except NotFound:
             log.debug("%s: no such kind here", kind.kind)
-            self._missing[kind] = self._clock()
             self.cache.unlisted(kind)
         except KubeError as error:
             log.warning("%s not listed, the cache may be stale: %s", kind.kind, error)
@@ -110,20 +103,11 @@ class CachedReads:
             KubeError: anything else.
         """
         if not self.cache.complete(kind):
-            return await self._live(kind, namespace, name)
+            return await self._kube.get(kind, namespace, name)
         result = self.cache.get(kind, namespace, name)
         if result is None:
             raise NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
         return result
-
-    async def _live(self, kind: ResourceKind, namespace: str, name: str) -> Object:
-        if self._clock() - self._missing.get(kind, float("-inf")) < MISSING_SECONDS:
-            raise KindMissing(f"the API server knows no {kind.kind} of {kind.api_version}", status=404)
-        try:
-            return await self._kube.get(kind, namespace, name)
-        except KindMissing:
-            self._missing[kind] = self._clock()
-            raise
 
     async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """One object, or None when it (or its kind) does not exist."""

@@ -8,10 +8,10 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.core.plan import ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
-from learnloop_operator.kube.cached_reads import CACHED, MISSING_SECONDS, CachedReads
+from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import Conflict, KindMissing, NotFound, NotOurs
 from learnloop_operator.kube.events import EventRecorder
-from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
+from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SECRET
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.training_job import TrainingJobController
@@ -157,29 +157,6 @@ async def test_a_kind_is_read_live_until_it_was_listed_and_costs_no_question_fro
     assert await reads.find(DEPLOYMENT, "ns", "another") is None
     assert await reads.list(DEPLOYMENT, "ns", labels=f"{names.LABEL_DEPLOYMENT}=md") == [deployment(9)]
     assert kube.asked == []
-
-
-async def test_a_kind_that_the_api_server_does_not_know_is_asked_for_once_a_minute() -> None:
-    now = [0.0]
-
-    class Without(Kube):
-        async def pages(self, kind: Any, *_: Any, **__: Any) -> Any:
-            if kind is PYTORCH_JOB:
-                raise KindMissing("404", status=404)
-            yield [], "1"
-
-        async def get(self, kind: Any, namespace: str, name: str) -> Any:
-            self.asked.append(name)
-            raise KindMissing("404", status=404)
-
-    kube = Without()
-    reads = CachedReads(kube, ObjectCache(CACHED), clock=lambda: now[0])  # type: ignore[arg-type]
-    await reads.refresh()
-    for seconds, asked in ((0.0, 0), (MISSING_SECONDS, 1), (MISSING_SECONDS + 1.0, 1), (2 * MISSING_SECONDS, 2)):
-        now[0] = seconds
-        with pytest.raises(KindMissing):
-            await reads.get(PYTORCH_JOB, "ns", "t")
-        assert kube.asked == ["t"] * asked
 
 
 def table(text: str) -> dict[str, Any]:
