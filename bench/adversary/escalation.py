@@ -89,7 +89,7 @@ def flaws(pod: Manifest) -> Iterator[str]:
         for variable in container["env"]:
             if "fileKeyRef" in variable.get("valueFrom", {}):
                 yield f"env {variable['name']}"
-            # A MemoryService calls no data plane; whom it lets in is ours to say.
+            # A MemoryService calls no data plane; the audience of its tokens is ours.
             ours = {"postgres": "", "memory": names.ENV_AUDIENCE}.get(container["name"], names.ENV_DATA_URL)
             if variable["name"] == ours and "evil" in variable.get("value", ""):
                 yield "our own variable is taken over"
