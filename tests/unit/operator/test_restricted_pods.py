@@ -12,7 +12,7 @@ from learnloop_operator.core.pod_templates import Main, pod_template
 
 SOURCES = Path(learnloop_operator.__file__).parent
 THE_ONE = "core/pod_templates.py"
-COPIES = "training/backends/trainjob.py"
+COPIES = "training/backends.py"
 """A patch of Trainer's runtime says again what pod_template wrote; test_every_backend reads it."""
 USERS: dict[str, dict[str, Any]] = {
     "nothing": {},
