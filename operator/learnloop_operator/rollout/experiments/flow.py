@@ -8,7 +8,7 @@ with stable left alone, or at maxEpisodes or maxSeconds without a winner.
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment
-from learnloop_operator.core.artifact_uris import foreign
+from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.arms import (
