@@ -18,9 +18,6 @@ ACCEPTED = {
     ("actor", "no startupProbe"): "actors listen on no port: they end when they cannot play, and start again",
     ("actor", "no livenessProbe"): "the same",
     ("actor", "no readinessProbe"): "the same",
-    ("certificate-renewal", "no startupProbe"): "it renews a certificate that is there already, and listens on no port",
-    ("certificate-renewal", "no livenessProbe"): "it asks until it is answered, and ends by no failure",
-    ("certificate-renewal", "no readinessProbe"): "PostgreSQL beside it answers for both",
     ("model-server", "no startupProbe"): "it listens for its own pod alone; the gateway beside it answers for both",
     ("model-server", "no livenessProbe"): "the same",
     ("model-server", "no readinessProbe"): "the same",
@@ -49,7 +46,7 @@ def missed() -> Iterator[tuple[str, str, str, str]]:
                 component = template["metadata"]["labels"].get("app.kubernetes.io/component", "sandbox")
                 for said in flaws(template, probed=item["kind"] in LASTING):
                     container, _, what = said.partition(": ")
-                    beside = container in ("model-server", "certificate-renewal", "pod")
+                    beside = container in ("model-server", "pod")
                     yield case, container if beside else component, what, said
 
 
