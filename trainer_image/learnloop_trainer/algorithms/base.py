@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings import Recording
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -65,3 +68,59 @@ class Learner(Protocol):
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
         """Take both up again; raises KeyError or ValueError when they belong to another network."""
+
+
+class StatefulLearner:
+    """The networks of a learner, the targets that follow them, its step, and how a checkpoint holds them."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        environment: VectorEnvironment,
+        occasion: Occasion,
+        network: Network,
+        *,
+        others: Mapping[str, Network] | None = None,
+        targets: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        """`network` is exported, `others` are not; `targets` are flat parameters, the network's under the name ''."""
+        self.parameters, self.environment, self.occasion, self.network = parameters, environment, occasion, network
+        self.others, self.targets = dict(others or {}), dict(targets or {})
+        self.step = 0
+
+    def rate(self, start: float | None = None) -> float:
+        """The step size now; `start`: at the beginning of the run, learningRate unless given."""
+        start = self.parameters.learning_rate if start is None else start
+        return step_size(self.parameters, start, self.step / self.occasion.total_steps)
+
+    def apply(self, network: Network, rate: float | None = None, *, clear: bool = True) -> None:
+        """Collective: add the ranks' gradients up and take one step of Adam; see `Network.adam`."""
+        self.occasion.group.add_up(network.gradient)
+        network.adam(self.rate() if rate is None else rate, self.parameters.max_gradient_norm, clear=clear)
+
+    def shared(self) -> Arrays:
+        """See Learner."""
+        state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+        for name, network in self.others.items():
+            state |= {f"{name}:{key}": array for key, array in network.state().items()}
+        return state | {_target(name): vector.cpu().numpy().copy() for name, vector in self.targets.items()}
+
+    def own(self) -> Arrays:
+        """See Learner. Nothing, unless a subclass keeps something of each environment."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner."""
+        del own
+        self.network.restore(shared)
+        for name, network in self.others.items():
+            prefix = f"{name}:"
+            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
+        with torch.no_grad():
+            for name, vector in self.targets.items():
+                vector.copy_(torch.from_numpy(np.array(shared[_target(name)], dtype=np.float32)))
+        self.step = int(shared["step"][0])
+
+
+def _target(name: str) -> str:
+    return f"target:{name}" if name else "target"

@@ -17,18 +17,15 @@ import torch
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.from_log import RecordingLearner
 from learnloop_trainer.algorithms.traits import Traits, register
-from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"
-UPDATES = 32  # per call of `iterate`
 
 
 def init(parameters: Parameters, observations: int, outputs: int, seed: int, device: torch.device) -> Network:
@@ -47,40 +44,26 @@ def slope(outputs: torch.Tensor, action: torch.Tensor, out: torch.Tensor) -> Non
     out.mul_(squashed.square_().neg_().add_(1.0)).mul_(2.0)
 
 
-class Bc:
+class Bc(RecordingLearner):
     """Behaviour cloning on this rank's part of every batch."""
+
+    UPDATES = 32
 
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        layers = range(len(parameters.hidden) + 1)
-        self._policy = Stack(self.network, ["policy"], ACTIVATION, layers)
+        network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        super().__init__(parameters, environment, occasion, network)
+        self._policy = Stack(network, ["policy"], ACTIVATION, range(len(parameters.hidden) + 1))
         self._draws = Draws((parameters.batch_size,), Purpose.REPLAY, occasion.seed)
-        self._recording: Recording | None = None
-        self.step = 0
-
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        if self._recording is None:
-            self._take(self.occasion.recording())
-        with torch.inference_mode():
-            for _ in range(UPDATES):
-                self._update()
-                self.step += self.parameters.batch_size
-        assert self._recording is not None
-        require_learned(self.step, self.network.vector.sum(), self._recording.observation, self._recording.reward)
-        return observation, []
 
     def _take(self, recording: Recording) -> None:
         device = self.network.vector.device
-        self._recording = recording
         self._observation = torch.from_numpy(recording.observation).to(device)
         self._action = torch.from_numpy(recording.action).to(device)
 
-    def _update(self) -> None:
+    @torch.inference_mode()
+    def _update(self) -> int:
         size, share = self.parameters.batch_size, self.occasion.group.place.share(self.parameters.batch_size)
         draws = self._draws.at(self.network.updates)[share.start : share.stop]
         index = torch.from_numpy((draws * len(self._action)).astype(np.int64)).to(self._action.device)
@@ -89,27 +72,8 @@ class Bc:
         slope(outputs, self._action.index_select(0, index), incoming)
         incoming.div_(size)
         self._policy.backward(len(index))
-        self.occasion.group.add_up(self.network.gradient)
-        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
-        self.network.adam(rate, self.parameters.max_gradient_norm)
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
-        return state if self._recording is None else state | self._recording.arrays()
-
-    def own(self) -> Arrays:
-        """See Learner.own: there is nothing."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        self.step = int(shared["step"][0])
-        recording = Recording.of(shared)
-        if recording is not None:
-            self._take(recording)
+        self.apply(self.network)
+        return int(size)
 
 
 register(

@@ -20,7 +20,7 @@ Deviations, all deliberate:
 - The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 - Truncation is not termination: s' is the real last observation and its value counts.
 - Where the agent has logged experience, a batch is `localBatchSize` transitions of the run's own and `memoryBatchSize`
-  logged ones, drawn uniformly; what was read becomes part of the checkpoint (see logged_transitions.Memory).
+  logged ones, drawn uniformly; what was read becomes part of the checkpoint (see from_log.MixedReplay).
 """
 
 from collections.abc import Mapping
@@ -36,17 +36,17 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.from_log import MixedReplay, mean_losses
 from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.algorithms.logged_transitions import MixedReplay, mean_losses
+from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import explored, step_size
-from learnloop_trainer.replay import Priorities, Replay, Transitions
+from learnloop_trainer.neural.schedules import explored
+from learnloop_trainer.replay import Priorities, Transitions
 
 ACTIVATION = "relu"
-CHUNK = 32  # vector steps per call of `iterate`
 
 
 def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
@@ -109,47 +109,32 @@ class DqnGradients:
         return error.squeeze(1)
 
 
-class Dqn:
+class Dqn(ReplayLearner):
     """DQN on this rank's environments."""
 
     def __init__(
-        self,
-        parameters: Parameters,
-        environment: VectorEnvironment,
-        occasion: Occasion,
-        device: torch.device,
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0 with an empty buffer."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        self.target = self.network.vector.clone()
-        layers = range(len(parameters.hidden) + 1)
-        self._gradients = DqnGradients(self.network, self.target, parameters.discount, layers)
-        length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(
-            environment.members,
-            length,
-            environment.observations,
-            steps=parameters.n_step,
-            discount=parameters.discount,
-            environments=occasion.environments,
-        )
+        network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        target, steps, discount = network.vector.clone(), parameters.n_step, parameters.discount
+        targets = {"": target}
+        super().__init__(parameters, environment, occasion, network, targets=targets, steps=steps, discount=discount)
+        self._gradients = DqnGradients(network, target, discount, range(len(parameters.hidden) + 1))
         self.priorities = (
-            Priorities(occasion.environments, length, parameters.priority_exponent) if parameters.prioritized else None
+            Priorities(occasion.environments, self.length, parameters.priority_exponent)
+            if parameters.prioritized
+            else None
         )
         self.curiosity = None
         if parameters.curiosity is not None:
             sizes = (environment.observations, environment.actions)
             self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
-        self.memory = MixedReplay(
-            occasion, parameters, parameters.batch_size, steps=parameters.n_step, discount=parameters.discount
-        )
+        self.memory = MixedReplay(occasion, parameters, parameters.batch_size, steps=steps, discount=discount)
         self._drawn = {
             size: Draws((2, size), Purpose.REPLAY, occasion.seed)
             for size in (parameters.batch_size, parameters.local_batch_size)
         }
         self._errors: torch.Tensor | None = None
-        self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
@@ -196,21 +181,15 @@ class Dqn:
 
     def _learn(self) -> None:
         """The updates due after this vector step."""
-        before = self._due(self.step)
-        for _ in range(self._due(self.step + self.occasion.environments) - before):
+        for _ in range(self.updates_due()):
             ranked = self.priorities
             self._errors = self._update() if ranked is None else self._update_by_priority(ranked)
 
-    def _due(self, step: int) -> int:
-        return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
-
     def _update(self) -> torch.Tensor:
         """Returns the errors of this rank's part of the batch, logged transitions last."""
-        size, occasion = self.memory.local, self.occasion
-        draws = self._drawn[size].at(self.network.updates)
-        members = (draws[0] * occasion.environments).astype(np.int64)
-        slots = (draws[1] * self.replay.filled).astype(np.int64)
-        own = self.replay.pick(members, slots, self.network.vector.device)
+        size = self.memory.local
+        places = self.places(self._drawn[size].at(self.network.updates))
+        own = self.replay.pick(*places, self.network.vector.device)
         batch = self._wondered(self.memory.joined(own, self.network.updates))
         errors = self._gradients.compute(batch, size + self.memory.logged)
         self._apply()
@@ -257,39 +236,23 @@ class Dqn:
         return mean_losses(self.occasion.group, *sums, self.memory)
 
     def _apply(self) -> None:
-        network, parameters = self.network, self.parameters
-        self.occasion.group.add_up(network.gradient)
-        rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
-        network.adam(rate, parameters.max_gradient_norm, clear=False)  # the next gradient replaces this one
-        if network.updates % parameters.target_update == 0:
-            self.target.copy_(network.vector)
+        self.apply(self.network, clear=False)  # the next gradient replaces this one
+        self.follow()
 
     def shared(self) -> Arrays:
-        """See Learner.shared."""
-        counters = np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64)
-        state = self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
-        if self.curiosity is not None:
-            state |= self.curiosity.state()
-        state |= self.memory.state()
-        return state if self.priorities is None else state | self.priorities.state()
-
-    def own(self) -> Arrays:
-        """See Learner.own: the replay rings."""
-        return self.replay.state()
+        """See Learner."""
+        state = super().shared() | self.memory.state()
+        for part in (self.curiosity, self.priorities):
+            state |= part.state() if part is not None else {}
+        return state
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        self.network.restore(shared)
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step, position, filled = (int(value) for value in shared["counters"])
-        self.replay.restore(own, position, filled)
+        """See Learner."""
+        super().restore(shared, own)
         self.memory.restore(shared, self.network.vector.device)
-        if self.environment.state() is None:
-            self.replay.cut()
-        if self.curiosity is not None:
-            self.curiosity.restore(shared)
-        if self.priorities is not None:
-            self.priorities.restore(shared)
+        for part in (self.curiosity, self.priorities):
+            if part is not None:
+                part.restore(shared)
 
 
 register(

@@ -34,14 +34,14 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
 from learnloop_trainer.algorithms.traits import Traits, picked, register
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.neural.schedules import explored, step_size
-from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.neural.schedules import explored
+from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
-CHUNK = 32  # vector steps per call of `iterate`
 Leaves = Mapping[str, torch.Tensor]
 
 
@@ -118,38 +118,25 @@ def leaves_out(leaves: Leaves, name: str) -> int:
     return int(leaves[f"{name}.{last}.bias"].shape[0])
 
 
-class HierarchicalDqn:
+class HierarchicalDqn(ReplayLearner):
     """Two-level DQN on this rank's environments."""
 
     def __init__(
-        self,
-        parameters: Parameters,
-        environment: VectorEnvironment,
-        occasion: Occasion,
-        device: torch.device,
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0; raises ConfigError for an environment without landmarks."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        """Raises ConfigError for an environment without landmarks."""
         self._world = innermost(environment)
         if not hasattr(self._world, "landmarks") or not hasattr(self._world, "reached"):
             name, fix = type(self._world).__name__, "choose one that has them, e.g. KeyDoor-v1, or set algorithm to dqn"
             raise ConfigError("spec.data.environment", name, "has no landmarks for a meta-controller", fix)
         self.landmarks = int(self._world.landmarks)
         sizes = (environment.observations, self.landmarks, environment.actions)
-        self.network = init(parameters, *sizes, occasion.seed, device)
-        self.target = self.network.vector.clone()
-        length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(
-            environment.members,
-            length,
-            environment.observations,
-            dimensions=2,
-            environments=occasion.environments,
-        )
+        network = init(parameters, *sizes, occasion.seed, device)
+        targets = {"": network.vector.clone()}
+        super().__init__(parameters, environment, occasion, network, targets=targets, dimensions=2)
         self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         count = len(environment.members)
         self.goal, self.left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
@@ -183,40 +170,23 @@ class HierarchicalDqn:
         return observation, [Experience(rewards, ended)]
 
     def _learn(self) -> None:
-        parameters, occasion = self.parameters, self.occasion
-        before = self._due(self.step)
-        for _ in range(self._due(self.step + occasion.environments) - before):
-            draws = self._draws.at(self.network.updates)
-            members = (draws[0] * occasion.environments).astype(np.int64)
-            slots = (draws[1] * self.replay.filled).astype(np.int64)
-            batch = self.replay.pick(members, slots, self.network.vector.device)
+        parameters = self.parameters
+        for _ in range(self.updates_due()):
+            places = self.places(self._draws.at(self.network.updates))
+            batch = self.replay.pick(*places, self.network.vector.device)
             at = torch.from_numpy(self._world.reached(batch.successor.cpu().numpy())).to(batch.reward.device)
-            error = loss(self.network.leaves, self.network.views(self.target), batch, at, parameters)
+            error = loss(self.network.leaves, self.network.views(self.targets[""]), batch, at, parameters)
             torch.autograd.backward(error / parameters.batch_size)
-            occasion.group.add_up(self.network.gradient)
-            rate = step_size(parameters, parameters.learning_rate, self.step / occasion.total_steps)
-            self.network.adam(rate, parameters.max_gradient_norm)
-            if self.network.updates % parameters.target_update == 0:
-                self.target.copy_(self.network.vector)
-
-    def _due(self, step: int) -> int:
-        return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        counters = np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64)
-        return self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
+            self.apply(self.network)
+            self.follow()
 
     def own(self) -> Arrays:
-        """See Learner.own: the replay rings, and where each environment is heading."""
-        return self.replay.state() | {"goal": self.goal.copy(), "left": self.left.copy()}
+        """See Learner: where each environment is heading, too."""
+        return super().own() | {"goal": self.goal.copy(), "left": self.left.copy()}
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        self.network.restore(shared)
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step, position, filled = (int(value) for value in shared["counters"])
-        self.replay.restore(own, position, filled)
+        """See Learner."""
+        super().restore(shared, own)
         self.goal, self.left = (np.array(own[name], dtype=np.int64) for name in ("goal", "left"))
 
 

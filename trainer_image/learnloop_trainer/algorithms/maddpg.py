@@ -28,10 +28,10 @@ from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations, VectorEnvironment, middle
+from learnloop_environments.base import Observations, VectorEnvironment, agents, middle
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.algorithms.replaying import Team
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored, held
@@ -43,7 +43,7 @@ Leaves = Mapping[str, torch.Tensor]
 
 def init(
     parameters: Parameters,
-    agents: int,
+    team: int,
     observations: int,
     dimensions: int,
     seed: int,
@@ -52,7 +52,7 @@ def init(
 ) -> tuple[Network, Network]:
     """Fresh actor and critic; of hybrid actions, the first of the `dimensions` is one of so many choices."""
     width = dimensions - bool(choices) + choices
-    seen = agents * (observations + width + 1) if parameters.centralized else observations + width
+    seen = team * (observations + width + 1) if parameters.centralized else observations + width
     actor = dense("actor", [observations, *parameters.hidden, width], 0.01, seed, 0)
     return Network(actor, device), Network(dense("critic", [seen, *parameters.hidden, 1], 1.0, seed, 1), device)
 
@@ -109,15 +109,15 @@ def value(leaves: Leaves, observation: torch.Tensor, action: torch.Tensor, *, ce
 
     `action` is [n, agents, agents, choices + numbers]: for each agent's value (axis 1), what everyone does (axis 2).
     """
-    count, agents, _ = observation.shape
+    count, team, _ = observation.shape
     if centralized:
-        everything = observation.reshape(count, 1, -1).expand(-1, agents, -1)
-        who = torch.eye(agents, device=observation.device).expand(count, -1, -1)
+        everything = observation.reshape(count, 1, -1).expand(-1, team, -1)
+        who = torch.eye(team, device=observation.device).expand(count, -1, -1)
         inputs = torch.cat((everything, action.flatten(2), who), 2)
     else:
-        own = torch.arange(agents, device=observation.device)
+        own = torch.arange(team, device=observation.device)
         inputs = torch.cat((observation, action[:, own, own]), 2)
-    return forward(leaves, "critic", ACTIVATION, inputs.reshape(count * agents, -1)).view(count, agents)
+    return forward(leaves, "critic", ACTIVATION, inputs.reshape(count * team, -1)).view(count, team)
 
 
 def joint(action: torch.Tensor) -> torch.Tensor:
@@ -137,13 +137,10 @@ class Maddpg(Team):
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
-        super().__init__(parameters, environment, occasion, device)
-        self.parameters = parameters
         self.choices = environment.bounds.choices if environment.bounds is not None else 0
-        sizes = (self.agents, environment.observations, environment.actions)
-        self.network, self.critic = init(parameters, *sizes, occasion.seed, device, self.choices)
-        self._targets = {"": self.network.vector.clone(), "critic": self.critic.vector.clone()}
+        sizes = (agents(environment), environment.observations, environment.actions)
+        network, self.critic = init(parameters, *sizes, occasion.seed, device, self.choices)
+        super().__init__(parameters, environment, occasion, network, others={"critic": self.critic})
 
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
         """See Team.choose."""
@@ -171,20 +168,20 @@ class Maddpg(Team):
         observation, successor = self.seen(batch.observation), self.seen(batch.successor)
         action, share = told(self.seen(batch.action), choices), count * self.agents
         with torch.no_grad():
-            future = policy(self.network.views(self._targets[""]), successor, choices)
-            target = self.critic.views(self._targets["critic"])
+            future = policy(self.network.views(self.targets[""]), successor, choices)
+            target = self.critic.views(self.targets["critic"])
             goal = value(target, successor, joint(future), centralized=central)
             goal = batch.reward + parameters.discount * batch.alive.unsqueeze(1) * goal
         error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
         torch.autograd.backward(error.square().sum() / share)
-        self.apply(self.critic, self.rate(parameters.learning_rate))
+        self.apply(self.critic)
         if not held(self.step / self.occasion.total_steps, warm=self.network.warm):
             torch.autograd.backward(-self._expected(observation, action) / share)
             self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
             self.apply(self.network, self.rate(parameters.actor_learning_rate))
         with torch.no_grad():
-            for name, network in self.networks().items():
-                self._targets[name].lerp_(network.vector, parameters.target_rate)
+            self.targets[""].lerp_(self.network.vector, parameters.target_rate)
+            self.targets["critic"].lerp_(self.critic.vector, parameters.target_rate)
 
     def _expected(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Sum over all agents of the value of what the actor would do now, of choices over all there are."""
@@ -205,14 +202,6 @@ class Maddpg(Team):
     def updates(self) -> int:
         """See Team.updates."""
         return self.critic.updates
-
-    def networks(self) -> dict[str, Network]:
-        """See Team.networks."""
-        return {"": self.network, "critic": self.critic}
-
-    def targets(self) -> dict[str, torch.Tensor]:
-        """See Team.targets."""
-        return self._targets
 
 
 def agents_critics(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> Floats:

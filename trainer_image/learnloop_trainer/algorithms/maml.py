@@ -30,11 +30,10 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Experience, Occasion, StatefulLearner
 from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense
-from learnloop_trainer.neural.schedules import step_size
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]
@@ -98,14 +97,13 @@ def advantages(reward: NDArray[np.float32], playing: NDArray[np.bool_], tasks: i
     return np.asarray((gain / (spread + 1e-8)).reshape(steps, members), dtype=np.float32)
 
 
-class Maml:
+class Maml(StatefulLearner):
     """MAML on this rank's part of each batch of tasks."""
 
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner; raises ConfigError when the environment does not say what tasks there are."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
         world = innermost(environment)
         if not isinstance(world, Simulation) or not world.conditions.randomise:
             fix = "give the ranges of its parameters that tasks are drawn from"
@@ -115,9 +113,9 @@ class Maml:
             raise ConfigError("spec.maml.episodes", parameters.episodes, problem, fix)
         self._world: Simulation = world
         self.tasks = len(environment.members) // parameters.episodes
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        self._meta = self.network.vector.clone()  # the weights that adapt; `network` holds them until the end
-        self.step = 0
+        network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self._meta = network.vector.clone()  # the weights that adapt; `network` holds them until the end
+        super().__init__(parameters, environment, occasion, network, targets={"meta": self._meta})
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: one meta-update over a batch of tasks; adapts to the nominal task after the last one."""
@@ -151,8 +149,7 @@ class Maml:
         batch, experience = self._play(weights, tasks, parameters.adaptation_steps)
         old = {name: weight.detach() for name, weight in weights.items()}
         torch.autograd.backward(surrogate(weights, old, *batch).mean())
-        rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
-        network.adam(rate, parameters.max_gradient_norm)
+        network.adam(self.rate(), parameters.max_gradient_norm)
         self.step += steps + experience.reward.size
         return [experience]
 
@@ -242,22 +239,6 @@ class Maml:
         flat = torch.cat([weights[name].reshape(-1) for name in self.network.shapes])
         with torch.no_grad():
             self.network.vector.copy_(flat)
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        meta = self._meta.cpu().numpy().copy()
-        return self.network.state() | {"meta": meta, "step": np.asarray([self.step], dtype=np.int64)}
-
-    def own(self) -> Arrays:
-        """See Learner.own: nothing survives a meta-update."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        self._meta.copy_(torch.from_numpy(np.array(shared["meta"], dtype=np.float32)))
-        self.step = int(shared["step"][0])
 
 
 register(

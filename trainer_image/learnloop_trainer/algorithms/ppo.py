@@ -39,14 +39,14 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, StatefulLearner
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, head_outputs, register
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.neural.parallel_perceptrons import Stack
-from learnloop_trainer.neural.schedules import between, step_size
+from learnloop_trainer.neural.schedules import between
 
 ACTIVATION = "tanh"
 MOST_CHANGE = 20.0  # of a log-probability between two policies: its ratio must stay a number
@@ -270,7 +270,7 @@ def update(
                 network.adam(rate, parameters.max_gradient_norm)
 
 
-class Ppo:
+class Ppo(StatefulLearner):
     """PPO on this rank's environments."""
 
     def __init__(
@@ -280,15 +280,13 @@ class Ppo:
         occasion: Occasion,
         device: torch.device,
     ) -> None:
-        """A fresh learner at step 0."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self.head = fitting(environment)
-        self.network = init(parameters, environment.observations, self.head, occasion.seed, device)
+        network = init(parameters, environment.observations, self.head, occasion.seed, device)
+        super().__init__(parameters, environment, occasion, network)
         self._normaliser = Normaliser(environment.observations) if parameters.normalise_observations else None
         if self._normaliser is not None:
             self.network.fixed = self._normaliser.arrays()
         self._gradients = PpoGradients(self.network, self.head, parameters)
-        self.step = 0
         self._told_at = -TELL_SECONDS
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
@@ -305,8 +303,7 @@ class Ppo:
             rollout.successor[:] = self._normaliser.apply(rollout.successor)
             self._normaliser.absorb(self.occasion.group)
             self.network.fixed = self._normaliser.arrays()
-        done = self.step / self.occasion.total_steps
-        rate = step_size(self.parameters, self.parameters.learning_rate, done)
+        done, rate = self.step / self.occasion.total_steps, self.rate()
         self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
             how = (self.parameters, self.occasion, behaviour, self.ratio_max)
@@ -365,19 +362,12 @@ class Ppo:
         return observation, rollout
 
     def shared(self) -> Arrays:
-        """See Learner.shared."""
-        state = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
-        return state | (self._normaliser.state() if self._normaliser is not None else {})
-
-    def own(self) -> Arrays:
-        """See Learner.own: nothing survives an update."""
-        return {}
+        """See Learner."""
+        return super().shared() | (self._normaliser.state() if self._normaliser is not None else {})
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        self.step = int(shared["step"][0])
+        """See Learner."""
+        super().restore(shared, own)
         if self._normaliser is not None:
             self._normaliser.restore(shared)
             self.network.fixed = self._normaliser.arrays()

@@ -15,17 +15,14 @@ instead of RMSProp. Gradients by autograd: the hypernetworks' products leave lit
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations, VectorEnvironment
+from learnloop_environments.base import VectorEnvironment, agents
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.independent_dqn import act, exploration
-from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.algorithms.replaying import DiscreteTeam
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
@@ -34,12 +31,12 @@ ACTIVATION = "relu"
 
 
 def init(
-    parameters: Parameters, agents: int, observations: int, actions: int, seed: int, device: torch.device
+    parameters: Parameters, team: int, observations: int, actions: int, seed: int, device: torch.device
 ) -> Network:
     """The agents' Q-network `q` and the hypernetworks `w1`, `b1`, `w2` and `b2` over one flat vector."""
-    state, width = agents * observations, parameters.embedding
+    state, width = team * observations, parameters.embedding
     arrays = dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0)
-    sizes = {"w1": [state, agents * width], "b1": [state, width], "w2": [state, width], "b2": [state, width, 1]}
+    sizes = {"w1": [state, team * width], "b1": [state, width], "w2": [state, width], "b2": [state, width, 1]}
     for stream, (name, layers) in enumerate(sizes.items(), 1):
         arrays |= dense(name, layers, 1.0, seed, stream)
     return Network(arrays, device)
@@ -58,15 +55,15 @@ def loss(
     target: Mapping[str, torch.Tensor],
     batch: Transitions,
     discount: float,
-    agents: int,
+    team: int,
 ) -> torch.Tensor:
     """The sum of the squared errors of the team's value over the transitions."""
 
     def values(parameters: Mapping[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
-        flat = rows.reshape(len(rows) * agents, -1)
-        return forward(parameters, "q", ACTIVATION, flat).view(len(rows), agents, -1)
+        flat = rows.reshape(len(rows) * team, -1)
+        return forward(parameters, "q", ACTIVATION, flat).view(len(rows), team, -1)
 
-    action = batch.action.view(len(batch.action), agents, 1).long()
+    action = batch.action.view(len(batch.action), team, 1).long()
     with torch.no_grad():
         best = values(leaves, batch.successor).argmax(2, keepdim=True)
         future = values(target, batch.successor).gather(2, best).squeeze(2)
@@ -75,42 +72,22 @@ def loss(
     return (mix(leaves, chosen, batch.observation) - goal).square().sum()
 
 
-class Qmix(Team):
+class Qmix(DiscreteTeam):
     """QMIX on this rank's teams."""
 
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0 with an empty buffer."""
-        super().__init__(parameters, environment, occasion, device)
-        self.parameters = parameters
-        sizes = (self.agents, environment.observations, environment.actions)
-        self.network = init(parameters, *sizes, occasion.seed, device)
-        self.target = self.network.vector.clone()
-
-    def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
-        """See Team.choose."""
-        del vector_step
-        world, warm = self.environment, self.network.warm
-        explore, draws = exploration(self.parameters, self.occasion, world, self.agents, self.step, warm=warm)
-        return act(self.network, observation, explore, draws)
+        sizes = (agents(environment), environment.observations, environment.actions)
+        super().__init__(parameters, environment, occasion, init(parameters, *sizes, occasion.seed, device))
 
     def learn(self, batch: Transitions, count: int) -> None:
-        """See Team.learn."""
-        target = self.network.views(self.target)
+        """See Team."""
+        target = self.network.views(self.targets[""])
         error = loss(self.network.leaves, target, batch, self.parameters.discount, self.agents)
         torch.autograd.backward(error / count)
-        self.apply(self.network, self.rate(self.parameters.learning_rate))
-        if self.network.updates % self.parameters.target_update == 0:
-            self.target.copy_(self.network.vector)
-
-    def networks(self) -> dict[str, Network]:
-        """See Team.networks."""
-        return {"": self.network}
-
-    def targets(self) -> dict[str, torch.Tensor]:
-        """See Team.targets."""
-        return {"": self.target}
+        self.apply(self.network)
+        self.follow()
 
 
 register(

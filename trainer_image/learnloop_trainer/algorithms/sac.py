@@ -17,7 +17,7 @@ Deviations, all deliberate:
   policy's update computes no gradient of the critics' parameters. The tests compare with autograd.
 - Actions are stored, and seen by the critics, scaled to [-1, 1]; the exported graph scales them back.
 - Where the agent has logged experience, a batch is `localBatchSize` transitions of the run's own and `memoryBatchSize`
-  logged ones; what was read becomes part of the checkpoint (see logged_transitions.Memory).
+  logged ones; what was read becomes part of the checkpoint (see from_log.MixedReplay).
 """
 
 import math
@@ -34,16 +34,16 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.logged_transitions import MixedReplay, mean_losses
+from learnloop_trainer.algorithms.from_log import MixedReplay, mean_losses
+from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import held, step_size
-from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
-CHUNK = 32  # vector steps per call of `iterate`
 LOG_DEVIATION = (-20.0, 2.0)
 EPSILON = 1e-8  # of Adam, as in the authors' code
 UNCLIPPED = math.inf
@@ -187,32 +187,26 @@ class SacUpdate:
         network.adam(rate, limit, EPSILON, clear=False)  # the next gradient replaces this one
 
 
-class Sac:
+class Sac(ReplayLearner):
     """SAC on this rank's environments."""
 
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
         assert environment.bounds is not None  # session.begin refuses others, with field and fix
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self._bounds: Bounds = environment.bounds
         dimensions = environment.actions
         networks = init(parameters, environment.observations, dimensions, occasion.seed, device)
-        self.network, self.critics, self.temperature = networks
-        self.target = self.critics.vector.clone()
-        self._update = SacUpdate(networks, self.target, parameters, occasion)
-        length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(
-            environment.members,
-            length,
-            environment.observations,
-            dimensions=dimensions,
-            environments=occasion.environments,
+        network, self.critics, self.temperature = networks
+        target = self.critics.vector.clone()
+        others = {"critics": self.critics, "temperature": self.temperature}
+        targets = {"critics": target}
+        super().__init__(
+            parameters, environment, occasion, network, others=others, targets=targets, dimensions=dimensions
         )
+        self._update = SacUpdate(networks, target, parameters, occasion)
         self.memory = MixedReplay(occasion, parameters, parameters.batch_size)
         self._draw()
-        self.step = 0
 
     def _draw(self) -> None:
         """From streams of random numbers as long as a batch is."""
@@ -264,12 +258,9 @@ class Sac:
 
     def _learn(self) -> None:
         device, local = self.network.vector.device, self.memory.local
-        before = self._due(self.step)
-        for _ in range(self._due(self.step + self.occasion.environments) - before):
+        for _ in range(self.updates_due()):
             number = self.critics.updates
-            draws = self._draws.at(number)
-            members = (draws[0] * self.occasion.environments).astype(np.int64)
-            slots = (draws[1] * self.replay.filled).astype(np.int64)
+            members, slots = self.places(self._draws.at(number))
             logged = local + np.asarray(self.memory.share(), dtype=np.int64)
             mine = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
             noise = torch.from_numpy(self._noise.at(number)[:, mine].astype(np.float32)).to(device)
@@ -285,32 +276,13 @@ class Sac:
         sums = found[: len(found) - logged].sum().item(), found[len(found) - logged :].sum().item()
         return mean_losses(self.occasion.group, *sums, self.memory)
 
-    def _due(self, step: int) -> int:
-        return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
-
     def shared(self) -> Arrays:
-        """See Learner.shared."""
-        state = self.network.state() | {
-            "target": self.target.cpu().numpy().copy(),
-            "counters": np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64),
-        }
-        for name, network in (("critics", self.critics), ("temperature", self.temperature)):
-            state |= {f"{name}:{key}": array for key, array in network.state().items()}
-        return state | self.memory.state()
-
-    def own(self) -> Arrays:
-        """See Learner.own: the replay rings."""
-        return self.replay.state()
+        """See Learner."""
+        return super().shared() | self.memory.state()
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        self.network.restore(shared)
-        for name, network in (("critics", self.critics), ("temperature", self.temperature)):
-            prefix = f"{name}:"
-            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step, position, filled = (int(value) for value in shared["counters"])
-        self.replay.restore(own, position, filled)
+        """See Learner."""
+        super().restore(shared, own)
         self.memory.restore(shared, self.network.vector.device)
         self._draw()
 

@@ -31,19 +31,17 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.from_log import RecordingLearner
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
-from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
-from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"
-UPDATES = 8  # per call of `iterate`
 EDGE = 1.0 - 1e-6
 
 
@@ -101,29 +99,18 @@ def targets(
     return goal, reward + parameters.discount * after - value
 
 
-class Vtrace:
+class Vtrace(RecordingLearner):
     """Off-policy actor-critic on this rank's part of every batch of recorded episodes."""
+
+    UPDATES = 8
 
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
-        self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self.head = fitting(environment)
-        self.network = init(parameters, environment.observations, self.head, occasion.seed, device)
+        network = init(parameters, environment.observations, self.head, occasion.seed, device)
+        super().__init__(parameters, environment, occasion, network)
         self._draws = Draws((parameters.batch_episodes,), Purpose.REPLAY, occasion.seed)
-        self._recording: Recording | None = None
-        self.step = 0
-
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        if self._recording is None:
-            self._take(self.occasion.recording())
-        for _ in range(UPDATES):
-            self.step += self._update()
-        assert self._recording is not None
-        require_learned(self.step, self.network.vector.sum(), self._recording.observation, self._recording.reward)
-        return observation, []
 
     def _take(self, recording: Recording) -> None:
         if not np.isfinite(recording.log_prob).all():
@@ -131,7 +118,6 @@ class Vtrace:
             raise ConfigError(
                 "spec.data", "(recording)", "has steps without the behaviour policy's log-probability", fix
             )
-        self._recording = recording
         self._taken = before_squashing(recording.action, recording.log_prob, self.environment.bounds)
         self._endings = recording.endings()
         ends = np.flatnonzero(recording.last) + 1
@@ -141,17 +127,15 @@ class Vtrace:
 
     def _update(self) -> int:
         """One batch of episodes; returns how many steps it had over all ranks."""
-        assert self._recording is not None
+        assert self.recording is not None
         draws = (self._draws.at(self.network.updates) * len(self._episodes)).astype(np.int64)
         spans = [self._episodes[index] for index in draws]
         total = int(sum(stop - start for start, stop in spans))
         share = self.occasion.group.place.share(len(spans))
         rows = [np.arange(start, stop) for start, stop in spans[share.start : share.stop]]
         if rows:
-            torch.autograd.backward(self.loss(self._recording, np.concatenate(rows)) / total)
-        self.occasion.group.add_up(self.network.gradient)
-        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
-        self.network.adam(rate, self.parameters.max_gradient_norm)
+            torch.autograd.backward(self.loss(self.recording, np.concatenate(rows)) / total)
+        self.apply(self.network)
         return total
 
     def loss(self, recording: Recording, rows: NDArray[np.int64]) -> torch.Tensor:
@@ -178,24 +162,6 @@ class Vtrace:
         error = (goal - value).square().sum() * 0.5 * parameters.value_coefficient
         entropy = self.head.entropy(leaves, outputs).sum() * parameters.entropy_coefficient
         return error - entropy - (weight * chosen).sum()
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
-        return state if self._recording is None else state | self._recording.arrays()
-
-    def own(self) -> Arrays:
-        """See Learner.own: there is nothing."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        self.step = int(shared["step"][0])
-        recording = Recording.of(shared)
-        if recording is not None:
-            self._take(recording)
 
 
 register(

@@ -13,7 +13,7 @@ from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, reme
 Weights = Mapping[str, NDArray[Any]]
 LOG_DEVIATION, COOLER = -2.0, -3.0
 TEMPERATURE = "temperature:log_temperature"
-COPIES = ("target", "target:", "meta")  # what algorithms call a flat copy of the exported network in their state
+COPIES = ("target", "target:meta")  # what algorithms call a flat copy of the exported network in their state
 
 
 def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
@@ -26,14 +26,13 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
     Returns the names taken over; raises ValueError, naming both shapes, when one does not fit.
     """
     state, shapes = learner.shared(), learner.network.shapes
-    prefix = "" if next(iter(shapes)) in state else ":"  # teams name their networks, and this one ""
     taken = [name for name in shapes if name in weights]
     _require_as_many_layers(shapes, weights)
     beside = traits.deviation is not None and traits.deviation[0] is None
     for name in taken:
         means = beside and _last(name, shapes)
-        state[prefix + name] = _placed(name, np.asarray(state[prefix + name]), np.asarray(weights[name]), means=means)
-    flat = np.concatenate([np.asarray(state[prefix + name]).ravel() for name in shapes])
+        state[name] = _placed(name, np.asarray(state[name]), np.asarray(weights[name]), means=means)
+    flat = np.concatenate([np.asarray(state[name]).ravel() for name in shapes])
     for name in COPIES:
         if name in state and state[name].shape == flat.shape:  # of other sizes: the targets of separate critics
             state[name] = flat
@@ -42,7 +41,7 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
         raise ValueError(f"the policy given {verb[0]} normalised observations: set normaliseObservations to {verb[1]}")
     if MEAN in weights:
         state |= remembered(np.asarray(weights[MEAN]), np.asarray(weights[SCALE]))
-    state[f"{prefix}warm"] = np.asarray([True])
+    state["warm"] = np.asarray([True])
     if TEMPERATURE in state:
         state[TEMPERATURE] = np.asarray(state[TEMPERATURE], dtype=np.float32) + np.float32(COOLER)
     learner.restore(state, learner.own())

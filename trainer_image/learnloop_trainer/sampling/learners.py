@@ -14,8 +14,9 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.unplayed import Unplayed
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.base import Experience, Occasion
-from learnloop_trainer.algorithms.dqn import CHUNK, Dqn
+from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.ppo import Ppo, Rollout
+from learnloop_trainer.algorithms.replaying import CHUNK
 from learnloop_trainer.algorithms.sac import Sac
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network

@@ -20,7 +20,7 @@ from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.grids import RIGHT
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
+from learnloop_trainer.algorithms.from_log import LoggedTransitions
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.neural.dense_networks import forward

@@ -97,8 +97,8 @@ def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distributio
     learner.network.vector.mul_(3.0)
     batch, noise = batch_of(world), torch.randn((2, 24, 2), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
-        learner._update.sample(batch, torch.zeros((2, 24, 2)))
-        done, likely = learner.others(noise, torch.rand((2, 24, 2), generator=torch.Generator().manual_seed(1)))
+        learner._gradients.sample(batch, torch.zeros((2, 24, 2)))
+        done, likely = learner.drawn(noise, torch.rand((2, 24, 2), generator=torch.Generator().manual_seed(1)))
     mean, spread = forward(learner.network.leaves, "actor", "relu", batch.observation).detach().chunk(2, 1)
     before = torch.distributions.Normal(mean, spread.exp())
     wanted = [before.log_prob(torch.atanh(one)) - torch.log1p(-one.square()) for one in done[2:]]
@@ -113,7 +113,7 @@ def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
     parameters = hyperparameters("iql-offline", hidden=[16, 16], expectile=0.8)
     learner = iql_offline.IqlOffline(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     learner.target.add_(0.05)
-    batch, head, update = batch_of(world), fitting(world), learner._update
+    batch, head, update = batch_of(world), fitting(world), learner._gradients
     policy, value, critics = learner.network, learner.value, learner.critics
     choices = world.actions if world.bounds is None else world.bounds.choices
     pairs = torch.cat((batch.observation, iql_offline.told(batch.action, choices)), 1)

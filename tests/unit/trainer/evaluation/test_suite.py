@@ -216,7 +216,7 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
     warm(taker, giver.network.arrays(), traits_of(algorithm))
     assert taker.network.digest() == giver.network.digest()
     if algorithm == "dqn":
-        assert torch.equal(taker.target, taker.network.vector)  # type: ignore[attr-defined]
+        assert torch.equal(taker.targets[""], taker.network.vector)  # type: ignore[attr-defined]
 
 
 def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order: Orders) -> None:

@@ -157,7 +157,7 @@ def test_a_trained_policy_waits_until_its_critics_have_learned_too(
     taker = begin(second, Alone(), CPU, store)
     learner: Any = taker.learner
     if hasattr(learner, "_log"):
-        learner._log.take(log(learner.environment.observations, learner.environment.actions), CPU)
+        learner._begin(log(learner.environment.observations, learner.environment.actions))
     before, critic = acting(taker, second), _critic(learner)
     while learner.step < WARM_UP * second.spec.total_steps * 0.8:
         taker.observation, _ = learner.iterate(taker.observation)

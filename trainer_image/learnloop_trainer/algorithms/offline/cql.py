@@ -23,7 +23,7 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.logged_transitions import LogLearner
+from learnloop_trainer.algorithms.from_log import LogLearner
 from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.parallel_perceptrons import Stack
@@ -71,10 +71,8 @@ class Cql(LogLearner):
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0."""
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        super().__init__(parameters, environment, occasion, network, {}, network)
-        self.parameters = parameters
+        super().__init__(parameters, environment, occasion, network, {}, "")
         layers = range(len(parameters.hidden) + 1)
         self._online = Stack(network, ["q"], ACTIVATION, layers)
         self._target = Stack(network, ["q"], ACTIVATION, layers, vector=self.target)

@@ -29,7 +29,7 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms import sac
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.logged_transitions import LogLearner
+from learnloop_trainer.algorithms.from_log import LogLearner
 from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.replay import Transitions
 
@@ -60,10 +60,10 @@ class CqlSac(LogLearner):
         dimensions = environment.actions
         networks = sac.init(parameters, environment.observations, dimensions, occasion.seed, device)
         policy, self.critics, self.temperature = networks
-        beside = {"critics": self.critics, "temperature": self.temperature}
-        super().__init__(parameters, environment, occasion, policy, beside, self.critics)
-        self.parameters, self._dimensions = parameters, dimensions
-        self._update = sac.SacUpdate(networks, self.target, parameters, occasion)
+        others = {"critics": self.critics, "temperature": self.temperature}
+        super().__init__(parameters, environment, occasion, policy, others, "critics")
+        self._dimensions = dimensions
+        self._gradients = sac.SacUpdate(networks, self.target, parameters, occasion)
         size = parameters.batch_size
         self._normal = Draws((2 + SAMPLES, size, dimensions), Purpose.NOISE, occasion.seed, normal=True)
         self._uniform = Draws((SAMPLES, size, dimensions), Purpose.EXPLORE, occasion.seed)
@@ -72,25 +72,25 @@ class CqlSac(LogLearner):
         """Gradient of the critics' loss; other [k, n, dimensions]: actions drawn with log-density likely [k, n]."""
         rows = batch.observation.expand(len(other), *batch.observation.shape).flatten(0, 1)
         seen, done = torch.cat((batch.observation, rows)), torch.cat((batch.action, other.flatten(0, 1)))
-        critics = self._update.critics
+        critics = self._gradients.critics
         value = critics.forward(torch.cat((seen, done), 1))
         incoming = critics.incoming(len(seen))
         incoming.copy_(slope(value, goal, likely, self.parameters.conservatism)).div_(self.parameters.batch_size)
         critics.backward(len(seen))
 
-    def others(self, noise: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def drawn(self, noise: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [2 k, n, dimensions] of the observations that were sampled last, and their log-densities [2 k, n]."""
-        own, density = self._update.policy.again(noise)
+        own, density = self._gradients.policy.again(noise)
         anywhere = torch.full_like(density, -self._dimensions * math.log(2.0))
         return torch.cat((uniform.mul(2.0).sub_(1.0), own)), torch.cat((anywhere, density))
 
     def _learn(self, batch: Transitions) -> None:
-        update, number, count = self._update, self.critics.updates, self.parameters.batch_size
+        update, number, count = self._gradients, self.critics.updates, self.parameters.batch_size
         normal, uniform = self._mine(self._normal, number), self._mine(self._uniform, number)
         scale = self.temperature.vector.exp()
         action, density = update.sample(batch, normal[:2])
         goal = update.goal(batch, action[1], density[1], torch.zeros_like(scale))
-        other, likely = self.others(normal[2:], uniform)
+        other, likely = self.drawn(normal[2:], uniform)
         self.by_critics(batch, goal, other, likely)
         self._apply(self.critics)
         if not self.held:

@@ -27,7 +27,7 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.logged_transitions import LogLearner
+from learnloop_trainer.algorithms.from_log import LogLearner
 from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
 from learnloop_trainer.neural.dense_networks import Network, dense, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
@@ -126,28 +126,26 @@ class IqlOffline(LogLearner):
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        """A fresh learner at step 0."""
         bounds = environment.bounds
         head, choices = fitting(environment), environment.actions if bounds is None else bounds.choices
         width = choices if bounds is None else environment.actions + (choices - 1 if choices else 0)
         networks = init(parameters, environment.observations, head, width, occasion.seed, device)
         policy, self.value, self.critics = networks
-        beside = {"value": self.value, "critics": self.critics}
-        super().__init__(parameters, environment, occasion, policy, beside, self.critics)
-        self.parameters = parameters
-        self._update = IqlUpdate(networks, self.target, head, parameters, choices)
+        others = {"value": self.value, "critics": self.critics}
+        super().__init__(parameters, environment, occasion, policy, others, "critics")
+        self._gradients = IqlUpdate(networks, self.target, head, parameters, choices)
 
     def _learn(self, batch: Transitions) -> None:
         parameters, count = self.parameters, self.parameters.batch_size
-        advantage, then = self._update.judge(batch)
+        advantage, then = self._gradients.judge(batch)
         weight = torch.exp(advantage * (parameters.inverse_temperature / self._deviation(advantage, count)))
-        self._update.by_value(advantage, count)
+        self._gradients.by_value(advantage, count)
         self._apply(self.value)
         if not self.held:
             taken = kept(batch.action, self.environment.bounds)
-            self._update.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
+            self._gradients.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
             self._apply(self.network)
-        self._update.by_critics(batch, then, count)
+        self._gradients.by_critics(batch, then, count)
         self._apply(self.critics)
 
     def _deviation(self, advantage: torch.Tensor, count: int) -> torch.Tensor:

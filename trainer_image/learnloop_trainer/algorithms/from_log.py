@@ -14,11 +14,11 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, StatefulLearner
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Network
-from learnloop_trainer.neural.schedules import held, step_size
+from learnloop_trainer.neural.schedules import held
 from learnloop_trainer.recordings import Recording, windows
 from learnloop_trainer.replay import Transitions
 
@@ -39,17 +39,10 @@ class LoggedTransitions:
         discount: float = 1.0,
         purpose: Purpose = Purpose.REPLAY,
     ) -> None:
-        """Empty until `fetch` or `restore`; transitions over `steps` steps, whose rewards are discounted."""
+        """Empty until `take` or `restore`; transitions over `steps` steps, whose rewards are discounted."""
         self._occasion, self._size, self._steps, self._discount = occasion, batch_size, steps, discount
         self._draws = Draws((batch_size,), purpose, occasion.seed)
         self.recording: Recording | None = None
-
-    def fetch(self, device: torch.device) -> Recording:
-        """Collective at the first call: the recording; raises ConfigError when there is none to learn from."""
-        if self.recording is None:
-            self.take(self._occasion.recording(), device)
-        assert self.recording is not None
-        return self.recording
 
     def take(self, recording: Recording, device: torch.device) -> None:
         """Learn from this recording; raises ConfigError when no step of it says what followed."""
@@ -85,11 +78,50 @@ class LoggedTransitions:
             self.take(recording, device)
 
 
-class LogLearner(ABC):
-    """A learner whose every update is a batch of a log; this rank has its part of each."""
+class RecordingLearner(StatefulLearner, ABC):
+    """A learner of a recording alone, which becomes part of its checkpoints; the environment is not played."""
 
     UPDATES: ClassVar[int]
     """Per call of `iterate`."""
+    recording: Recording | None = None
+
+    @abstractmethod
+    def _take(self, recording: Recording) -> None:
+        """Get ready to learn from the recording; raises ConfigError where nothing can be learned from it."""
+
+    @abstractmethod
+    def _update(self) -> int:
+        """Collective: one update of every network; returns how many recorded steps it learned from."""
+
+    def _begin(self, recording: Recording) -> None:
+        self._take(recording)
+        self.recording = recording
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner: UPDATES updates."""
+        if self.recording is None:
+            self._begin(self.occasion.recording())
+        assert self.recording is not None
+        for _ in range(self.UPDATES):
+            self.step += self._update()
+        total = sum((other.vector.sum() for other in self.others.values()), self.network.vector.sum())
+        require_learned(self.step, total, self.recording.observation, self.recording.reward)
+        return observation, []
+
+    def shared(self) -> Arrays:
+        """See Learner."""
+        return super().shared() | ({} if self.recording is None else self.recording.arrays())
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner."""
+        super().restore(shared, own)
+        recording = Recording.of(shared)
+        if recording is not None:
+            self._begin(recording)
+
+
+class LogLearner(RecordingLearner):
+    """A learner whose every update is a batch of a log; this rank has its part of each."""
 
     def __init__(
         self,
@@ -97,32 +129,24 @@ class LogLearner(ABC):
         environment: VectorEnvironment,
         occasion: Occasion,
         network: Network,
-        beside: Mapping[str, Network],
-        judged: Network,
+        others: Mapping[str, Network],
+        judged: str,
     ) -> None:
-        """At step 0; the recording is fetched by the first `iterate`, or restored.
-
-        `network`: what is exported. `beside`: others by name. `judged`: the one of them all that a target follows.
-        """
-        self.occasion, self.environment, self.network = occasion, environment, network
-        self.target = judged.vector.clone()
-        self._shared, self._beside, self._judged = parameters, dict(beside), judged
+        """`judged`: the name of the network that a target follows; the exported one's is ''."""
+        self._judged = network if not judged else others[judged]
+        self.target = self._judged.vector.clone()
+        targets = {judged: self.target}
+        super().__init__(parameters, environment, occasion, network, others=others, targets=targets)
         self._log = LoggedTransitions(occasion, parameters.batch_size)
-        self.step = 0
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
-        recording = self._log.fetch(self.network.vector.device)
+    def _take(self, recording: Recording) -> None:
+        self._log.take(recording, self.network.vector.device)
+
+    def _update(self) -> int:
         with torch.inference_mode():
-            for _ in range(self.UPDATES):
-                self._learn(self._log.batch(self._judged.updates))
-                self.target.lerp_(self._judged.vector, self._shared.target_rate)
-                self.step += self._shared.batch_size
-        total = self.network.vector.sum()
-        for network in self._beside.values():
-            total = total + network.vector.sum()
-        require_learned(self.step, total, recording.observation, recording.reward)
-        return observation, []
+            self._learn(self._log.batch(self._judged.updates))
+            self.target.lerp_(self._judged.vector, self.parameters.target_rate)
+        return int(self.parameters.batch_size)
 
     @abstractmethod
     def _learn(self, batch: Transitions) -> None:
@@ -134,33 +158,7 @@ class LogLearner(ABC):
         return held(self.step / self.occasion.total_steps, warm=self.network.warm)
 
     def _apply(self, network: Network) -> None:
-        """Collective: a step along the gradients of all ranks, which the next ones replace."""
-        self.occasion.group.add_up(network.gradient)
-        rate = step_size(self._shared, self._shared.learning_rate, self.step / self.occasion.total_steps)
-        network.adam(rate, self._shared.max_gradient_norm, clear=False)
-
-    def shared(self) -> Arrays:
-        """See Learner.shared."""
-        rest: Arrays = {"target": self.target.cpu().numpy().copy(), "step": np.asarray([self.step], dtype=np.int64)}
-        state = self.network.state() | rest | self._log.state()
-        for name, network in self._beside.items():
-            state |= {f"{name}:{key}": array for key, array in network.state().items()}
-        return state
-
-    def own(self) -> Arrays:
-        """See Learner.own: there is nothing."""
-        return {}
-
-    def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner.restore."""
-        del own
-        self.network.restore(shared)
-        for name, network in self._beside.items():
-            prefix = f"{name}:"
-            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
-        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
-        self.step = int(shared["step"][0])
-        self._log.restore(shared, self.network.vector.device)
+        self.apply(network, clear=False)  # the next gradient replaces this one
 
 
 class MixedReplay:
