@@ -116,7 +116,7 @@ class Metrics:
         )
         self.budgets_refused = Counter(
             "learnloop_memory_budgets_refused_total",
-            "Looks at the file of agents' budgets that found none or a wrong one; the last good ones hold on.",
+            "Reads of the file of agents' budgets that failed or found invalid ones; the last valid ones hold.",
             registry=self.registry,
         )
         self._consolidations = Counter(

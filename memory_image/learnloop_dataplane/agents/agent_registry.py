@@ -10,7 +10,7 @@ from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.lifecycle import budgets
+from learnloop_dataplane.lifecycle.budgets import drop_budget
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.partitions import STEPS_OF_EACH
 
@@ -105,7 +105,7 @@ class AgentRegistry:
         async with self._db.tenant(namespace) as connection:
             if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
                 await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
-            await budgets.drop(connection, namespace, agent)
+            await drop_budget(connection, namespace, agent)
 
     async def stats(self, namespace: str, agent: str) -> AgentStats:
         """The running totals and the averages of the newest hundred episodes.

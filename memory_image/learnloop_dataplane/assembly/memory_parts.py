@@ -9,11 +9,9 @@ from learnloop_dataplane.concurrency.limits import OneEach, Turns
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.embedding.factory import open_embedder
-from learnloop_dataplane.lifecycle.budget_enforcement import BudgetKeeper
-from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
+from learnloop_dataplane.lifecycle.budgets import BudgetFile, Budgets
+from learnloop_dataplane.lifecycle.consolidation import Consolidation
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
-from learnloop_dataplane.lifecycle.memory_rewrites import HEAVY_AT_ONCE, MemoryRewrites
-from learnloop_dataplane.lifecycle.scheduled_consolidation import Routine
 from learnloop_dataplane.memories.episode_summaries import EpisodeMemories
 from learnloop_dataplane.memories.indexing import Indexing
 from learnloop_dataplane.memories.memory_writes import MemoryWrites
@@ -27,6 +25,7 @@ from learnloop_dataplane.vectors.factory import open_vectors
 from learnloop_dataplane.vectors.following import Following
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
+HEAVY_AT_ONCE = 2  # of each kind of work that reads or rewrites all of an agent's memory
 RECALLS_AT_ONCE = 8  # enough to keep PostgreSQL busy while this process ranks
 
 
@@ -43,15 +42,15 @@ class MemoryParts:
         candidates = Candidates(db, self.vectors, config.exact_up_to)
         self.indexing = Indexing(db, analyzer, candidates, embedder, before)
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
-        told = ToldBudgets(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
-        self.budgets = BudgetKeeper(db, shared.metrics, limit, told)
+        file = BudgetFile(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
+        self.budgets = Budgets(db, shared.metrics, limit, file)
         self.recall_log = RecallLog(db)
         self.recalls = Recaller(
             db,
             analyzer,
             self.indexing.embedder,
             candidates,
-            Groups(db, told),
+            Groups(db, file),
             self.recall_log,
             embed_seconds=config.embedder_recall_ms / 1000,
         )
@@ -59,11 +58,11 @@ class MemoryParts:
         self.outcomes = Outcomes(db, self.recall_log, shared.metrics.agents.judged)
         waiting, grew = shared.arrived, self.budgets.changed
         self.writes = MemoryWrites(db, shared.users, analyzer, waiting, grew)
-        distiller = _distiller(config)
-        consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
-        self.rewrites = MemoryRewrites(db, distiller, analyzer, consolidations, waiting, grew)
-        every = config.consolidate_seconds
-        self.routine = Routine(db, distiller, analyzer, shared.metrics, every, consolidations, waiting)
+        self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
+        self.rewrites = OneEach("a fork, restore or rollback", HEAVY_AT_ONCE)
+        self.consolidation = Consolidation(
+            db, _distiller(config), analyzer, shared.metrics, config.consolidate_seconds, waiting
+        )
         self.episodes = EpisodeMemories(db, analyzer, shared.step_cipher)
 
     def start(self) -> None:
@@ -73,7 +72,7 @@ class MemoryParts:
         shared.in_turns("large agents", self.indexing.list_words, every=check)
         self.budgets.work = shared.in_turns("budgets", self.budgets.keep, every=check)
         if every := config.consolidate_seconds:
-            shared.in_turns("consolidation", self.routine.run, every=min(every, CONSOLIDATION_SECONDS))
+            shared.in_turns("consolidation", self.consolidation.run, every=min(every, CONSOLIDATION_SECONDS))
         again(self.following.look, "vector store", pause=sweep)
         shared.in_turns("vectors", self.following.run, every=sweep)
         again(self.recall_log.write, "recall log", pause=FLUSH_SECONDS)
@@ -83,6 +82,11 @@ class MemoryParts:
         await self.recall_log.flush()
         if self.vectors is not None:
             await self.vectors.close()
+
+    def grew(self, namespace: str) -> None:
+        """Has memories that came back or were copied indexed, and checked against budgets."""
+        self._shared.arrived(namespace)
+        self.budgets.changed(namespace)
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """As `Recaller.recall`, timed."""

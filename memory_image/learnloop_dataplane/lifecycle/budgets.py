@@ -1,17 +1,30 @@
-"""What each agent may keep: put, rolled back, read; and the figures of what it keeps."""
+"""Memory budgets of agents: where they come from, and the background work that forgets what exceeds them.
 
-from collections.abc import Collection, Sequence
+A budget is put by REST, read from a file that the operator writes and the kubelet keeps up to date, or set for all
+agents; the smallest limit holds. No store and no recall waits for this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
-from learnloop_api.wire.memory import MemoryBudget, MemoryUse
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse
 from learnloop_dataplane.audit.chain import note
+from learnloop_dataplane.concurrency.loop import Work
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.lifecycle.forgetting import SECONDS, SIZE
+from learnloop_dataplane.lifecycle.forgetting import SECONDS, SIZE, forget
+from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.strict_json import StrictReader
 
+log = logging.getLogger(__name__)
+UNLIMITED = MemoryBudget()
 _PUT = """
 INSERT INTO memory_budgets AS b (namespace, agent_id, own) VALUES ($1, $2, $3)
 ON CONFLICT (namespace, agent_id) DO UPDATE SET own = excluded.own WHERE b.own IS DISTINCT FROM excluded.own
@@ -43,9 +56,65 @@ WHERE (b.memories, b.bytes, b.pinned, b.pinned_above) IS DISTINCT FROM
 """
 
 
+class BudgetFile:
+    """Budgets that LearningAgents set. A missing or invalid file is logged and counted; the last valid one holds.
+
+    Args:
+        path: None where there are none.
+    """
+
+    def __init__(self, path: Path | None, metrics: Metrics) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._reader = StrictReader(AgentBudgets)
+        self._content = b""
+        self._budgets: AgentBudgets | None = None
+        self._refusal = ""
+
+    def of(self, namespace: str) -> Mapping[str, MemoryBudget]:
+        """Budgets by agent."""
+        return self._budgets.agents if self._budgets is not None and self._budgets.namespace == namespace else {}
+
+    def groups(self, namespace: str) -> Mapping[str, str]:
+        """Memory groups by agent."""
+        if self._budgets is None or self._budgets.namespace != namespace:
+            return {}
+        return {agent: each.group for agent, each in self._budgets.agents.items() if each.group is not None}
+
+    async def look(self) -> None:
+        """Reads the file; never raises."""
+        if self._path is None:
+            return
+        refusal = ""
+        try:
+            await asyncio.to_thread(self._read, self._path)
+        except (OSError, ValueError) as error:
+            self._metrics.budgets_refused.inc()
+            refusal = _sentence(error)
+            if refusal != self._refusal:
+                log.error("invalid budgets of agents in %s, the last valid ones hold: %s", self._path, refusal)
+        self._refusal = refusal
+
+    def _read(self, path: Path) -> None:
+        with path.open("rb") as file:
+            content = file.read(BUDGETS_ROOM + 1)
+        if len(content) > BUDGETS_ROOM:
+            raise ValueError(f"more than {BUDGETS_ROOM} bytes")
+        if self._budgets is None or content != self._content:
+            self._budgets = self._reader.read(content)
+            self._content = content
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        items = error.errors(include_url=False, include_input=False)[:3]
+        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}" for item in items)[:500]
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)[:500]
+
+
 @dataclass
 class Held:
-    """What one agent keeps: memories and bytes, of these pinned, and both by type."""
+    """Memories and bytes of one agent, the pinned ones among them, and both by type."""
 
     memories: int = 0
     bytes: int = 0
@@ -55,7 +124,7 @@ class Held:
     pinned_per_type: dict[str, int] = field(default_factory=dict)
 
     def exceeds(self, budget: MemoryBudget) -> bool:
-        """Is anything above a limit?"""
+        """Whether anything is above a limit."""
         return bool(_above(budget, self.memories, self.bytes, self.per_type))
 
     def pinned_above(self, budget: MemoryBudget) -> list[str]:
@@ -64,83 +133,111 @@ class Held:
 
 
 def _above(budget: MemoryBudget, memories: int, size: int, per_type: dict[str, int]) -> list[str]:
-    found = []
+    exceeded = []
     if budget.memories is not None and memories > budget.memories:
-        found.append("memories")
+        exceeded.append("memories")
     if budget.bytes is not None and size > budget.bytes:
-        found.append("bytes")
-    return found + [f"per_type.{kind}" for kind, most in budget.per_type.items() if per_type.get(kind, 0) > most]
+        exceeded.append("bytes")
+    return exceeded + [f"per_type.{kind}" for kind, most in budget.per_type.items() if per_type.get(kind, 0) > most]
 
 
-async def put(db: Database, namespace: str, agent: str, budget: MemoryBudget) -> bool:
-    """From now on the agent keeps no more than this; returns whether that is new.
+class Budgets:
+    """Budgets of agents by REST, and the passes that hold agents to them.
 
-    Raises:
-        Unavailable: nothing was changed.
+    Args:
+        limit: of every agent, whatever its own budget.
+        file: read before each pass.
     """
-    said = budget.model_dump(mode="json", exclude_none=True)
-    async with db.tenant(namespace) as connection:
-        new: bool = await connection.execute(_PUT, namespace, agent, orjson.dumps(said).decode()) != "INSERT 0 0"
-        if new:
-            await note(connection, namespace, "memory.budget.set", f"agent/{agent}", said)
-    return new
+
+    def __init__(self, db: Database, metrics: Metrics, limit: MemoryBudget, file: BudgetFile) -> None:
+        self._db = db
+        self._metrics = metrics
+        self._limit = limit
+        self._file = file
+        self.work: Work | None = None
+        """The passes over namespaces, once they have begun."""
+
+    def changed(self, namespace: str) -> None:
+        """Asks for a pass: a budget is new, or agents hold much more than before."""
+        if self.work is not None:
+            self.work.changed(namespace)
+
+    async def put(self, namespace: str, agent: str, budget: MemoryBudget) -> bool:
+        """Sets an agent's own budget; returns whether that is new. The same again starts no pass."""
+        fields = budget.model_dump(mode="json", exclude_none=True)
+        async with self._db.tenant(namespace) as connection:
+            same = await connection.execute(_PUT, namespace, agent, orjson.dumps(fields).decode()) == "INSERT 0 0"
+            if not same:
+                await note(connection, namespace, "memory.budget.set", f"agent/{agent}", fields)
+        if not same:
+            self.changed(namespace)
+        return not same
+
+    async def use(self, namespace: str, agent: str) -> MemoryUse:
+        """An agent's budget, and what it held when last measured. Raises ApiError: 404, it has no budget."""
+        async with self._db.tenant(namespace) as connection:
+            row = await connection.fetchrow(_GET, namespace, agent)
+        own = MemoryBudget.model_validate_json(row["own"]) if row is not None and row["own"] is not None else None
+        budget = (own or UNLIMITED).within(self._others(namespace, agent))
+        if own is None and budget == UNLIMITED:
+            message = "this agent has no memory budget; put one at /api/v1/agents/{agent}/memory-budget"
+            raise ApiError(404, message, field="agent", value=agent)
+        figures = {name: value for name, value in row.items() if name in _FIGURES} if row is not None else {}
+        return MemoryUse(agent=agent, own=own, budget=budget, **figures)
+
+    async def drop(self, namespace: str, agent: str) -> None:
+        """Deletes the agent's own budget; forgotten memories stay forgotten."""
+        async with self._db.tenant(namespace) as connection:
+            await drop_budget(connection, namespace, agent)
+
+    async def keep(self, namespace: str) -> int:
+        """One pass over a namespace; returns how many memories were forgotten."""
+        await self._file.look()
+        everyone = self._limit != UNLIMITED
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_OWN, namespace)
+            own = {row["agent_id"]: MemoryBudget.model_validate_json(row["own"]) for row in rows}
+            named = {*own, *self._file.of(namespace)}
+            holding = await held(connection, namespace, None if everyone else named) if named or everyone else {}
+        gone = 0
+        for agent in sorted({*holding, *named}):
+            budget = own.get(agent, UNLIMITED).within(self._others(namespace, agent))
+            gone += await self._agent(namespace, agent, budget, holding.get(agent) or Held())
+        return gone
+
+    def _others(self, namespace: str, agent: str) -> MemoryBudget:
+        """The limits that do not come by REST."""
+        return self._file.of(namespace).get(agent, UNLIMITED).within(self._limit)
+
+    async def _agent(self, namespace: str, agent: str, budget: MemoryBudget, holding: Held) -> int:
+        gone = 0
+        if holding.exceeds(budget):
+            gone = (await forget(self._db, namespace, agent, budget)).forgotten
+        async with self._db.tenant(namespace) as connection:
+            if gone:
+                holding = (await held(connection, namespace, [agent])).get(agent) or Held()
+            figures = (holding.memories, holding.bytes, holding.pinned, holding.pinned_above(budget))
+            await connection.execute(_MEASURED, namespace, agent, *figures, gone)
+        self._metrics.budget(namespace, agent, holding.memories, holding.bytes, gone)
+        return gone
 
 
-async def drop(connection: Any, namespace: str, agent: str) -> None:
-    """Takes the agent's own budget back; what was forgotten stays forgotten."""
+async def drop_budget(connection: Any, namespace: str, agent: str) -> None:
+    """Deletes the agent's own budget, and notes it if there was one."""
     if await connection.execute(_DROP, namespace, agent) != "UPDATE 0":
         await note(connection, namespace, "memory.budget.dropped", f"agent/{agent}")
     await connection.execute(_UNUSED, namespace, agent)
 
 
-async def use(db: Database, namespace: str, agent: str, limit: MemoryBudget) -> MemoryUse:
-    """What the agent may keep, and what it kept when that was last measured.
-
-    Raises:
-        ApiError: 404, it has no budget.
-    """
-    async with db.tenant(namespace) as connection:
-        row = await connection.fetchrow(_GET, namespace, agent)
-    own = MemoryBudget.model_validate_json(row["own"]) if row is not None and row["own"] is not None else None
-    if own is None and limit == MemoryBudget():
-        raise ApiError(
-            404,
-            "this agent has no memory budget; put one at /api/v1/agents/{agent}/memory-budget",
-            field="agent",
-            value=agent,
-        )
-    figures = {name: value for name, value in row.items() if name in _FIGURES} if row is not None else {}
-    return MemoryUse(agent=agent, own=own, budget=own.within(limit) if own else limit, **figures)
-
-
-async def budgets(connection: Any, namespace: str) -> dict[str, MemoryBudget]:
-    """Every budget of its own that an agent of the namespace has."""
-    rows = await connection.fetch(_OWN, namespace)
-    return {row["agent_id"]: MemoryBudget.model_validate_json(row["own"]) for row in rows}
-
-
 async def held(connection: Any, namespace: str, agents: Collection[str] | None) -> dict[str, Held]:
-    """What these agents keep, None: all that keep anything."""
-    wanted = None if agents is None else list(agents)
-    return _summed(await connection.fetch(_HELD, namespace, wanted, timeout=SECONDS))
-
-
-async def measured(
-    connection: Any, namespace: str, agent: str, kept: Held, budget: MemoryBudget, forgotten: int
-) -> None:
-    """Notes what the agent keeps after `forgotten` memories went."""
-    figures = (kept.memories, kept.bytes, kept.pinned, kept.pinned_above(budget))
-    await connection.execute(_MEASURED, namespace, agent, *figures, forgotten)
-
-
-def _summed(rows: Sequence[Any]) -> dict[str, Held]:
-    found: dict[str, Held] = {}
-    for row in rows:
-        kept = found.setdefault(row["agent_id"], Held())
-        kept.memories += row["memories"]
-        kept.bytes += row["bytes"]
-        kept.pinned += row["pinned"]
-        kept.pinned_bytes += row["pinned_bytes"]
-        kept.per_type[row["memory_type"]] = row["memories"]
-        kept.pinned_per_type[row["memory_type"]] = row["pinned"]
-    return found
+    """Figures of these agents; None: of all that hold anything."""
+    result: dict[str, Held] = {}
+    for row in await connection.fetch(_HELD, namespace, None if agents is None else list(agents), timeout=SECONDS):
+        each = result.setdefault(row["agent_id"], Held())
+        each.memories += row["memories"]
+        each.bytes += row["bytes"]
+        each.pinned += row["pinned"]
+        each.pinned_bytes += row["pinned_bytes"]
+        each.per_type[row["memory_type"]] = row["memories"]
+        each.pinned_per_type[row["memory_type"]] = row["pinned"]
+    return result

@@ -1,7 +1,4 @@
-"""From many episodes to a few facts: what a task is like (semantic) and what works best on it (procedural).
-
-The port takes anything that turns episodes into memories, a language model for instance; what is built in counts.
-"""
+"""Distillation of many episodes into a few memories of a task: how it goes (semantic), what works best (procedural)."""
 
 import asyncio
 from collections import defaultdict
@@ -23,8 +20,7 @@ MAX_PEOPLE = 1000
 
 @dataclass(frozen=True)
 class Episode:
-    """One episodic memory about a task: id, how it went, and how it was done when it says so. The pseudonym of its
-    person is empty for nobody; what was said and done is empty for an episode of numbers."""
+    """One episodic memory about a task: its result, how it was done (`way`), its person's pseudonym, and its text."""
 
     id: str
     task: str
@@ -48,7 +44,7 @@ class Distiller(Protocol):
 
 
 def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode | None:
-    """What an episodic memory's content says about a task; None when it names none."""
+    """Reads an episodic memory's content; None when it names no task."""
     task = content.get("task")
     if not isinstance(task, str) or not task:
         return None
@@ -62,8 +58,7 @@ def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode
 
 
 def _told(content: dict[str, Any]) -> str:
-    """What was said and done: all that an agent stored itself; of what was made of an episode, the first line is only
-    how it went."""
+    """The text that an agent stored; of a memory made from an episode, without the first line, which has the result."""
     text = content.get("text")
     if not isinstance(text, str):
         return ""
@@ -71,7 +66,7 @@ def _told(content: dict[str, Any]) -> str:
 
 
 class CountingDistiller:
-    """Success rates with a lower confidence bound: one lucky episode is no procedure."""
+    """Success rates with a lower confidence bound: one lucky episode makes none."""
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """See Distiller. Tasks with fewer than five episodes say nothing yet."""
@@ -81,12 +76,12 @@ class CountingDistiller:
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:
             tasks[item.task].append(item)
-        found: list[NewMemory] = []
+        memories: list[NewMemory] = []
         for task, items in sorted(tasks.items()):
             if len(items) >= FEWEST:
-                found.append(_fact(agent, task, items))
-                found += _procedure(agent, task, items)
-        return found
+                memories.append(_fact(agent, task, items))
+                memories += _procedure(agent, task, items)
+        return memories
 
 
 def _fact(agent: str, task: str, items: list[Episode]) -> NewMemory:

@@ -1,32 +1,44 @@
-"""Which memories say what another one says already. Pure; no model is asked.
+"""Memories that say what another one says already: the same text again, or recalled text stored as if it were new.
 
-Two shapes make up almost all junk of agents left alone for a month: the same text again, and recalled text stored as
-if it were new.
+The rule errs towards keeping: junk costs little, but a correction mistaken for a repetition costs the truth. A word
+that two texts do not share may be a negation in any language, so they say the same only word for word.
 """
 
+import hashlib
 import math
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from learnloop_dataplane.text.redundancy import Shown, print_of, said
+import orjson
 
-COMPARISONS = 5_000_000  # of one pass: some seconds
+from learnloop_dataplane.text.tokenizer import MAX_TEXT
+
 Kind = Literal["duplicate", "echo"]
-Something = TypeVar("Something")
+SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
+ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
+MOST_SEGMENTS = 20  # recalled texts, and words between them, that an echo may consist of
+MOST_ALIKE = 50  # recalled texts that begin alike, or are alike, of which each echo is compared with no more
+_BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
+_ENDS = ".,;:!…。，、！"  # a question mark changes the meaning, and so does a sign before a number or a word
+_ARTICLES = frozenset(("a", "an", "the"))
+# Words that may stand around recalled text: "as far as I know X", "I recall that X and Y".
+_FRAMES = frozenset("and as far i know noted recall remember remembered that what is".split())  # noqa: SIM905
 
 
 @dataclass(frozen=True)
 class Item:
-    """One active memory: what comparing needs. `created` orders them; `standing` decides which of two stays.
+    """An active memory. `standing` decides which of two duplicates stays; `about` is a person's pseudonym, or empty.
 
     Attributes:
+        fixed: pinned, or distilled: stays, even where another one says the same.
         begins, ends: seconds since 1970 between which it is recalled.
-        about: the pseudonym of its person, empty for nobody.
-        details: what it says beside its text (see `redundancy.details`).
+        details: its other fields (see `details`).
     """
 
     id: UUID
@@ -34,23 +46,32 @@ class Item:
     text: str
     created: float
     standing: float
-    pinned: bool = False
-    distilled: bool = False
+    fixed: bool = False
     begins: float = 0.0
     ends: float = math.inf
     about: str = ""
     details: frozenset[str] = frozenset()
 
 
-class Told(NamedTuple):
-    """What an agent was shown at an instant (seconds since 1970), of a memory that is recalled until it `ends`."""
+class RecalledMemory(NamedTuple):
+    """A memory that was recalled at these times, in rising order, and is recalled until it `ends`."""
 
-    at: float
+    times: Sequence[float]
     id: UUID
     text: str
     ends: float = math.inf
     about: str = ""
     details: frozenset[str] = frozenset()
+
+    def covers(self, item: Item) -> bool:
+        """Whether all of the item is said here, for as long, about the same person, and was recalled just before.
+
+        An item about no person counts as about this one's: stored, it would outlive that person's erasure.
+        """
+        since = bisect_left(self.times, item.created - ECHO_SECONDS)
+        lately = since < len(self.times) and self.times[since] <= item.created
+        same = self.id != item.id and item.about in ("", self.about) and self.details >= item.details
+        return lately and same and self.ends >= item.ends
 
 
 class Superfluous(NamedTuple):
@@ -61,108 +82,94 @@ class Superfluous(NamedTuple):
     kind: Kind
 
 
-class Effort:
-    """What may be spent on comparing. Texts made to collide would otherwise take hours.
+class Comparison:
+    """Reads memories page by page; keeps no text of them, so 20,000 take some ten megabytes."""
 
-    Args:
-        rest: called between two memories, for a thread that is not to be in the way.
+    def __init__(self, recalled: Iterable[RecalledMemory]) -> None:
+        self._echoes: list[Superfluous] = []
+        self._alike: dict[bytes, list[Item]] = defaultdict(list)
+        self._texts: dict[tuple[str, ...], list[RecalledMemory]] = defaultdict(list)
+        lengths: dict[tuple[str, ...], set[int]] = defaultdict(set)
+        for each in recalled:
+            words = said(each.text)
+            if len(words) >= SHORTEST_ECHO:
+                self._texts[words].append(each)
+                lengths[words[:SHORTEST_ECHO]].add(len(words))
+        self._lengths = {begin: sorted(of, reverse=True)[:MOST_ALIKE] for begin, of in lengths.items()}
 
-    Attributes:
-        left: memories that were not compared, because by then it did not suffice for them.
-    """
-
-    def __init__(self, comparisons: int = COMPARISONS, rest: Callable[[], None] | None = None) -> None:
-        self._remaining = comparisons
-        self._rest = rest
-        self.left: set[UUID] = set()
-
-    def over(self, items: Iterable[Something]) -> Iterator[Something]:
-        """The same one after the other, with rests."""
+    def read(self, items: Iterable[Item]) -> None:
+        """Takes in more memories."""
         for item in items:
-            if self._rest is not None:
-                self._rest()
-            yield item
+            words = said(item.text)
+            source = None if item.fixed else self._source(words, item)
+            if source is not None:
+                self._echoes.append(Superfluous(item.id, source, "echo"))
+            elif words:
+                key = _digest([item.memory_type, item.about, words])
+                fields = frozenset({_digest(sorted(item.details)).hex()} if item.details else ())
+                self._alike[key].append(replace(item, text="", details=fields))
 
-    def suffices(self, comparisons: int, identity: UUID) -> bool:
-        """Takes as many, or notes the memory as one that is left out."""
-        if comparisons > self._remaining:
-            self.left.add(identity)
-            return False
-        self._remaining -= comparisons
-        return True
+    def junk(self) -> list[Superfluous]:
+        """Echoes, and all duplicates but the one with the best standing, the oldest of equals.
 
+        Duplicates have the same fields besides the text, or none. None ends in favour of a memory that begins later or
+        ends sooner, and none in favour of an echo.
+        """
+        junk = list(self._echoes)
+        for alike in self._alike.values():
+            alike.sort(key=_order)
+            lasting: dict[frozenset[str], Item] = {}  # by fields, and of all under none
+            for item in alike:
+                other = lasting.get(item.details)
+                if other is not None and other.ends >= item.ends:
+                    if not item.fixed:
+                        junk.append(Superfluous(item.id, other.id, "duplicate"))
+                    continue
+                lasting[item.details] = item
+                plain = lasting.setdefault(frozenset(), item)
+                if item.ends > plain.ends:
+                    lasting[frozenset()] = item
+        return junk
 
-def duplicates(items: Sequence[Item], effort: Effort | None = None) -> list[Superfluous]:
-    """Texts of a type that say the same: all but the one with the best standing (the oldest of equals) go.
-
-    Nothing ends in favour of a memory that begins later, ends sooner, is about somebody else or lacks a detail.
-    """
-    found: list[Superfluous] = []
-    effort = effort or Effort()
-    ordered = sorted(
-        items,
-        key=lambda item: (
-            -item.pinned,
-            item.begins,
-            -item.ends,
-            -len(item.details),
-            -item.standing,
-            item.created,
-            item.id.bytes,
-        ),
-    )
-    details = Counter(detail for item in items for detail in item.details)
-    staying: dict[Hashable, list[Item]] = defaultdict(list)  # by what is the same of both, and by each detail
-    for item in effort.over(ordered):
-        words = said(item.text)
-        if not words:
-            continue
-        like = (item.memory_type, item.about, words)
-        rarest = min(item.details, key=lambda detail: (details[detail], detail), default=None)
-        alike, twin = staying[like, rarest], None
-        if not item.pinned and not item.distilled and effort.suffices(len(alike), item.id):  # those never go
-            twin = next((one for one in alike if one.begins <= item.begins and _covers(one, item)), None)
-        if twin is not None:
-            found.append(Superfluous(item.id, twin.id, "duplicate"))
-            continue
-        for detail in (None, *item.details):
-            staying[like, detail].append(item)
-    return found
+    def _source(self, words: tuple[str, ...], item: Item) -> UUID | None:
+        """The first of the recalled texts that these words consist of; None where they say anything else."""
+        first, place = None, 0
+        for _ in range(MOST_SEGMENTS):
+            if place == len(words):
+                return first
+            for length in self._lengths.get(words[place : place + SHORTEST_ECHO], ()):
+                alike = self._texts.get(words[place : place + length], ())[:MOST_ALIKE]
+                if usable := next((each for each in alike if each.covers(item)), None):
+                    first, place = first or usable.id, place + length
+                    break
+            else:
+                if words[place] not in _FRAMES:
+                    return None
+                place += 1
+        return first if place == len(words) else None
 
 
-def echoes(
-    items: Sequence[Item], recalled: Sequence[Told], within: float = 3600.0, effort: Effort | None = None
-) -> list[Superfluous]:
-    """Memories that consist of texts recalled within `within` seconds before they were stored.
-
-    One that names nobody is about whom the recalled one is about: stored, it would outlive that person's erasure.
-    """
-    effort = effort or Effort()
-    texts = {told.id: told for told in recalled}
-    times: dict[UUID, list[float]] = defaultdict(list)
-    for told in sorted(recalled, key=lambda told: told.at):
-        times[told.id].append(told.at)
-    shown = Shown((told.id, print_of(said(told.text))) for told in effort.over(texts.values()))
-    found = []
-    for item in effort.over(items):
-        if item.pinned or item.distilled:
-            continue
-
-        def usable(keys: list[UUID], item: Item = item) -> UUID | None:
-            if not effort.suffices(len(keys), item.id):
-                return None
-            return next((key for key in keys if key != item.id and recently(key, item)), None)
-
-        def recently(key: UUID, item: Item) -> bool:
-            at = times[key]
-            lately = bisect_right(at, item.created) > bisect_left(at, item.created - within)
-            return lately and _covers(texts[key], item if item.about else replace(item, about=texts[key].about))
-
-        if sources := shown.sources(said(item.text), usable):
-            found.append(Superfluous(item.id, sources[0], "echo"))
-    return found
+def said(text: str) -> tuple[str, ...]:
+    """The words and symbols of a text, in order, without articles, case, quotes and the ends of sentences."""
+    plain = unicodedata.normalize("NFC", text).casefold().replace("\u2019", "'")
+    words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", plain).split())
+    return tuple(word for word in words if word and word not in _ARTICLES)
 
 
-def _covers(one: Item | Told, item: Item) -> bool:
-    """Is all that the item says also said there, for as long and about the same person?"""
-    return one.ends >= item.ends and one.about == item.about and one.details >= item.details
+def details(content: dict[str, Any]) -> frozenset[str]:
+    """Everything of a memory but the text that is searched: its other fields as JSON, and the end of a long text."""
+    text = content.get("text")
+    if not isinstance(text, str):
+        return frozenset({orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()})
+    fields = ([name, value] for name, value in content.items() if name != "text")
+    rest = frozenset(orjson.dumps(field, option=orjson.OPT_SORT_KEYS).decode() for field in fields)
+    return rest | {text[MAX_TEXT:]} if len(text) > MAX_TEXT else rest
+
+
+def _order(item: Item) -> tuple[Any, ...]:
+    standing = not item.fixed, -item.standing, item.created, item.id.bytes
+    return item.begins, -item.ends, -len(item.details), *standing
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(orjson.dumps(value), digest_size=16).digest()

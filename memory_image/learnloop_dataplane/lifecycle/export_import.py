@@ -15,7 +15,7 @@ from learnloop_dataplane.postgres.memory_absences import away
 
 PAGE = 500
 Place = tuple[datetime, UUID]  # when a memory was stored, and its id
-# Whom a memory is about: as it was stored, as the episode has it that it came from, or those it was distilled from.
+# People of a memory: as it was stored, as its episode has it, or those of the episodes it was distilled from.
 _PEOPLE = """
 SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NULL) AS people FROM (
     SELECT coalesce(m.provenance ->> 'user', t.person) AS person
@@ -67,21 +67,15 @@ async def page(
     at: datetime | None = None,
     only: list[UUID] | None = None,
 ) -> list[dict[str, Any]]:
-    """Up to `limit` memories in the order they were stored, after this place, whether the memory
-    that was there still is or not.
+    """Up to `limit` memories in the order they were stored, after this place, even if its memory is gone.
 
-    `user_id` is the pseudonym of whom it is about: as it was stored, or as the episode has it that it came from;
-    `user_ids` also has those of the episodes that it was distilled from, as far as it names them (a hundred sources).
-    `helped` and `hurt` are sums of what feedback said until now, `remembered_at` is when it was stored first: a copy's
-    is that of what it was made from.
+    `user_id` is a person's pseudonym; `user_ids` also has those of up to a hundred episodes that the memory was
+    distilled from. `helped` and `hurt` sum up feedback; `remembered_at` is a copy's original time.
 
     Args:
-        ended: retired and expired ones too, with why they ended.
+        ended: retired and expired ones too.
         at: those the agent had at this instant.
         only: of these.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
     """
     async with db.tenant(namespace) as connection:
         time, identity = after or (None, None)
@@ -108,13 +102,10 @@ async def export(
 
 
 async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> int:
-    """Deletes memories for good, with their vectors and counts; returns how many there were.
-
-    There is no way to delete without naming what: neither here nor anywhere else.
+    """Deletes the named memories for good, with their vectors and counts; returns how many there were.
 
     Raises:
         ApiError: 422, nothing was named.
-        Unavailable: nothing was deleted.
     """
     if not ids:
         raise ApiError(422, "name at least one memory", field="ids")

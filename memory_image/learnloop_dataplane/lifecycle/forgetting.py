@@ -1,8 +1,4 @@
-"""Forgetting: what an agent's memory is worth, and which of it goes when there is more than the budget.
-
-value × freshness. On one trace half of 1,000 memories had to go. Forgetting by value and freshness kept 96 % of what an
-oracle would have kept; by age alone, 52 % (anchors).
-"""
+"""Forgetting: the least valuable memories above an agent's budget go, by value × freshness."""
 
 import asyncio
 import time
@@ -24,7 +20,7 @@ from learnloop_dataplane.recall.memory_types import CODES, POLICIES
 Floats = NDArray[np.float64]
 REASONS_SHOWN = 50
 BATCH = 500
-"""Memories of one transaction. Whoever keeps a copy of the agent's memories takes these in at its next recall."""
+"""Memories of one transaction."""
 REST, LONGEST_REST_SECONDS = 4.0, 2.0
 """After each of them, as often as long as it took: the busier the database, the longer recalls are left alone."""
 READ_AT_ONCE = 1000  # rows between two of which requests are answered
@@ -47,7 +43,7 @@ _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace
 
 @dataclass(frozen=True)
 class MemoryWorths:
-    """What is known of n memories, as columns float64 [n]; `pinned` is 1 or 0."""
+    """Columns float64 [n] of n memories; `pinned` is 1 or 0."""
 
     importance: Floats
     used: Floats
@@ -89,8 +85,8 @@ def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: Memory
     """
     gone = np.zeros(len(values), dtype=bool)
     for kind, most in budget.per_type.items():
-        mine = np.flatnonzero(kinds == CODES[kind])
-        gone[mine[surplus(values[mine], most)]] = True
+        of_kind = np.flatnonzero(kinds == CODES[kind])
+        gone[of_kind[surplus(values[of_kind], most)]] = True
     if budget.memories is not None:
         left = np.flatnonzero(~gone)
         gone[left[surplus(values[left], budget.memories)]] = True
@@ -105,7 +101,7 @@ def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: Memory
 
 @dataclass(frozen=True)
 class _Surplus:
-    """What is above the budget, the least valuable first, and how many memories had been forgotten when that was so."""
+    """Memories above the budget, the least valuable first; `so_far` had been forgotten when this was read."""
 
     held: int
     ids: list[UUID]
@@ -115,7 +111,7 @@ class _Surplus:
 
 @dataclass(frozen=True)
 class ForgottenMemories:
-    """What went, or would go: how many of how many, and the first fifty with their value and text."""
+    """Result of forgetting: counts, and the first fifty memories with their value and text."""
 
     agent_id: str
     held: int
@@ -191,8 +187,8 @@ async def _held(
     while rows := await cursor.fetch(READ_AT_ONCE, timeout=SECONDS):
         ids += [row["id"] for row in rows]
         columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
-    sizes, kinds, *known = np.concatenate(columns, axis=1) if columns else np.zeros((9, 0))
-    worth = MemoryWorths(**{item.name: column for item, column in zip(fields(MemoryWorths), known, strict=True)})
+    sizes, kinds, *others = np.concatenate(columns, axis=1) if columns else np.zeros((9, 0))
+    worth = MemoryWorths(**{item.name: column for item, column in zip(fields(MemoryWorths), others, strict=True)})
     return ids, sizes, kinds.astype(np.intp), worth
 
 

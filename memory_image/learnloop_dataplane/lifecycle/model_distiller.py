@@ -1,8 +1,7 @@
-"""A language model reads what was said and done in a task's episodes, and says what is worth knowing next time.
+"""Distillation by a language model, which reads the texts of a task's episodes.
 
-What is counted stays counted: the model's two memories (what is true, how it is done) come beside the counts, under
-origins of their own. While no model answers there are the counts alone, and what it said before stays. Everything about
-an answer is bounded, and nothing of it is carried out: it becomes text.
+Its two memories (facts, procedure) are added to the counted ones, under origins of their own. While no model answers
+there are the counts alone, and its earlier memories stay. Answers are bounded, and are only stored as text.
 """
 
 import asyncio
@@ -56,23 +55,23 @@ class ModelDistiller:
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """See Distiller."""
-        found = await self._counting.distil(agent, episodes)
+        memories = await self._counting.distil(agent, episodes)
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:
             if item.text:
                 tasks[item.task].append(item)
-        chosen = {task: told[:EPISODES] for task, told in tasks.items() if len(told) >= FEWEST}
-        keys = {task: _key(task, told) for task, told in chosen.items()}
-        asked = 0
+        chosen = {task: items[:EPISODES] for task, items in tasks.items() if len(items) >= FEWEST}
+        keys = {task: _key(task, items) for task, items in chosen.items()}
+        requests = 0
         try:
             async with asyncio.timeout(self._seconds):
                 # What went wrong the last time comes last, so that it keeps no other task from being asked about.
                 for task in sorted(chosen, key=lambda task: (keys[task] in self._in_vain, task)):
                     key = keys[task]
                     if key not in self._known:
-                        if asked == TASKS:
+                        if requests == TASKS:
                             continue
-                        asked += 1
+                        requests += 1
                         _keep(self._in_vain, key, None)
                         try:
                             lessons = await self._ask(task, chosen[task])
@@ -81,19 +80,19 @@ class ModelDistiller:
                             continue
                         del self._in_vain[key]
                         _keep(self._known, key, lessons)
-                    found += _memories(agent, task, chosen[task], self._known[key])
+                    memories += _memories(agent, task, chosen[task], self._known[key])
         except (Unavailable, TimeoutError) as error:
             log.warning(
                 "agent %s has what was counted, and no new lessons: %s", agent, error or "the model is too slow"
             )
-        return found
+        return memories
 
     async def close(self) -> None:
         """Closes the connections to the server."""
         await self._model.server.close()
 
     async def _ask(self, task: str, episodes: Sequence[Episode]) -> Lessons:
-        told = {
+        question = {
             "task": task[:TASK],
             "episodes": [
                 {"success": item.success, "return": item.returned, "told": item.text[:EACH]} for item in episodes
@@ -101,9 +100,9 @@ class ModelDistiller:
         }
         messages = [
             {"role": "system", "content": INSTRUCTION},
-            {"role": "user", "content": orjson.dumps(told).decode()},
+            {"role": "user", "content": orjson.dumps(question).decode()},
         ]
-        # Episodes may bring the model to say anything: that is no failure of the server, which others ask, too.
+        # Episodes may make the model say anything, which does not count as a failure of the server.
         return read(await self._model.ask(messages, _said))
 
 
@@ -114,19 +113,19 @@ def _keep(kept: "OrderedDict[bytes, T]", key: bytes, value: T) -> None:
 
 
 def _said(answer: Any) -> Any:
-    """What the model said in an answer of /chat/completions; None where it refused.
+    """The message of an answer of /chat/completions; None where the model refused.
 
     Raises:
-        LookupError, TypeError: it is no such answer.
+        LookupError, TypeError: the answer has another shape.
     """
     message = answer["choices"][0]["message"]
     if not isinstance(message, dict):
-        raise TypeError("the answer's message is no object")
+        raise TypeError("the answer's message is not an object")
     return message.get("content")
 
 
 def read(said: Any) -> Lessons:
-    """What a model said, cut to what is taken of it.
+    """Facts and procedure of a message, cut to their limits.
 
     Raises:
         ValueError, LookupError, TypeError: it is not what was asked for.
@@ -134,8 +133,8 @@ def read(said: Any) -> Lessons:
     if not isinstance(said, str) or "{" not in said:
         raise ValueError("the model's answer holds no JSON object")
     # Many models put a fence or a sentence around it.
-    told = orjson.loads(said[said.index("{") : said.rindex("}") + 1])
-    facts, procedure = told["facts"], told.get("procedure") or ""
+    lessons = orjson.loads(said[said.index("{") : said.rindex("}") + 1])
+    facts, procedure = lessons["facts"], lessons.get("procedure") or ""
     if (
         not isinstance(facts, list)
         or not all(isinstance(fact, str) for fact in facts)
@@ -148,14 +147,14 @@ def read(said: Any) -> Lessons:
 
 def _memories(agent: str, task: str, episodes: Sequence[Episode], lessons: Lessons) -> list[NewMemory]:
     facts, procedure = lessons
-    found = []
+    memories = []
     if facts:
         content: dict[str, Any] = {"text": f"{task}: {' '.join(facts)}", "task": task, "facts": list(facts)}
-        found.append(distilled(agent, "semantic", f"lesson/{task}", content, episodes))
+        memories.append(distilled(agent, "semantic", f"lesson/{task}", content, episodes))
     if procedure:
         content = {"text": f"{task}: {procedure}", "task": task}
-        found.append(distilled(agent, "procedural", f"lesson/{task}", content, episodes))
-    return found
+        memories.append(distilled(agent, "procedural", f"lesson/{task}", content, episodes))
+    return memories
 
 
 def _key(task: str, episodes: Sequence[Episode]) -> bytes:

@@ -1,13 +1,25 @@
-"""Taking memories out of recall and bringing them back. Nothing is deleted here: `as_of` still sees what was."""
+"""Retirement: takes memories out of recall, and brings them back. Nothing is deleted, and `as_of` still sees what was.
+
+A poisoned page or a wrong import is known by its origin, not by its ids: all of an origin can be quarantined, released
+or rolled back, with what was distilled from it.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 from uuid import UUID
 
-from learnloop_dataplane.audit.chain import note_memories
+from learnloop_common.redaction.fields import safe_origin
+from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.sliced_transactions import SECONDS, SLICE, Progress, alone, pages, whole
+from learnloop_dataplane.privacy.redaction import redact_text
 
 Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back", "replaced"]
+Action = Literal["quarantine", "release", "rollback"]
+_STATE: dict[Action, Retired] = {"quarantine": "quarantined", "rollback": "rolled-back"}
 
 # First the wide row, whose lock the indexer respects; then the narrow one, which is there by then or never will be.
 _RETIRE = """
@@ -16,7 +28,7 @@ FROM unnest($4::uuid[], $5::uuid[]) AS t(id, by)
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active'
     AND NOT (m.pinned AND $3 = 'forgotten') RETURNING m.id
 """
-# When it was away is written down before it is wiped.
+# The absence is recorded before its times are cleared.
 _REVIVE = """
 WITH away AS (
     SELECT id, retired_at FROM agent_memories
@@ -39,13 +51,51 @@ UPDATE memory_index v SET visible_to = m.ends_at FROM agent_memories m
 WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
     AND m.namespace = v.namespace AND m.id = v.memory_id
 """
-# One that outlived its time while it was pinned ends when it is let go: `as_of` still finds it before that.
+# A memory that outlived its time while pinned ends when it is unpinned; `as_of` still finds it before that.
 _PIN = """
 UPDATE agent_memories m SET pinned = $3, ends_at = CASE WHEN $3 OR m.pinned
     THEN coalesce(least(CASE WHEN NOT $3 THEN greatest(expires_at, now()) END, valid_to), 'infinity') ELSE ends_at END
 FROM (SELECT pinned FROM agent_memories WHERE namespace = $1 AND id = $2 FOR UPDATE) AS before
 WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now()
 RETURNING m.agent_id, before.pinned <> $3 AS changed
+"""
+# A trailing * takes every origin that begins like this. $3: as it is stored, and as it was stored before origins were
+# redacted.
+_FROM_IT = "CASE WHEN $4 THEN origin ^@ ANY($3::text[]) ELSE origin = ANY($3::text[]) END"
+# What consolidation made out of the chosen ones follows, in as many steps as it takes. One that had more sources than
+# it names had every episode of its task. A memory is found in `made` by its id or, an episode, by its task: one join by
+# equality, where a condition with OR would compare all that was reached with all that was distilled.
+_REACHED = f"""
+WITH RECURSIVE made AS MATERIALIZED (
+    SELECT m.agent_id, 'of ' || f.named AS key, m.id, m.state, m.memory_type, m.created_at, m.content->>'task' AS task
+    FROM agent_memories m CROSS JOIN LATERAL jsonb_array_elements_text(
+        CASE jsonb_typeof(m.provenance->'from') WHEN 'array' THEN m.provenance->'from' ELSE '[]' END) AS f(named)
+    WHERE m.namespace = $1 AND m.source = 'consolidation'
+    UNION ALL
+    SELECT m.agent_id, 'all ' || (m.content->>'task'), m.id, m.state, m.memory_type, m.created_at, m.content->>'task'
+    FROM agent_memories m
+    WHERE m.namespace = $1 AND m.source = 'consolidation' AND CASE jsonb_typeof(m.provenance->'from')
+        WHEN 'array' THEN m.provenance->'episodes' > to_jsonb(jsonb_array_length(m.provenance->'from')) END
+), reached AS (
+    SELECT id, agent_id, state, memory_type, created_at, content->>'task' AS task FROM agent_memories
+    WHERE namespace = $1 AND ($2::text IS NULL OR agent_id = $2) AND origin <> '' AND {_FROM_IT}
+    UNION
+    SELECT m.id, m.agent_id, m.state, m.memory_type, m.created_at, m.task
+    FROM reached r CROSS JOIN LATERAL unnest(ARRAY['of ' || r.id::text,
+        CASE WHEN r.memory_type = 'episodic' THEN 'all ' || r.task END]) AS k(key)
+    JOIN made m ON m.agent_id = r.agent_id AND m.key = k.key
+    WHERE starts_with(k.key, 'of ') OR r.created_at <= m.created_at
+)
+SELECT id, agent_id FROM reached WHERE state = ANY($5::text[]) ORDER BY agent_id, id
+"""
+# What ended because a memory that goes now said the same, and came from somewhere else: that source vouches for it.
+_VOUCHED = f"""
+SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state = 'duplicate'
+    AND superseded_by IN (SELECT unnest($5::uuid[])) AND origin <> '' AND NOT {_FROM_IT}
+"""
+_RECALLS = """
+SELECT count(DISTINCT r.retrieval_id) FROM recall_log r CROSS JOIN LATERAL unnest(r.memory_ids) AS hit(id)
+JOIN unnest($2::uuid[]) AS gone(id) ON gone.id = hit.id WHERE r.namespace = $1
 """
 
 
@@ -57,8 +107,11 @@ async def retire(
     state: Retired,
     superseded_by: Sequence[UUID | None] | None = None,
 ) -> list[UUID]:
-    """Ends what is active among these; returns which those were. `superseded_by` names what took each one's place.
-    What was pinned meanwhile is not forgotten."""
+    """Ends the active ones of these, and returns them. Pinned ones are not forgotten.
+
+    Args:
+        superseded_by: the memory that took the place of each.
+    """
     rows = await connection.fetch(_RETIRE, namespace, agent, state, list(ids), list(superseded_by or [None] * len(ids)))
     ended = [row["id"] for row in rows]
     await connection.execute(_FOLLOW, namespace, agent, ended)
@@ -66,7 +119,7 @@ async def retire(
 
 
 async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> list[UUID]:
-    """Makes these recallable again, as long as they are neither expired nor untrue by now; returns which were not."""
+    """Makes these recallable again while they are valid; returns those that had ended."""
     rows = await connection.fetch(_REVIVE, namespace, agent, list(ids))
     back = [row["id"] for row in rows]
     await connection.execute(_FOLLOW, namespace, agent, back)
@@ -74,20 +127,82 @@ async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID
 
 
 async def condemn(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> None:
-    """Quarantined ones of these never come back. When they left recall stays as it was: `as_of` goes by it."""
+    """Ends the quarantined ones of these for good. The time when they left recall stays: `as_of` needs it."""
     await connection.execute(_CONDEMN, namespace, agent, list(ids))
 
 
 async def pin(connection: Any, namespace: str, identity: UUID, pinned: bool) -> None:
-    """A pinned memory neither expires nor is forgotten; who pinned it, or let it go, is on record.
+    """Pins a memory, so that it neither expires nor is forgotten, or unpins it; the audit trail has it.
 
     Raises:
-        ApiError: 404, there is no such active memory.
+        ApiError: 404, no active memory has this id.
     """
-    found = await connection.fetchrow(_PIN, namespace, identity, pinned)
-    if found is None:
+    row = await connection.fetchrow(_PIN, namespace, identity, pinned)
+    if row is None:
         raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
-    await connection.execute(_FOLLOW, namespace, found["agent_id"], [identity])
-    if found["changed"]:
+    await connection.execute(_FOLLOW, namespace, row["agent_id"], [identity])
+    if row["changed"]:
         action = "memory.pinned" if pinned else "memory.unpinned"
-        await note_memories(connection, namespace, action, found["agent_id"], [identity])
+        await note_memories(connection, namespace, action, row["agent_id"], [identity])
+
+
+@dataclass(frozen=True)
+class Blast:
+    """Reach of an origin: memories by agent, and the number of recalls that returned at least one of them."""
+
+    origin: str
+    action: Action
+    memories: int
+    agents: dict[str, int]
+    recalls: int
+    dry_run: bool
+
+
+async def act_on_origin(
+    db: Database, namespace: str, origin: str, action: Action, progress: Progress, *, agent: str | None, dry_run: bool
+) -> Blast:
+    """Quarantines an origin, releases it, or rolls it back, quarantined memories included.
+
+    The origin is redacted as stored ones are, so one with an address finds its memories and is named nowhere.
+
+    Raises:
+        ApiError: 503, it takes too long, and nothing was changed.
+        Unavailable: nothing was changed.
+    """
+    states = {"quarantine": ["active"], "release": ["quarantined"], "rollback": ["active", "quarantined"]}[action]
+    prefix = origin.endswith("*")
+    safe = safe_origin(origin.removesuffix("*"), redact_text)
+    pattern = ([safe, origin.removesuffix("*")], prefix)
+    named = safe + "*" * prefix
+    reached: dict[str, list[UUID]] = {}
+    async with whole(db, namespace) as connection:
+        async for rows in pages(connection, _REACHED, namespace, agent, *pattern, states):
+            for row in rows:
+                reached.setdefault(row["agent_id"], []).append(row["id"])
+        counts = {name: len(ids) for name, ids in reached.items()}
+        progress.of = sum(counts.values())
+        everything = list(chain.from_iterable(reached.values()))
+        recalls = await connection.fetchval(_RECALLS, namespace, everything, timeout=SECONDS)
+        if not dry_run and reached:
+            for name, ids in reached.items():
+                await alone(connection, namespace, name)
+                await _apply(connection, namespace, name, ids, action, progress)
+                if action != "release":
+                    async for rows in pages(connection, _VOUCHED, namespace, name, *pattern, ids):
+                        await revive(connection, namespace, name, [row["id"] for row in rows])
+            await note(connection, namespace, f"memory.{action}", f"origin/{named}", {"memories": counts})
+    return Blast(named, action, sum(counts.values()), counts, recalls, dry_run)
+
+
+async def _apply(
+    connection: Any, namespace: str, agent: str, ids: list[UUID], action: Action, progress: Progress
+) -> None:
+    for start in range(0, len(ids), SLICE):
+        some = ids[start : start + SLICE]
+        if action == "release":
+            await revive(connection, namespace, agent, some)
+        else:
+            await retire(connection, namespace, agent, some, _STATE[action])
+        if action == "rollback":
+            await condemn(connection, namespace, agent, some)
+        progress.done += len(some)

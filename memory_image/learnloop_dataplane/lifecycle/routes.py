@@ -25,7 +25,7 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.api.responses import LINES, UUID_KEY, answered, begins_after, following, page_mark
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.lifecycle import export_import, provenance, snapshots
+from learnloop_dataplane.lifecycle import export_import, forgetting, retirement, snapshots
 from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.memories.routes import MAX_BATCH, StoreMemory
@@ -37,14 +37,14 @@ AgentQuery = Annotated[Name, Query()]
 
 
 class Consolidate(Input):
-    """Whose memory; a dry run says what would happen."""
+    """An agent; a dry run changes nothing."""
 
     agent_id: Name
     dry_run: bool = False
 
 
 class Forget(Input):
-    """Whose memory, and how many memories it may keep."""
+    """An agent, and the number of memories it may keep."""
 
     agent_id: Name
     budget: int = Field(ge=0, le=10_000_000, description="memories to keep; pinned ones stay above it")
@@ -55,7 +55,7 @@ class Origin(Input):
     """One origin, or with a trailing * every origin that begins like this."""
 
     origin: Annotated[str, Field(min_length=2, max_length=256, pattern=r"^[^\x00]+$")]
-    action: provenance.Action
+    action: retirement.Action
     agent_id: Name | None = Field(default=None, description="left out: every agent of the namespace")
     dry_run: bool = Field(default=False, description="only say how far it reached")
 
@@ -82,7 +82,7 @@ class Fork(Input):
 
 
 class Delete(Input):
-    """What to delete for good."""
+    """Memories to delete for good."""
 
     agent_id: Name
     ids: list[UUID] = Field(min_length=1, max_length=MAX_BATCH)
@@ -94,13 +94,13 @@ async def post_consolidate(
 ) -> Response:
     """Ends duplicates and echoes, and distils episodes into facts and procedures. One at a time for each agent and
     two in a process; another one is refused with 429 and `Retry-After`."""
-    done = await memory.rewrites.consolidate(caller.namespace, body.agent_id, dry_run=body.dry_run)
+    done = await memory.consolidation.consolidate(caller.namespace, body.agent_id, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
 @router.post("/forget")
 async def post_forget(
-    body: Annotated[Forget, json_body(Forget)], request: Request, memory: Memory, caller: Caller
+    body: Annotated[Forget, json_body(Forget)], request: Request, memory: Memory, db: Db, caller: Caller
 ) -> Response:
     """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over.
     Only a dry run is an agent's. One at a time for each agent and two in a process; another one is refused with 429
@@ -108,24 +108,26 @@ async def post_forget(
     if not body.dry_run:
         await administers(request, caller, "delete", "memories")
     budget = MemoryBudget(memories=body.budget)
-    done = await memory.rewrites.forget(caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
+    with memory.forgettings.turn(caller.namespace, body.agent_id):
+        done = await forgetting.forget(db, caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
 @router.post("/origins", responses=LINES)
 async def post_origin(
-    body: Annotated[Origin, json_body(Origin)], request: Request, memory: Memory, caller: Caller
+    body: Annotated[Origin, json_body(Origin)], request: Request, memory: Memory, db: Db, caller: Caller
 ) -> Response:
     """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it. All or
-    nothing; beside forks and restores one at a time for each agent and two in a process, another one is refused with
+    nothing; like forks and restores, one at a time for each agent and two in a process, another one is refused with
     429. Only a dry run is an agent's. With `Accept: application/x-ndjson` lines with `done` and `of` come first."""
     if not body.dry_run:
         await administers(request, caller, "update", "memories")
 
     async def work(progress: Progress) -> dict[str, Any]:
-        done = await memory.rewrites.act_on_origin(
-            caller.namespace, body.origin, body.action, progress, agent=body.agent_id, dry_run=body.dry_run
-        )
+        with memory.rewrites.turn(caller.namespace, body.agent_id or "*"):
+            done = await retirement.act_on_origin(
+                db, caller.namespace, body.origin, body.action, progress, agent=body.agent_id, dry_run=body.dry_run
+            )
         return asdict(done)
 
     return await answered(request, work)
@@ -140,8 +142,7 @@ async def post_snapshot(body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], 
 @router.get("/snapshots")
 async def get_snapshots(agent_id: AgentQuery, db: Db, caller: Caller) -> Response:
     """The agent's snapshots, newest first."""
-    found = await snapshots.list_all(db, caller.namespace, agent_id)
-    return answer({"snapshots": [asdict(item) for item in found]})
+    return answer({"snapshots": [asdict(each) for each in await snapshots.list_all(db, caller.namespace, agent_id)]})
 
 
 @router.delete("/snapshots", status_code=204, dependencies=[only("delete", "snapshots")])
@@ -155,28 +156,33 @@ async def delete_snapshot(
 
 @router.post("/snapshots/restore", responses=LINES, dependencies=[only("update", "snapshots")])
 async def post_restore(
-    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, memory: Memory, caller: Caller
+    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, memory: Memory, db: Db, caller: Caller
 ) -> Response:
     """Makes the agent's memory, and what feedback had taught it, what it was then; all or nothing. One at a time for
     each agent and two in a process; another one is refused with 429. With `Accept: application/x-ndjson` lines with
     `done` and `of` come first."""
 
     async def work(progress: Progress) -> dict[str, int]:
-        return await memory.rewrites.restore(caller.namespace, body.agent_id, body.name, progress)
+        with memory.rewrites.turn(caller.namespace, body.agent_id):
+            done = await snapshots.restore(db, caller.namespace, body.agent_id, body.name, progress)
+        memory.grew(caller.namespace)
+        return done
 
     return await answered(request, work)
 
 
 @router.post("/snapshots/fork", status_code=201, responses=LINES)
 async def post_fork(
-    body: Annotated[Fork, json_body(Fork)], request: Request, memory: Memory, caller: Caller
+    body: Annotated[Fork, json_body(Fork)], request: Request, memory: Memory, db: Db, caller: Caller
 ) -> Response:
     """Gives another agent a copy of the memory as it was then, with what feedback had taught by then; all or nothing.
     One at a time for each agent and two in a process; another one is refused with 429. With
     `Accept: application/x-ndjson` lines with `done` and `of` come first."""
 
     async def work(progress: Progress) -> dict[str, int]:
-        copied = await memory.rewrites.fork(caller.namespace, body.agent_id, body.name, body.into, progress)
+        with memory.rewrites.turn(caller.namespace, body.into):
+            copied = await snapshots.fork(db, caller.namespace, body.agent_id, body.name, body.into, progress)
+        memory.grew(caller.namespace)
         return {"copied": copied}
 
     return await answered(request, work, status=201)
@@ -202,9 +208,10 @@ async def get_entries(
 
 
 @router.put("/entries/{id}/pin", status_code=204)
-async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], memory: Memory, caller: Caller) -> Response:
-    """Pins a memory, or lets it go the way of the others again."""
-    await memory.rewrites.pin(caller.namespace, id, body.pinned)
+async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], db: Db, caller: Caller) -> Response:
+    """Pins a memory, so that it neither expires nor is forgotten, or unpins it."""
+    async with db.tenant(caller.namespace) as connection:
+        await retirement.pin(connection, caller.namespace, id, body.pinned)
     return Response(status_code=204)
 
 
@@ -284,8 +291,8 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, _Line]:
         fields = orjson.loads(line)
         if not isinstance(fields, dict):
             raise ValueError("not a JSON object")
-        known = {name: value for name, value in fields.items() if name in _TAKEN}
-        body = _Line.model_validate_json(orjson.dumps(known | {"agent_id": agent}))
+        taken = {name: value for name, value in fields.items() if name in _TAKEN}
+        body = _Line.model_validate_json(orjson.dumps(taken | {"agent_id": agent}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -295,7 +302,7 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, _Line]:
     memory = body.memory()
     since = body.remembered_at or body.created_at
     share = min(1.0, _MOST_OUTCOMES / max(body.helped + body.hurt, _MOST_OUTCOMES))
-    taken = NewMemory(
+    imported = NewMemory(
         agent=memory.agent,
         memory_type=memory.memory_type,
         content=memory.content,
@@ -308,10 +315,10 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, _Line]:
         position=memory.position,
         idempotency_key=f"import:{body.id}",
         pinned=memory.pinned,
-        valid_from=memory.valid_from or body.created_at,  # stored anew, but true since then, as in a fork
+        valid_from=memory.valid_from or body.created_at,  # stored now, but valid since then, as in a fork
         valid_to=memory.valid_to,
         expires_at=body.expires_at,
         helped=share * body.helped,
         hurt=share * body.hurt,
     )
-    return taken, body
+    return imported, body

@@ -1,13 +1,17 @@
-"""Snapshots: names for instants. Taking one costs a row: the memories keep both of their times anyway, and what
-feedback taught by then is copied into it (see `snapshot_lessons`)."""
+"""Snapshots: names for instants of an agent's memory, to restore or to fork into another agent.
 
+Memories keep the times of their beginning and end anyway. What outcomes taught (how much each memory helped and hurt)
+has no times, so a snapshot copies it. Uses are not restored: they happened, and decide what to forget.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.lifecycle import snapshot_lessons
 from learnloop_dataplane.lifecycle.retirement import retire, revive
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_absences import away
@@ -17,9 +21,44 @@ from learnloop_dataplane.privacy.people import hold_off
 from learnloop_dataplane.recall.outcomes import OUTCOME
 
 MOST_SNAPSHOTS = 100
+_LESSONS_NOW = """
+SELECT coalesce(array_agg(u.memory_id), '{}') AS lesson_ids, coalesce(array_agg(u.helped), '{}') AS helped,
+    coalesce(array_agg(u.hurt), '{}') AS hurt
+FROM agent_memories m JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+WHERE m.namespace = $1 AND m.agent_id = $2 AND (u.helped > 0 OR u.hurt > 0)
+"""
+_LESSONS_THEN = """(SELECT l.id, l.helped, l.hurt
+    FROM memory_snapshots s, LATERAL unnest(s.lesson_ids, s.helped, s.hurt) AS l(id, helped, hurt)
+    WHERE s.namespace = $1 AND s.agent_id = $2 AND s.name = $3)"""
+# In the order of the ids, as the uses are counted: neither waits for the other in a circle.
+_LESSONS_SINCE = f"""
+SELECT u.memory_id, coalesce(l.helped, 0) AS helped, coalesce(l.hurt, 0) AS hurt
+FROM memory_use u LEFT JOIN {_LESSONS_THEN} l ON l.id = u.memory_id
+WHERE u.namespace = $1 AND u.memory_id IN (SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2)
+    AND (u.helped, u.hurt) IS DISTINCT FROM (coalesce(l.helped, 0), coalesce(l.hurt, 0))
+ORDER BY u.memory_id FOR UPDATE OF u
+"""
+_SET_LESSONS = """
+UPDATE memory_use u SET helped = l.helped, hurt = l.hurt
+FROM unnest($2::uuid[], $3::float8[], $4::float8[]) AS l(id, helped, hurt)
+WHERE u.namespace = $1 AND u.memory_id = l.id
+"""
+_FOLLOW_LESSONS = f"""
+UPDATE memory_index v SET outcome = {OUTCOME} FROM memory_use u
+WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
+    AND u.namespace = v.namespace AND u.memory_id = v.memory_id
+"""
+_COPY_LESSONS = f"""
+INSERT INTO memory_use (namespace, memory_id, access_count, last_accessed, helped, hurt)
+SELECT $1, t.new_id, coalesce(u.access_count, 0), u.last_accessed, coalesce(l.helped, 0), coalesce(l.hurt, 0)
+FROM unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id)
+LEFT JOIN memory_use u ON u.namespace = $1 AND u.memory_id = t.old_id
+LEFT JOIN {_LESSONS_THEN} l ON l.id = t.old_id
+WHERE u.memory_id IS NOT NULL OR l.id IS NOT NULL
+"""
 _TAKE = f"""
 INSERT INTO memory_snapshots (namespace, agent_id, name, lesson_ids, helped, hurt)
-SELECT $1, $2, $3, n.* FROM ({snapshot_lessons.NOW}) n ON CONFLICT DO NOTHING RETURNING taken_at
+SELECT $1, $2, $3, n.* FROM ({_LESSONS_NOW}) n ON CONFLICT DO NOTHING RETURNING taken_at
 """
 _GET = "SELECT taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
 _LIST = """
@@ -38,7 +77,7 @@ _CLEAN = """state NOT IN ('quarantined', 'rolled-back') AND origin NOT IN (
         AND state IN ('quarantined', 'rolled-back') AND origin <> '' AND source <> 'consolidation')"""
 _OTHERS = f"{{what}} FROM agent_memories WHERE {_OWN} AND state = 'active' AND NOT ({_HAD})"
 _ENDED = f"{{what}} FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {_CLEAN}"
-# What a memory's index row says is the copy's, too: it is recalled at once, and no text is embedded twice.
+# The copy gets the original's index row: it can be recalled immediately, and no text is embedded twice.
 _COPY = f"""
 WITH copied AS (
     INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
@@ -98,7 +137,7 @@ WHERE c.namespace = $1 AND c.agent_id = $3 AND m.namespace = $1 AND m.agent_id =
         IS DISTINCT FROM (c.provenance -> 'user', c.provenance -> 'people')
 """
 _ALL = "SELECT count(*) FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
-# Two forks at once would each find the other agent without memories, and give it all of them twice.
+# Two concurrent forks would each find the other agent empty, and copy everything twice.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('fork/' || $1 || '/' || $2, 0))"
 _HAS_ANY = "SELECT EXISTS(SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2)"
 
@@ -135,10 +174,10 @@ async def list_all(db: Database, namespace: str, agent: str) -> list[Snapshot]:
 
 
 async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
-    """Forgets a name; what only it kept from being deleted goes with the next retention.
+    """Deletes a name; memories that only it preserved go with the next retention.
 
     Raises:
-        ApiError: 404, there is no such snapshot.
+        ApiError: 404, no snapshot has this name.
     """
     async with db.tenant(namespace) as connection:
         await _instant(connection, namespace, agent, name)
@@ -147,12 +186,12 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
 
 
 async def restore(db: Database, namespace: str, agent: str, name: str, progress: Progress) -> dict[str, int]:
-    """Makes the memory what it was: what the agent did not have then is retired, what it had comes back, but for what
-    is of origins that were quarantined or rolled back since. What feedback taught is what it was, too. Itself undone
-    by a snapshot taken before it.
+    """Makes the memory, and what outcomes had taught, what it was. Origins quarantined or rolled back since stay out.
+
+    A snapshot taken before it can undo it.
 
     Raises:
-        ApiError: 404, there is no such snapshot; 503, it takes too long, and nothing was changed.
+        ApiError: 404, no snapshot has this name; 503, it takes too long, and nothing was changed.
         Unavailable: nothing was changed.
     """
     async with whole(db, namespace) as connection:
@@ -170,17 +209,16 @@ async def restore(db: Database, namespace: str, agent: str, name: str, progress:
             ids = [row["id"] for row in rows]
             changed["returned"] += len(await revive(connection, namespace, agent, ids))
             progress.done += len(ids)
-        await snapshot_lessons.put_back(connection, namespace, agent, name)
+        await _put_lessons_back(connection, namespace, agent, name)
         await note(connection, namespace, "memory.restored", f"agent/{agent}", {"name": name, **changed})
     return changed
 
 
 async def fork(db: Database, namespace: str, agent: str, name: str, into: str, progress: Progress) -> int:
-    """Copies what the agent had then, and had learned by then of what helps, to another agent that has no memory yet;
-    returns how many memories that were.
+    """Copies the memory of that instant to an agent that has none; returns how many memories were copied.
 
     Raises:
-        ApiError: 404, there is no such snapshot; 409, the other agent has memories; 503, it takes too long, and nothing
+        ApiError: 404, no snapshot has this name; 409, the other agent has memories; 503, it takes too long, and nothing
             was copied.
         Unavailable: nothing was copied.
     """
@@ -195,7 +233,7 @@ async def fork(db: Database, namespace: str, agent: str, name: str, into: str, p
         copied = 0
         async for rows in pages(connection, _IDS, namespace, agent, at):
             old, new = [row["id"] for row in rows], [uuid7() for _ in rows]
-            await snapshot_lessons.copy(connection, namespace, agent, name, old, new)
+            await _copy_lessons(connection, namespace, agent, name, old, new)
             copied += await connection.fetchval(_COPY, namespace, agent, into, old, new)
             copies |= {str(a): str(b) for a, b in zip(old, new, strict=True) if str(a) in named}
             progress.done += len(old)
@@ -212,7 +250,7 @@ async def fork(db: Database, namespace: str, agent: str, name: str, into: str, p
 
 
 async def _follow(connection: Any, namespace: str, agent: str, into: str) -> int:
-    """What others committed about the originals while they were copied; returns how many copies went for it."""
+    """Applies to the copies what others committed about the originals meanwhile; returns how many were deleted."""
     await hold_off(connection, namespace, seconds=SECONDS)  # an erasure after this sees the copies
     both = (namespace, agent, into)
     await connection.execute(_NAMED_MEANWHILE, *both, timeout=SECONDS)
@@ -227,5 +265,20 @@ async def _instant(connection: Any, namespace: str, agent: str, name: str) -> da
     at = await connection.fetchval(_GET, namespace, agent, name)
     if at is None:
         raise ApiError(404, "this agent has no snapshot of this name; list them first", field="name", value=name)
-    found: datetime = at
-    return found
+    instant: datetime = at
+    return instant
+
+
+async def _put_lessons_back(connection: Any, namespace: str, agent: str, name: str) -> None:
+    """Restores what outcomes had taught. The caller holds the agent's lock (`alone`)."""
+    async for rows in pages(connection, _LESSONS_SINCE, namespace, agent, name):
+        ids, helped, hurt = ([row[column] for row in rows] for column in ("memory_id", "helped", "hurt"))
+        await connection.execute(_SET_LESSONS, namespace, ids, helped, hurt)
+        await connection.execute(_FOLLOW_LESSONS, namespace, agent, ids)
+
+
+async def _copy_lessons(
+    connection: Any, namespace: str, agent: str, name: str, old: Sequence[UUID], new: Sequence[UUID]
+) -> None:
+    """Gives the copies, before they are written, what outcomes had taught about their originals."""
+    await connection.execute(_COPY_LESSONS, namespace, agent, name, list(old), list(new))

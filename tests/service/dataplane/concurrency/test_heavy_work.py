@@ -76,7 +76,7 @@ async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(
     headers = {"x-learnloop-namespace": "team-a"}
 
     # As if each were in a process of its own; in one the second would be told at once.
-    monkeypatch.setattr(api.memory.rewrites._rewrites, "turn", lambda *_: nullcontext())
+    monkeypatch.setattr(api.memory.rewrites, "turn", lambda *_: nullcontext())
 
     async def fork() -> int:
         body = {"agent_id": "parent", "name": "all", "into": "child"}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.lifecycle import budgets
 
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import store
@@ -156,8 +155,8 @@ async def test_what_an_agent_is_given_in_bulk_is_held_to_its_budget_at_once(dsn:
         await api.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "source", "name": "all"})
         budget = MemoryBudget(memories=3)
         for agent in ("imported", "forked", "source"):
-            assert await budgets.put(api.db, "team-a", agent, budget)
-            assert not await budgets.put(api.db, "team-a", agent, budget), "the same again is no news"
+            assert await api.memory.budgets.put("team-a", agent, budget)
+            assert not await api.memory.budgets.put("team-a", agent, budget), "the same again is no news"
         await api.call("POST", "/api/v1/memory/import?agent_id=imported", 201, content=exported)
         await used(api, "imported", 3)
         fork = {"agent_id": "source", "name": "all", "into": "forked"}

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_dataplane.erasure.retention import Retention
-from learnloop_dataplane.lifecycle import compared_apart, export_import
+from learnloop_dataplane.lifecycle import export_import
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
-from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
 from learnloop_dataplane.lifecycle.forgetting import MemoryWorths, surplus, value
 
 from ..conftest import Api, superuser
@@ -27,49 +26,6 @@ async def texts(api: Api, agent: str, question: str = "x", **changes: Any) -> se
 
 async def post(api: Api, path: str, status: int = 200, **body: Any) -> Any:
     return await api.call("POST", f"{BASE}/{path}", status, json=body)
-
-
-def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: Any) -> Item:
-    return Item(uuid4(), "semantic", text, created, standing, **changes)
-
-
-def test_the_same_in_other_words_is_one_memory_and_other_numbers_are_two() -> None:
-    kept = item("the invoice portal needs a two factor login", 1.0, standing=0.9)
-    near = item("The invoice portal needs two-factor login", 2.0)
-    same = item("the invoice portal needs a two factor login", 3.0)
-    others = [
-        item("gate 4 leads to the northern parking deck"),
-        item("gate 5 leads to the northern parking deck"),
-        item("the northern parking deck of the airport is open on sundays"),
-        item("the northern parking deck of the airport is not open on sundays"),
-    ]
-    found = duplicates([same, near, kept, *others])
-    assert {entry.id for entry in found} == {near.id, same.id}
-    assert {entry.by for entry in found} == {kept.id}
-
-
-def test_pinned_memories_never_go() -> None:
-    assert duplicates([item("one and the same", pinned=True), item("one and the same", pinned=True)]) == []
-
-
-def test_recalled_text_stored_again_is_an_echo() -> None:
-    source = uuid4()
-    recalled = [Told(100.0, source, "the customer prefers invoices by letter and not by mail")]
-    echo = item("i remember the customer prefers invoices by letter and not by mail", 160.0)
-    own = item("the customer called today about a broken lamp in the hall", 170.0)
-    later = item("i remember the customer prefers invoices by letter and not by mail", 9000.0)
-    [found] = echoes([echo, own, later], recalled)
-    assert (found.id, found.by, found.kind) == (echo.id, source, "echo")
-
-
-@given(st.lists(st.sampled_from(["a b c", "a b c d", "x y z", "1 2 3", "a b", ""]), max_size=15))
-def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
-    items = [item(text, float(index)) for index, text in enumerate(names)]
-    found = duplicates(items)
-    gone = {entry.id for entry in found}
-    assert len(gone) == len(found)
-    assert not gone & {entry.by for entry in found}
-    assert len(items) - len(gone) >= min(len(items), 1)
 
 
 def worth(n: int, **changes: Any) -> MemoryWorths:
@@ -124,12 +80,8 @@ async def test_forgetting_says_first_what_would_go(api: Api) -> None:
     assert [memory["state"] for memory in ended["memories"]].count("forgotten") == 8
 
 
-@pytest.mark.parametrize("many", [compared_apart.MANY, 0])
-async def test_consolidation_ends_junk_once_and_leaves_the_rest_in_a_thread_and_in_a_process(
-    api: Api, many: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compared_apart, "MANY", many)
-    agent = f"messy-{many}"
+async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
+    agent = "messy"
     await store(api, agent, ["the printer on floor two jams on mondays"] * 3)
     await store(api, agent, ["The printer on floor two jams on mondays!", "the coffee machine is on floor three"])
     await ask(api, agent, "printer", k=5)

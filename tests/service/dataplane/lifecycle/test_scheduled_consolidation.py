@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_dataplane.lifecycle.consolidation import ENOUGH
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
-from learnloop_dataplane.lifecycle.scheduled_consolidation import ENOUGH
 from learnloop_dataplane.memories.memory_store import NewMemory
 
 from ..conftest import Api, eventually, running, settings, superuser
@@ -112,10 +112,10 @@ async def test_of_two_replicas_one_works_and_each_agent_is_seen_to_once(dsn: str
         for agent in ("red", "green", "blue"):
             await live(first, agent, ENOUGH)
         await connection.execute(LOCK)
-        assert await first.memory.routine.run("team-a") == 0
+        assert await first.memory.consolidation.run("team-a") == 0
         await connection.execute("SELECT pg_advisory_unlock_all()")
         for _ in range(3):
-            await asyncio.gather(first.memory.routine.run("team-a"), second.memory.routine.run("team-a"))
+            await asyncio.gather(first.memory.consolidation.run("team-a"), second.memory.consolidation.run("team-a"))
         assert [len(await passes(dsn, agent)) for agent in ("red", "green", "blue")] == [1, 1, 1]
 
 

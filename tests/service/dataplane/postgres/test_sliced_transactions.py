@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.lifecycle import provenance
+from learnloop_dataplane.lifecycle import retirement
 from learnloop_dataplane.postgres import database, sliced_transactions
 
 from ..conftest import Api, eventually, running, settings, superuser
@@ -33,7 +33,7 @@ def short_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement may take 2 s here, where a slice is 20 memories."""
     monkeypatch.setattr(database, "COMMAND_SECONDS", 2.0)
     monkeypatch.setattr(sliced_transactions, "SLICE", SLICE)
-    monkeypatch.setattr(provenance, "SLICE", SLICE)
+    monkeypatch.setattr(retirement, "SLICE", SLICE)
 
 
 @pytest.fixture

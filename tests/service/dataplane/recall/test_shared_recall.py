@@ -166,7 +166,7 @@ async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_fil
         await store(api, "filed-b", ["the anchor is heavy"])
 
         async def read() -> bool:
-            return bool(api.memory.budgets._told.groups("team-a"))
+            return bool(api.memory.budgets._file.groups("team-a"))
 
         await eventually(read)
         assert {agent for agent, _ in told(await ask(api, "filed-b", "anchor", scope="group"))} == {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, ToldAgent
-from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
+from learnloop_dataplane.lifecycle.budgets import BudgetFile
 from learnloop_dataplane.metrics import Metrics
 
 GOOD = AgentBudgets(namespace="ns", agents={"a": ToldAgent(memories=3)}).model_dump_json(exclude_none=True)
@@ -18,7 +18,7 @@ def refused(metrics: Metrics) -> int:
 
 async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Path) -> None:
     metrics, path = Metrics(), tmp_path / "budgets.json"
-    told = ToldBudgets(path, metrics)
+    told = BudgetFile(path, metrics)
     path.write_text(GOOD)
     assert not told.of("ns"), "nobody has looked"
     await told.look()
@@ -49,7 +49,7 @@ async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
     broken: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics, path = Metrics(), tmp_path / "budgets.json"
-    told = ToldBudgets(path, metrics)
+    told = BudgetFile(path, metrics)
     path.write_text(GOOD)
     await told.look()
     path.unlink()
@@ -59,7 +59,7 @@ async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
         await told.look()
     assert told.of("ns") == {"a": ToldAgent(memories=3)}
     assert refused(metrics) == 3
-    assert len([line for line in caplog.messages if "the last good ones hold on" in line]) == 1
+    assert len([line for line in caplog.messages if "the last valid ones hold" in line]) == 1
     path.write_text(GOOD.replace("3", "4"))
     await told.look()
     assert told.of("ns") == {"a": ToldAgent(memories=4)}
@@ -67,7 +67,7 @@ async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
 
 
 async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Path) -> None:
-    told = ToldBudgets(tmp_path / "budgets.json", Metrics())
+    told = BudgetFile(tmp_path / "budgets.json", Metrics())
     (tmp_path / "budgets.json").symlink_to("..data/budgets.json")
     for version, memories in (("one", 3), ("two", 5)):
         (tmp_path / version).mkdir()
@@ -80,7 +80,7 @@ async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Pat
 
 async def test_by_hand_there_is_no_file_and_nothing_to_complain_of() -> None:
     metrics = Metrics()
-    told = ToldBudgets(None, metrics)
+    told = BudgetFile(None, metrics)
     await told.look()
     assert not told.of("ns")
     assert refused(metrics) == 0

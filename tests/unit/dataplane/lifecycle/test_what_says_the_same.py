@@ -1,13 +1,22 @@
 """What says the same, and what only looks like it."""
 
 import math
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous
 
 SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
+
+
+def junk(items: Sequence[Item], recalled: Sequence[RecalledMemory] = ()) -> list[Superfluous]:
+    comparison = Comparison(recalled)
+    comparison.read(items)
+    return comparison.junk()
 
 
 def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: object) -> Item:
@@ -35,7 +44,7 @@ def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: obje
     ],
 )
 def test_other_names_orders_and_limits_make_two_memories(one: str, other: str) -> None:
-    assert duplicates([item(one), item(other, 1.0)]) == []
+    assert junk([item(one), item(other, 1.0)]) == []
 
 
 CORRECTIONS = {
@@ -72,9 +81,9 @@ def corrections() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("fact", "correction"), corrections())
 def test_a_correction_in_any_language_is_neither_a_duplicate_nor_an_echo(fact: str, correction: str) -> None:
-    assert duplicates([item(fact), item(correction, 1.0)]) == []
-    assert duplicates([item(correction), item(fact, 1.0)]) == []
-    assert echoes([item(correction, 160.0)], [Told(100.0, uuid4(), fact)]) == []
+    assert junk([item(fact), item(correction, 1.0)]) == []
+    assert junk([item(correction), item(fact, 1.0)]) == []
+    assert junk([item(correction, 160.0)], [RecalledMemory([100.0], uuid4(), fact)]) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def test_a_correction_in_any_language_is_neither_a_duplicate_nor_an_echo(fact: s
     ],
 )
 def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) -> None:
-    assert duplicates([item(one), item(other, 1.0)]) == []
+    assert junk([item(one), item(other, 1.0)]) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) 
 )
 def test_articles_case_and_punctuation_make_no_second_memory(again: str) -> None:
     kept, copy = item("the invoice portal needs two factor login"), item(again, 1.0)
-    assert [(found.id, found.by) for found in duplicates([copy, kept])] == [(copy.id, kept.id)]
+    assert [(found.id, found.by) for found in junk([copy, kept])] == [(copy.id, kept.id)]
 
 
 @pytest.mark.parametrize(
@@ -120,12 +129,12 @@ def test_articles_case_and_punctuation_make_no_second_memory(again: str) -> None
 )
 def test_nothing_ends_for_what_goes_sooner_comes_later_or_says_less(better: dict, other: dict) -> None:
     one, two = item(SAID, standing=0.9, **better), item(SAID, standing=0.1, **other)
-    assert two.id not in {found.id for found in duplicates([one, two])}
+    assert two.id not in {found.id for found in junk([one, two])}
 
 
 def test_the_one_with_more_details_and_the_longer_life_stays() -> None:
     short, detailed = item(SAID, standing=0.9, ends=100.0), item(SAID, details=frozenset({'["gate",4]'}))
-    assert [(found.id, found.by) for found in duplicates([short, detailed])] == [(short.id, detailed.id)]
+    assert [(found.id, found.by) for found in junk([short, detailed])] == [(short.id, detailed.id)]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +148,13 @@ def test_the_one_with_more_details_and_the_longer_life_stays() -> None:
     ],
 )
 def test_a_correction_of_what_was_shown_is_no_echo(text: str) -> None:
-    assert echoes([item(text, 160.0)], [Told(100.0, uuid4(), SAID)]) == []
+    assert junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), SAID)]) == []
 
 
 def test_two_shown_texts_strung_together_are_an_echo() -> None:
     other = "the coffee machine on the third floor has to be cleaned by whoever comes first in the morning"
     strung = item(f"what i know is {SAID} and {other}", 160.0)
-    assert len(echoes([strung], [Told(100.0, uuid4(), SAID), Told(100.0, uuid4(), other)])) == 1
+    assert len(junk([strung], [RecalledMemory([100.0], uuid4(), SAID), RecalledMemory([100.0], uuid4(), other)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,11 +162,50 @@ def test_two_shown_texts_strung_together_are_an_echo() -> None:
 )
 def test_an_echo_ends_only_for_what_stays_as_long_and_says_all_of_it(shown: dict) -> None:
     echo = item(f"as noted {SAID}", 160.0, about=str(shown.get("about", "")))
-    kept = echoes([echo], [Told(100.0, uuid4(), SAID, **shown)])
+    kept = junk([echo], [RecalledMemory([100.0], uuid4(), SAID, **shown)])
     assert len(kept) == (0 if shown.get("ends") == 3600.0 else 1)
-    of_nobody = item(f"as noted {SAID}", 160.0)
-    assert len(echoes([of_nobody], [Told(100.0, uuid4(), SAID, **shown)])) == len(kept), "of whom the shown one is"
+    of_no_one = item(f"as noted {SAID}", 160.0)
+    assert len(junk([of_no_one], [RecalledMemory([100.0], uuid4(), SAID, **shown)])) == len(kept), "whose it was"
     of_another = item(f"as noted {SAID}", 160.0, about="person-2")
-    assert echoes([of_another], [Told(100.0, uuid4(), SAID, **shown)]) == []
+    assert junk([of_another], [RecalledMemory([100.0], uuid4(), SAID, **shown)]) == []
     richer = item(f"as noted {SAID}", 160.0, details=frozenset({"y"}))
-    assert echoes([richer], [Told(100.0, uuid4(), SAID, **shown)]) == []
+    assert junk([richer], [RecalledMemory([100.0], uuid4(), SAID, **shown)]) == []
+
+
+def test_the_same_in_other_words_is_one_memory_and_other_numbers_are_two() -> None:
+    kept = item("the invoice portal needs a two factor login", 1.0, standing=0.9)
+    near = item("The invoice portal needs two-factor login", 2.0)
+    same = item("the invoice portal needs a two factor login", 3.0)
+    others = [
+        item("gate 4 leads to the northern parking deck"),
+        item("gate 5 leads to the northern parking deck"),
+        item("the northern parking deck of the airport is open on sundays"),
+        item("the northern parking deck of the airport is not open on sundays"),
+    ]
+    found = junk([same, near, kept, *others])
+    assert {entry.id for entry in found} == {near.id, same.id}
+    assert {entry.by for entry in found} == {kept.id}
+
+
+def test_fixed_memories_never_go() -> None:
+    assert junk([item("one and the same", fixed=True), item("one and the same", fixed=True)]) == []
+
+
+def test_recalled_text_stored_again_is_an_echo() -> None:
+    source = uuid4()
+    recalled = [RecalledMemory([100.0], source, "the customer prefers invoices by letter and not by mail")]
+    echo = item("i remember the customer prefers invoices by letter and not by mail", 160.0)
+    own = item("the customer called today about a broken lamp in the hall", 170.0)
+    later = item("i remember the customer prefers invoices by letter and not by mail", 9000.0)
+    [found] = junk([echo, own, later], recalled)
+    assert (found.id, found.by, found.kind) == (echo.id, source, "echo")
+
+
+@given(st.lists(st.sampled_from(["a b c", "a b c d", "x y z", "1 2 3", "a b", ""]), max_size=15))
+def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
+    items = [item(text, float(index)) for index, text in enumerate(names)]
+    found = junk(items)
+    gone = {entry.id for entry in found}
+    assert len(gone) == len(found)
+    assert not gone & {entry.by for entry in found}
+    assert len(items) - len(gone) >= min(len(items), 1)
