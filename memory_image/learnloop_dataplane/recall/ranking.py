@@ -11,8 +11,9 @@
 7. Times 0.8 to 1.25, by what came of earlier recalls of the memory.
 8. With an embedder: plus 0.75 × the z-score of the cosine, in units of the scores' own deviation.
 
-The last of k goes to the standing instruction that shares most with the question. Questions of order spread over the
-conversation and are answered in its order; questions for a summary take what a person said together with the reply.
+A fifth of k goes to the standing instructions that share most with the question and with the memories that answer it:
+"when is it due?" shares no word with "format dates like this when I ask about deadlines". Questions of order and for a
+summary spread over the conversation; an order is answered as it was said, a summary with the replies to what was said.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ LONG = 100.0  # stems
 SESSION = 0.3
 OUTCOME = 1.25
 COSINE = 0.75
-APART, REACH = 0.3, 30.0  # of an order: how much a chosen memory lowers those around it, and how far
+INSTRUCTIONS = 5  # one in so many of k may be a standing instruction
+TOPIC = 0.3  # weight of stems that an instruction shares with the best memories and not with the question
+APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory lowers those around it, and how far
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
 WITHDRAWN = 0.5  # share of the stems of the shorter of two statements
 NOBODY = 0  # the hash of an unknown speaker
@@ -138,7 +141,7 @@ class _Ranking:
         mean = population.length if population else float(lengths.mean())
         self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
         self.kinds = _in_force(memories)
-        self.standing = np.flatnonzero((self.kinds == Kind.INSTRUCTION) & self.has.any(axis=0))
+        self.standing = np.flatnonzero(self.kinds == Kind.INSTRUCTION)
         words = self._words(1 - B + B * lengths / max(mean, 1.0))
         if question.form != Form.SUMMARY:
             words *= 1 / np.sqrt(1 + lengths / LONG)
@@ -172,48 +175,63 @@ class _Ranking:
         if self.question.form == Form.ORDER:
             return sorted(self._spread(k), key=lambda row: (self.memories.said[row], row))
         if self.question.form == Form.SUMMARY:
-            return self._cover(k)
+            return self._spread(k)
         rows: list[int] = np.lexsort((-self.memories.said, -self.scores))[:k].tolist()  # of equal ones the newest
         if len(self.standing) and not self.named:
-            shared = self.rarity @ self.has[:, self.standing]
-            fitting = int(self.standing[np.argmax(shared)])
-            if fitting not in rows and len(rows) == k:
-                rows[-1] = fitting
+            fitting = self._fitting(rows)[: max(k // INSTRUCTIONS, 1)]
+            for row in [row for row in fitting if row not in rows]:
+                others = [place for place, other in enumerate(rows) if other not in fitting]
+                if others:
+                    rows.pop(others[-1])
+                    rows.append(row)
         return rows
+
+    def _fitting(self, best: list[int]) -> list[int]:
+        """Standing instructions that share stems with the question or with the best memories, best first."""
+        memories = self.memories
+        owners = np.repeat(np.arange(len(memories)), memories.distinct)
+        stems = memories.words >> 8
+        topic, shown = np.unique(stems[np.isin(owners, best)], return_counts=True)
+        used = np.isin(topic, stems[np.isin(owners, self.standing)])
+        topic, shown = topic[used], shown[used]
+        fit = self.rarity @ self.has[:, self.standing]
+        if len(topic):
+            places = np.minimum(np.searchsorted(topic, stems), len(topic) - 1)
+            has = topic[places] == stems
+            frequency = np.bincount(places[has], minlength=len(topic))
+            rarity = np.log1p((len(memories) - frequency + 0.5) / (frequency + 0.5))
+            weights = (rarity * shown / len(best))[places[has]]
+            fit = fit + TOPIC * np.bincount(owners[has], weights, len(memories))[self.standing]
+        order = np.argsort(-fit, kind="stable")
+        return [int(self.standing[place]) for place in order if fit[place] > 0]
 
     def _spread(self, k: int) -> list[int]:
-        """Of an order: what people said, one after the other lowered by those chosen around it."""
-        left = np.where(self._candidates(), self.scores, -np.inf)
-        places = np.arange(len(left))
-        rows: list[int] = []
-        while len(rows) < k and np.isfinite(left).any():
-            row = int(np.argmax(left))
-            rows.append(row)
-            left *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
-            left[row] = -np.inf
-        return rows
+        """People's words, one after the other, each lowered by those chosen around it.
 
-    def _cover(self, k: int) -> list[int]:
-        """Of a summary: what people said that has most of the words not covered yet, each with its reply."""
-        memories = self.memories
-        left = np.where(self._candidates(), self.scores / (1 + _lengths(memories) / LONG) ** 0.25, -np.inf)
+        For a summary those with the most words that no chosen memory has, each with its reply.
+        """
+        memories, summary = self.memories, self.question.form == Form.SUMMARY
+        scores = self.scores / (1 + _lengths(memories) / LONG) ** 0.25 if summary else self.scores
+        left = np.where(self._candidates(), scores, -np.inf)
+        places = np.arange(len(left))
         covered = np.zeros(len(self.rarity), bool)
+        total = max(float(self.rarity.sum()), 1e-9)
         rows: list[int] = []
         while len(rows) < k and np.isfinite(left).any():
-            new = (self.rarity * ~covered) @ self.has / max(float(self.rarity.sum()), 1e-9)
-            row = int(np.argmax(left * (1 + NEW_WORDS * new)))
+            new = NEW_WORDS * (self.rarity * ~covered) @ self.has / total if summary else 0.0
+            row = int(np.argmax(left * (1 + new)))
             rows.append(row)
             covered |= self.has[:, row]
+            left *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
             left[row] = -np.inf
-            reply = row + 1
-            if (
-                len(rows) < k
-                and reply < len(memories)
-                and memories.sessions[reply] == memories.sessions[row] != 0
-                and not memories.persons[reply]
-            ):
-                rows.append(reply)
+            if summary and len(rows) < k and self._is_reply(row + 1):
+                rows.append(row + 1)
         return rows
+
+    def _is_reply(self, row: int) -> bool:
+        """Whether this is an assistant's, and the memory before it of the same session."""
+        sessions = self.memories.sessions
+        return row < len(sessions) and sessions[row - 1] == sessions[row] != 0 and not self.memories.persons[row]
 
     def _candidates(self) -> NDArray[np.bool_]:
         """People's words; everything where no person speaks."""

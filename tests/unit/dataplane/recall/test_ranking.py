@@ -83,3 +83,30 @@ def test_words_of_scripts_without_spaces_and_of_any_form_meet() -> None:
     ):
         said = [("", "", "दिल की बात"), ("", "", "今日は雨です"), ("", "", text), *NOISE]
         assert order(said, question, 1) == [2], text
+
+
+def test_an_instruction_that_shares_no_word_with_the_question_fits_by_what_answers_it() -> None:
+    said = [
+        ("a", "user", "Always format dates as day and month when I ask about deadlines"),
+        ("a", "user", "Always name the allergens when I ask about snacks"),
+        *NOISE,
+        ("b", "user", "the essay is due in May, one of two deadlines this spring"),
+    ]
+    assert order(said, "when is the essay due?", 5)[-1] == 0
+    assert 1 in order(said, "which snack is good for the essay?", 5)
+
+
+def test_instructions_that_fit_by_the_topic_have_a_fifth_of_the_answer() -> None:
+    rules = [("a", "user", f"Always mention item {number} when I ask about plants") for number in range(9)]
+    beds = [("g", "user", f"bed {number} has the plants that need rain") for number in range(20)]
+    for k, most in ((10, 2), (5, 1), (3, 1)):
+        rows = order([*rules, *NOISE, *beds], "how much rain is needed", k)
+        assert len([row for row in rows if row < len(rules)]) == most
+        assert len(rows) == k
+
+
+def test_a_summary_spreads_over_the_conversation() -> None:
+    close = [("a", "user", "the roof of the barn needs tiles for the barn roof") for _ in range(30)]
+    far = [("z", "user", f"quiet day {number}") for number in range(60)]
+    said = [*close, *far, ("z", "user", "the barn got its roof")]
+    assert 90 in order(said, "summarize the story of the barn roof", 6)
