@@ -1,0 +1,26 @@
+"""Recall finds facts in the languages and scripts of their questions, without an embedder or a language setting."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from learnloop_dataplane.recall.questions import question_of
+from learnloop_dataplane.recall.ranking import rank
+
+from .test_ranking import ANALYZER, memories
+
+SAID = tomllib.loads((Path(__file__).parent / "languages.toml").read_text(encoding="utf-8"))
+FACTS = [fact for each in SAID.values() for fact in each["facts"]]
+
+
+def found(language: str, k: int) -> int:
+    """How many of a language's questions have their fact among the best k."""
+    stored = memories([("", "user", fact) for fact in FACTS])
+    asked = zip(SAID[language]["facts"], SAID[language]["questions"], strict=True)
+    return sum(FACTS.index(fact) in rank(stored, question_of(text, ANALYZER), k).rows for fact, text in asked)
+
+
+@pytest.mark.parametrize("language", SAID)
+def test_a_question_finds_its_fact_among_those_of_all_languages(language: str) -> None:
+    assert found(language, 1) == len(SAID[language]["questions"]) == 10
