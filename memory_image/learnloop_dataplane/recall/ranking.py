@@ -26,7 +26,8 @@ from learnloop_dataplane.recall.kinds import Form, Kind
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Picked by leaving out one of three sets after the other; docs/measurements/memory.md has the figures.
+# Picked by leaving out one of three sets after the other, those of instructions and summaries on BEAM alone;
+# docs/measurements/memory.md has the figures.
 K1, B = 1.2, 0.5
 NEIGHBOURS = (0.5, 0.25)  # weight of a memory next to this one, and of one two away
 COVERAGE = 2.0
