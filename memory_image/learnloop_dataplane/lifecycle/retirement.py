@@ -131,19 +131,20 @@ async def condemn(connection: Any, namespace: str, agent: str, ids: Sequence[UUI
     await connection.execute(_CONDEMN, namespace, agent, list(ids))
 
 
-async def pin(connection: Any, namespace: str, identity: UUID, pinned: bool) -> None:
+async def pin(db: Database, namespace: str, identity: UUID, pinned: bool) -> None:
     """Pins a memory, so that it neither expires nor is forgotten, or unpins it; the audit trail has it.
 
     Raises:
         ApiError: 404, no active memory has this id.
     """
-    row = await connection.fetchrow(_PIN, namespace, identity, pinned)
-    if row is None:
-        raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
-    await connection.execute(_FOLLOW, namespace, row["agent_id"], [identity])
-    if row["changed"]:
-        action = "memory.pinned" if pinned else "memory.unpinned"
-        await note_memories(connection, namespace, action, row["agent_id"], [identity])
+    async with db.tenant(namespace) as connection:
+        row = await connection.fetchrow(_PIN, namespace, identity, pinned)
+        if row is None:
+            raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
+        await connection.execute(_FOLLOW, namespace, row["agent_id"], [identity])
+        if row["changed"]:
+            action = "memory.pinned" if pinned else "memory.unpinned"
+            await note_memories(connection, namespace, action, row["agent_id"], [identity])
 
 
 @dataclass(frozen=True)

@@ -210,8 +210,7 @@ async def get_entries(
 @router.put("/entries/{id}/pin", status_code=204)
 async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], db: Db, caller: Caller) -> Response:
     """Pins a memory, so that it neither expires nor is forgotten, or unpins it."""
-    async with db.tenant(caller.namespace) as connection:
-        await retirement.pin(connection, caller.namespace, id, body.pinned)
+    await retirement.pin(db, caller.namespace, id, body.pinned)
     return Response(status_code=204)
 
 
