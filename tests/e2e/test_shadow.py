@@ -9,7 +9,7 @@ from pathlib import Path
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 from testing.real_cluster.playing_agents import Door, Habits, play, players
 
-SHADOW = {"minRequests": 100, "minAgreement": 0.9, "minReturnRatio": 0.9, "minEffectiveEpisodes": 10}
+SHADOW = {"minRequests": 100, "minAgreement": 0.9}
 HUNG = Habits(infers=True, rest=0.0)
 FROM_GATEWAY = 'learnloop_shadow_requests_total{model_deployment="policy",revision="%s",source="gateway"}'
 
@@ -61,7 +61,6 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
     shadow = world.status(namespace, "modeldeployments", "policy")["shadow"]
     assert shadow["requests"] >= SHADOW["minRequests"]
     assert shadow["agreement"] == 1.0
-    assert abs(shadow["estimatedReturn"] - 4.0) < 0.01
 
     with players(world, namespace, pod, door=door):
         world.until("promotion", lambda: _stable(world, namespace) == canary, 60)

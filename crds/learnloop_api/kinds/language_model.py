@@ -225,37 +225,16 @@ class TensorZeroRegistration(Resource):
     )
 
 
-class LlmDRegistration(Resource):
-    """llm-d before the servers of the model."""
-
-    pool: KubeName = Field(description="The InferencePool of this namespace whose servers hold the arms' adapters.")
-
-
 class LanguageRegistration(Resource):
-    """Routers of others that are told of the arms and their weights. learnloop draws all the same."""
+    """A router in front of learnloop's that gets the arms and their weights. learnloop still draws."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.tensorZero) || has(self.llmD)", "name a router: tensorZero or llmD"),
-    )
-
-    tensor_zero: TensorZeroRegistration | None = Field(
-        default=None, description="A function with a variant for each arm; each leads to learnloop, then the fallback."
-    )
-    llm_d: LlmDRegistration | None = Field(
-        default=None, description="An InferenceModelRewrite with the weights; needs server.adapterFolder."
+    tensor_zero: TensorZeroRegistration = Field(
+        description="A function with a variant for each arm; each leads to learnloop, then the fallback."
     )
 
 
 class LanguageServing(Resource):
     """How the gateway of a language model answers."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.registration) || !has(self.registration.llmD) || has(self.server.adapterFolder)",
-            "llmD takes adapters that are loaded at run time: set server.adapterFolder",
-            ".registration",
-        ),
-    )
 
     server: LanguageServer = Field(default_factory=LanguageServer)
     fallback: LanguageFallback | None = Field(default=None, description="Left out, an arm that fails answers 502.")
@@ -267,7 +246,7 @@ class LanguageServing(Resource):
         "suites that judge a candidate. What they ask is neither evidence nor experience.",
     )
     registration: LanguageRegistration | None = Field(
-        default=None, description="Routers of others that are told of the arms; left out, none."
+        default=None, description="A router in front of learnloop's; left out, none."
     )
     idle_seconds: int = Field(
         default=900, ge=1, le=86_400, description="A conversation without a request for so long is over."

@@ -60,7 +60,6 @@ STATEFUL_SET = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
 ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 HTTP_ROUTE = ResourceKind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
-MODEL_REWRITE = ResourceKind("llm-d.ai", "v1alpha2", "inferencemodelrewrites", "InferenceModelRewrite")
 NETWORK_POLICY = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 GATEWAY = ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 GATEWAY_CLASS = ResourceKind("gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass")
@@ -85,7 +84,6 @@ ALL_KINDS = (
     ROLE_BINDING,
     NETWORK_POLICY,
     HTTP_ROUTE,
-    MODEL_REWRITE,
     GATEWAY,
     GATEWAY_CLASS,
     LEASE,

@@ -14,15 +14,6 @@ _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,
     "agreed": names.METRIC_SHADOW_AGREED,
     "errors": names.METRIC_SHADOW_ERRORS,
-    "weight": names.METRIC_SHADOW_WEIGHT,
-    "squares": names.METRIC_SHADOW_WEIGHT_SQUARES,
-    "weighted_gain": names.METRIC_SHADOW_WEIGHTED_GAIN,
-    "weighted_loss": names.METRIC_SHADOW_WEIGHTED_LOSS,
-    "squares_gain": names.METRIC_SHADOW_SQUARES_GAIN,
-    "squares_loss": names.METRIC_SHADOW_SQUARES_LOSS,
-    "squares_squares": names.METRIC_SHADOW_SQUARES_SQUARES,
-    "gain": names.METRIC_SHADOW_GAIN,
-    "loss": names.METRIC_SHADOW_LOSS,
 }
 
 
@@ -47,7 +38,6 @@ def shadow_query(arms: Arms, seconds: int) -> str:
     parts = [
         *(grown(signal, "revision", metric, arm, seconds) for signal, metric in _COUNTERS.items()),
         grown("lost", "revision", names.METRIC_SHADOW_LOST, anyones, seconds, processes=arms.processes()),
-        grown("episodes", "revision", names.METRIC_SHADOW_EPISODES, arm, seconds, ', use="counted"'),
         grown("within", "revision, le", buckets, arm, seconds),
         gap(arm, seconds),
         labelled("seen", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
@@ -81,13 +71,6 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         errors=sums.get("errors", 0.0),
         lost=sums.get("lost", 0.0),
         within=within,
-        episodes=sums.get("episodes", 0.0),
-        weight=sums.get("weight", 0.0),
-        squares=sums.get("squares", 0.0),
-        weighted_return=sums.get("weighted_gain", 0.0) - sums.get("weighted_loss", 0.0),
-        squares_return=sums.get("squares_gain", 0.0) - sums.get("squares_loss", 0.0),
-        squares_squares=sums.get("squares_squares"),
-        stable_return=sums.get("gain", 0.0) - sums.get("loss", 0.0),
         seen_at=seen_at,
         gap=round(sums.get("gap", 0.0)),
     )

@@ -1,7 +1,6 @@
 """ModelDeployment: gathers the arms, the routing table and the evidence; learnloop_operator.rollout decides."""
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,6 @@ from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import Object
-from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.events import with_events
 from learnloop_operator.kube.gateway_api import Mirroring, mirroring, route_problem
 from learnloop_operator.kube.kinds import (
@@ -25,7 +23,6 @@ from learnloop_operator.kube.kinds import (
     JOB,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
-    MODEL_REWRITE,
     NETWORK_POLICY,
     POD,
     REPLICA_SET,
@@ -34,7 +31,7 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.services import Services, read_spec, read_status
-from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms
@@ -75,7 +72,7 @@ class ModelDeploymentController:
             {
                 "vllm": settings.vllm_image,
                 "llama.cpp": settings.llama_cpp_image,
-                outer_routers.TENSORZERO_IMAGE: settings.tensorzero_image,
+                tensorzero.IMAGE: settings.tensorzero_image,
             },
         )
 
@@ -175,7 +172,7 @@ class ModelDeploymentController:
         if spec.language_model is None:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={outer_routers.TENSORZERO}"
+        ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={tensorzero.COMPONENT}"
         kinds = (CONFIG_MAP, SERVICE, NETWORK_POLICY, DEPLOYMENT)
         result = await asyncio.gather(*(self._kube.list(kind, namespace, labels=ours) for kind in kinds))
         own = [
@@ -183,11 +180,6 @@ class ModelDeploymentController:
             for kind, items in zip(kinds, result, strict=True)
             for item in items
         ]
-        language = spec.serving.language
-        if language and language.server.adapter_folder:  # without it llm-d has never been told anything
-            with contextlib.suppress(KubeError):
-                rewrite = await self._kube.find(MODEL_REWRITE, namespace, name)
-                own += [rewrite] if rewrite else []
         return tuple(item for item in own if _owned(item, body))
 
     async def _suites(self, snapshot: Snapshot) -> Snapshot:

@@ -8,7 +8,7 @@ from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout.children import outer_routers
+from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.children.gate_jobs import gate_objects, stray_jobs
 from learnloop_operator.rollout.children.http_route import http_route, network_policy
 from learnloop_operator.rollout.children.manifests import (
@@ -75,8 +75,8 @@ def decide(snapshot: Snapshot) -> Plan:
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
     arms = drawn_arms(snapshot, shown)
-    outside = outer_routers.told(snapshot, arms)
-    deletes = (*deletes, *outer_routers.strays(snapshot, outside, arms))
+    outside = tensorzero.registered(snapshot, arms)
+    deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
     text = status(snapshot, result, table.generation)
     return Plan(
         status=text,
@@ -92,7 +92,7 @@ def decide(snapshot: Snapshot) -> Plan:
         events=(
             *result.events,
             *orders.notices(decided),
-            *outer_routers.refused(snapshot),
+            *tensorzero.refused(snapshot),
         ),
         audit=tuple(orders.audit(snapshot, item) for item in decided),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_api import names
@@ -10,7 +10,6 @@ from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
-from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.state import asked_for
 from learnloop_operator.rollout.experiments.state import save as save_experiment
@@ -63,13 +62,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         last_stable=state.last_stable,
         overrides=list(state.overrides) or None,
         decisions=list(state.decisions) or None,
-        evidence=save(
-            state.trials,
-            state.ratios,
-            snapshot.spec.analysis,
-            _pace(snapshot, move),
-            snapshot.before.evidence or (),
-        ),
+        evidence=save(state.trials, state.ratios, snapshot.spec.analysis, _pace(snapshot, move)),
     ).to_kube()
 
 
@@ -240,12 +233,11 @@ def _of_requests(snapshot: Snapshot, percent: int) -> str:
 # Which changes of a status can wait: figures that move with every look, while nothing has been decided.
 #
 # A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
-# (reconcile/unwritten_statuses.py). The operator writes it with the next thing that happens, or when it has waited for
-# a minute, then two, then four: as long as the step had lasted. A restart forgets it, as if these looks had not been
-# taken. Tests go on from what was written, in one larger batch.
+# (reconcile/unwritten_statuses.py). The operator writes it with the next decision, or after a minute. A restart forgets
+# it, as if these looks had not been taken. Tests go on from what was written, in one larger batch.
 
 
-FIRST_WAIT = 60.0
+LONGEST_WAIT = timedelta(minutes=1)
 _UNDECIDED = "undecided"
 """MetricEvidence.verdict of a test that has said nothing yet."""
 _FIGURES = {"episodes", "meanReturn", "successRate"}
@@ -272,11 +264,7 @@ def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datet
     """
     if not written or _said(written) != _said(wanted):
         return False
-    if since is None:
-        return True
-    began = wanted.get("stepStartedAt") or _experiment_began(wanted) or wanted.get("promotedAt")
-    had_lasted = seconds_since(began, now) - seconds_since(stamp(since), now) if began else 0.0
-    return (now - since).total_seconds() < max(FIRST_WAIT, had_lasted)
+    return since is None or now - since < LONGEST_WAIT
 
 
 def _said(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,11 +287,6 @@ def _arm_without_figures(arm: Mapping[str, Any], *, exact: bool) -> dict[str, An
     if not exact:
         remaining["readyReplicas"] = bool(remaining.get("readyReplicas"))
     return remaining
-
-
-def _experiment_began(status: Mapping[str, Any]) -> str | None:
-    result = status.get("experiment") or {}
-    return result.get("startedAt") if result.get("phase") != "Finished" else None
 
 
 def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pytest
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, Missing
-from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, estimate
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
@@ -104,22 +103,6 @@ def test_not_enough_data_shows_the_episodes_and_the_time_that_are_still_needed()
     assert world.evidence["neededEpisodes"] > 0
     assert world.evidence["estimatedAt"] > world.now.isoformat()
     assert " more canary episodes needed, " in world.status["verdict"]
-
-
-def test_an_estimate_is_written_again_only_when_it_is_off_by_half() -> None:
-    world = World(1, 0.9)
-    seen = set()
-    while world.status["phase"] != "Guarding":
-        world.run(1)
-        seen |= {item["estimatedAt"] for item in world.status.get("evidence", []) if "estimatedAt" in item}
-    assert 1 <= len(seen) <= 15
-    now = world.now
-    first = estimate(EpisodeRate(now, 0.1, 1.0), 600.0, None)
-    assert first is not None
-    assert estimate(EpisodeRate(now + timedelta(seconds=60), 0.1, 1.0), 600.0, first) == first
-    assert estimate(EpisodeRate(now + timedelta(seconds=60), 0.1, 1.0), 6000.0, first) != first
-    assert estimate(EpisodeRate(now, 0.1, 0.0), 600.0, first) is None
-    assert estimate(EpisodeRate(now, 0.1, 1.0), None, first) is None
 
 
 @pytest.fixture

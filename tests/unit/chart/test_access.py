@@ -18,7 +18,6 @@ READ, WRITE = {"get", "list", "watch"}, {"create", "patch", "delete"}
 APPLIED = (
     kinds.TRAINING_JOB, kinds.MODEL_DEPLOYMENT, *kinds.GANG_KINDS, kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.SERVICE,
     kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY, kinds.HTTP_ROUTE,
-    kinds.MODEL_REWRITE,
 )  # fmt: skip
 
 

@@ -63,10 +63,6 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [get, list, watch, create, patch, delete]
-# llm-d is told of the arms of a language model that names one of its pools (serving.language.registration.llmD).
-- apiGroups: [llm-d.ai]
-  resources: [inferencemodelrewrites]
-  verbs: [get, create, patch, delete]
 # Whether the Gateway a route names is there.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways]

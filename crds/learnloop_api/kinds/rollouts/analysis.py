@@ -291,7 +291,7 @@ class MetricEvidence(Resource):
         default=None, ge=0, description="Canary episodes until a verdict if the rates stay as they are."
     )
     estimated_at: Time | None = Field(
-        default=None, description="About when the verdict is due at the present rate of episodes; moved rarely."
+        default=None, description="About when the verdict is due at the present rate of episodes."
     )
     bound_seconds: float | None = Field(
         default=None,

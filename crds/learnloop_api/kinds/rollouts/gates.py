@@ -330,23 +330,6 @@ class ShadowCheck(Resource):
             "bound of the histogram: 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 250, 500 ms, 1, 2.5, 5 s."
         ),
     )
-    min_return_ratio: float | None = Field(
-        default=None,
-        gt=0,
-        description=(
-            "Lowest off-policy estimate of the canary's mean return as a multiple of stable's; see "
-            "minEffectiveEpisodes. Left out, the estimate is only reported."
-        ),
-    )
-    min_effective_episodes: int = Field(
-        default=30,
-        ge=2,
-        le=1_000_000,
-        description=(
-            "The estimate is silent below this effective sample size: with too few of stable's episodes that the "
-            "canary could have played itself, importance weights say nothing."
-        ),
-    )
     percent: int = Field(
         default=100,
         ge=1,
@@ -362,17 +345,4 @@ class ShadowStatus(Resource):
     agreement: float | None = Field(default=None, ge=0, le=1, description="Share with the same greedy action.")
     error_rate: float | None = Field(default=None, ge=0, le=1, description="Share the canary failed on.")
     slow_rate: float | None = Field(default=None, ge=0, le=1, description="Share slower than maxLatencySeconds.")
-    estimated_return: float | None = Field(
-        default=None,
-        description="Estimate of the canary's mean return by importance sampling; absent while it is too unsure.",
-    )
-    estimated_low: float | None = Field(
-        default=None,
-        description="Lower end of its interval of 95 %, asymptotic and of this look alone: it decides nothing.",
-    )
-    estimated_high: float | None = Field(default=None, description="Upper end of that interval.")
-    stable_return: float | None = Field(default=None, description="Mean return of stable in the same episodes.")
-    effective_episodes: float | None = Field(
-        default=None, ge=0, description="Effective sample size of the estimate, in episodes."
-    )
     message: ShortText = Field(description="The same in one sentence.")

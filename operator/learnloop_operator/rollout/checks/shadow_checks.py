@@ -26,51 +26,29 @@ def checks(bars: ShadowCheck, seen: ShadowEvidence, alpha: float) -> list[Check]
         result.append(_at_most(text, slow, SLOW_SHARE, share))
     if bars.min_agreement is not None:
         result.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share))
-    if bars.min_return_ratio is not None:
-        result.append(_estimate(bars, bars.min_return_ratio, seen))
     return result
 
 
 def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
-    """The figures for people; the estimate stays silent below its effective sample size."""
-    answered = seen.compared + seen.errors
+    """The figures for people."""
     slow = _slow(bars, seen)
-    speaks = seen.episodes > 0.0 and seen.effective >= bars.min_effective_episodes
-    around = seen.interval() if speaks else None
     result = ShadowStatus(
         requests=int(seen.compared + 1e-6),
         agreement=_share(seen.agreed, seen.compared),
-        error_rate=_share(seen.errors, answered),
+        error_rate=_share(seen.errors, seen.compared + seen.errors),
         slow_rate=_share(slow.total, slow.n) if slow else None,
-        estimated_return=_round(seen.weighted_return / seen.weight) if speaks else None,
-        estimated_low=_round(around[0]) if around else None,
-        estimated_high=_round(around[1]) if around else None,
-        stable_return=_round(seen.stable_return / seen.episodes) if speaks else None,
-        effective_episodes=round(seen.effective, 1),
         message="",
     )
-    return result.model_copy(update={"message": _sentence(bars, seen, result)})
-
-
-def _sentence(bars: ShadowCheck, seen: ShadowEvidence, found: ShadowStatus) -> str:
-    parts = [f"{found.requests} requests compared"]
-    if found.agreement is not None:
-        parts.append(f"agreement {found.agreement:.1%}")
-    if found.error_rate is not None:
-        parts.append(f"errors {found.error_rate:.1%}")
-    if found.slow_rate is not None:
-        parts.append(f"slower than {number(bars.max_latency_seconds or 0.0)} s {found.slow_rate:.1%}")
+    parts = [f"{result.requests} requests compared"]
+    if result.agreement is not None:
+        parts.append(f"agreement {result.agreement:.1%}")
+    if result.error_rate is not None:
+        parts.append(f"errors {result.error_rate:.1%}")
+    if result.slow_rate is not None:
+        parts.append(f"slower than {number(bars.max_latency_seconds or 0.0)} s {result.slow_rate:.1%}")
     if seen.lost >= 1.0:
         parts.append(f"{int(seen.lost)} copies lost on the way")
-    size = f"effective sample size {number(seen.effective)}"
-    if found.estimated_return is not None and found.stable_return is not None:
-        value, base = number(found.estimated_return), number(found.stable_return)
-        low, high = found.estimated_low, found.estimated_high
-        around = f" [{number(low)}, {number(high)}]" if low is not None and high is not None else ""
-        parts.append(f"estimated return {value}{around} vs {base} of stable ({size} of {int(seen.episodes)} episodes)")
-    else:
-        parts.append(f"no estimate of its return ({size}, needs {bars.min_effective_episodes})")
-    return ", ".join(parts)
+    return result.model_copy(update={"message": ", ".join(parts)})
 
 
 def _at_most(what: str, seen: Counts, most: float, alpha: float) -> Check:
@@ -92,17 +70,6 @@ def _agreement(seen: Counts, least: float, alpha: float) -> Check:
     return Check(Verdict.PASS, text) if enough else Check(Verdict.HOLD, f"agreement at least {least:.1%}")
 
 
-def _estimate(bars: ShadowCheck, ratio: float, seen: ShadowEvidence) -> Check:
-    """An estimate lets a step pass or hold; it proves nothing, so it never rolls a canary back."""
-    if seen.effective < bars.min_effective_episodes or seen.weight <= 0.0 or seen.episodes <= 0.0:
-        return Check(Verdict.HOLD, f"an effective sample size of {bars.min_effective_episodes}")
-    value, base = seen.weighted_return / seen.weight, seen.stable_return / seen.episodes
-    bar = base + (ratio - 1.0) * abs(base)
-    if not (math.isfinite(value) and value >= bar):
-        return Check(Verdict.HOLD, f"an estimated return of at least {number(bar)}")
-    return Check(Verdict.PASS, f"estimated return {number(value)}")
-
-
 def _slow(bars: ShadowCheck, seen: ShadowEvidence) -> Counts | None:
     """Requests answered, and how many took longer than the bound that is next to maxLatencySeconds."""
     most = bars.max_latency_seconds
@@ -115,7 +82,3 @@ def _slow(bars: ShadowCheck, seen: ShadowEvidence) -> Counts | None:
 
 def _share(part: float, whole: float) -> float | None:
     return round(min(1.0, max(0.0, part / whole)), 4) if whole > 0.0 else None
-
-
-def _round(value: float) -> float | None:
-    return round(value, 2) if math.isfinite(value) else None

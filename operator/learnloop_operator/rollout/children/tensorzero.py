@@ -15,12 +15,13 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import LanguageFallback, TensorZeroRegistration
 from learnloop_api.wire.routing import Arm, arm_name
-from learnloop_operator.core.manifests import child, standard_labels
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.manifests import child, controller_uid, standard_labels
+from learnloop_operator.core.plan import Manifest, Notice, ObjectRef
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import DNS, address, pods, ports
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 COMPONENT, IMAGE = "tensorzero", "tensorzero"
 FILE, FOLDER, VOLUME = "tensorzero.toml", "/app/config", "learnloop-tensorzero"
@@ -32,7 +33,48 @@ FALLBACK_KEY = "LEARNLOOP_FALLBACK_KEY"
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
 
-def tensorzero(snapshot: Snapshot, wanted: TensorZeroRegistration, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
+def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
+    """Manifests of the TensorZero that the spec asks for; none before the first arm serves. learnloop's own table stays
+    the one router: these follow it one write later, and nothing waits for them (Plan.outside). `arms`: stable first."""
+    wanted = _wanted(snapshot)
+    # TensorZero trusts public authorities alone: by TLS all requests would go to the fallback.
+    return _manifests(snapshot, wanted, arms) if wanted and arms and snapshot.scheme != "https" else ()
+
+
+def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
+    """Warn once for each change of the spec when TensorZero cannot be registered."""
+    known = snapshot.before.observed_generation == snapshot.generation
+    if _wanted(snapshot) is None or snapshot.scheme != "https" or known:
+        return ()
+    text = (
+        "spec.serving.language.registration.tensorZero: TensorZero trusts no authority of this installation, so it "
+        "would only reach the fallback: use routing.mode gateway, or turn off tls"
+    )
+    return (Notice("Warning", REGISTRATION_FAILED, text),)
+
+
+def strays(snapshot: Snapshot, wanted: Sequence[Manifest], arms: Sequence[Arm]) -> tuple[ObjectRef, ...]:
+    """Objects of an earlier spec that this one no longer wants. While nothing serves, all of them stay."""
+    if not arms and _wanted(snapshot):
+        return ()
+    remaining = {(item["kind"], item["metadata"]["name"]) for item in wanted}
+    own = snapshot.object["metadata"]["uid"]
+    return tuple(
+        ObjectRef(item["apiVersion"], item["kind"], snapshot.namespace, item["metadata"]["name"])
+        for item in snapshot.children
+        if (item["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
+        and controller_uid(item) == own
+        and (item["kind"], item["metadata"]["name"]) not in remaining
+    )
+
+
+def _wanted(snapshot: Snapshot) -> TensorZeroRegistration | None:
+    language = snapshot.spec.serving.language
+    registration = language.registration if language and snapshot.spec.language_model else None
+    return registration.tensor_zero if registration else None
+
+
+def _manifests(snapshot: Snapshot, wanted: TensorZeroRegistration, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
     """The ConfigMap, and the gateway's pods where any are wanted."""
     text, name, marks = config(snapshot, arms), f"{snapshot.name}-tensorzero", labels(snapshot)
     config_map = child(snapshot.object, api_version="v1", kind="ConfigMap", name=name, labels=marks, data={FILE: text})

@@ -1,4 +1,4 @@
-"""Evidence as the status keeps it: to the last bit what tests need to go on, rounded what only people read."""
+"""Evidence in the status: exact numbers for the tests to go on from, and rounded ones for people."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.times import parse, stamp
+from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, known
 from learnloop_operator.rollout.checks.sequential_test import SequentialTest, bars_of, sequential
 from learnloop_operator.rollout.metrics.all_types import type_of
@@ -16,10 +16,6 @@ from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.comparison import Bars, Claim, Pair, TestMemory, chance, claim, needed
 from learnloop_operator.statistics.ratio import Row
 
-LONGEST = 366 * 86_400.0
-"""Seconds: an estimate beyond a year tells nothing."""
-GRAINS = (30.0, 300.0, 3600.0, 86_400.0)
-"""Seconds to which estimates are rounded, the coarsest that is at most a fifth of the wait."""
 VERDICTS: Mapping[Claim, Literal["fine", "worse", "undecided"]] = {
     Claim.FINE: "fine",
     Claim.WORSE: "worse",
@@ -54,37 +50,28 @@ def save(
     ratios: Iterable[PairedOutcomes],
     analysis: Analysis,
     pace: EpisodeRate,
-    before: Iterable[MetricEvidence] = (),
 ) -> list[MetricEvidence] | None:
     """Every test and ratio, in the order of the metrics; None without any."""
     tests = {trial.name: trial for trial in trials}
     compared = known(analysis, ratios)
-    old, bar = {item.name: item for item in before}, bars_of(analysis)
+    bar = bars_of(analysis)
     tested, remaining = {metric.name for metric in sequential(analysis)}, []
     for metric in analysis.metrics:
         if metric.name in tested and metric.name in tests:
-            remaining.append(_tested(tests[metric.name], metric, bar, pace, old.get(metric.name)))
+            remaining.append(_tested(tests[metric.name], metric, bar, pace))
         elif metric.name in compared:
             remaining.append(_compared(compared[metric.name], metric))
     return remaining or None
 
 
-def estimate(pace: EpisodeRate, more: float | None, before: str | None) -> str | None:
-    """About when `more` canary episodes will have ended. The estimate of before stays while it is near enough: an
-    estimate that moves with every look would be written with every look."""
-    if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= LONGEST:
+def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
+    """About when `more` canary episodes will have ended; None beyond a year."""
+    if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= 366 * 86_400.0:
         return None
-    old = parse(before)
-    if old is not None and old > pace.now and abs((old - pace.now).total_seconds() - wait) <= max(GRAINS[0], wait / 2):
-        return before
-    grain = max((item for item in GRAINS if item <= wait / 5.0), default=GRAINS[0])
-    due = (pace.now + timedelta(seconds=wait)).timestamp()
-    return stamp(datetime.fromtimestamp(-(-due // grain) * grain, pace.now.tzinfo))
+    return stamp(pace.now + timedelta(seconds=wait))
 
 
-def _tested(
-    trial: SequentialTest, metric: MetricThreshold, bar: Bars, pace: EpisodeRate, before: MetricEvidence | None
-) -> MetricEvidence:
+def _tested(trial: SequentialTest, metric: MetricThreshold, bar: Bars, pace: EpisodeRate) -> MetricEvidence:
     memory, kind = trial.memory, type_of(metric)
     drop = max_drop_share(metric, kind.scale(metric))
     more = needed(memory, drop, bar, pace.share) if drop is not None and 0.0 < pace.share < 1.0 else None
@@ -95,7 +82,7 @@ def _tested(
         chance_worse=round(chance(memory.worse), 6),
         chance_fine=round(chance(memory.fine), 6),
         needed_episodes=None if more is None else int(more),
-        estimated_at=estimate(pace, more, before.estimated_at if before else None),
+        estimated_at=_estimate(pace, more),
         bound_seconds=trial.measure.bound if trial.begun else None,
         block=trial.measure.block if trial.begun and kind.counts_events else None,
         log_worse=memory.worse,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.rollout.status import FIRST_WAIT, can_wait
+from learnloop_operator.rollout.status import LONGEST_WAIT, can_wait
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -27,14 +27,8 @@ def test_figures_wait_and_are_told_after_a_minute() -> None:
     more = status(verdict="4 of 20", stepBaseEpisodes=7)
     assert can_wait(status(), more, None, NOW)
     early = datetime(2026, 1, 1, 11, 50, 10, tzinfo=UTC)
-    assert can_wait(status(), more, early, early + timedelta(seconds=FIRST_WAIT - 1))
-    assert not can_wait(status(), more, early, early + timedelta(seconds=FIRST_WAIT))
-
-
-def test_the_longer_a_step_lasts_the_less_often_its_figures_are_told() -> None:
-    more, since = status(verdict="4 of 20"), NOW
-    assert can_wait(status(), more, since, since + timedelta(seconds=599))
-    assert not can_wait(status(), more, since, since + timedelta(seconds=601))
+    assert can_wait(status(), more, early, early + LONGEST_WAIT - timedelta(seconds=1))
+    assert not can_wait(status(), more, early, early + LONGEST_WAIT)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Routers of others are told of the arms: TensorZero by a file and a checksum, llm-d by a rewrite with weights."""
+"""TensorZero gets the arms by a file and a checksum."""
 
 import hashlib
 import tomllib
@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import Arm
-from learnloop_operator.rollout.children import outer_routers, tensorzero
+from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Callers, Model, Snapshot
+from learnloop_operator.rollout.model.snapshot import Callers, Snapshot
 
-from .test_language_rendering import BASE, speaking
+from .test_language_rendering import speaking
 
 STABLE, CANARY = "1a2b3c4d", "5e6f7a8b"
 OLLAMA = {"url": "http://ollama:11434", "model": "small"}
-VLLM = {"url": "http://vllm:8000", "model": "llama", "adapterFolder": "/adapters"}
 
 
 def arms(canary: int = 10) -> list[Arm]:
@@ -29,7 +27,7 @@ def arms(canary: int = 10) -> list[Arm]:
 def registered(registration: Any, arms: list[Arm], **language: Any) -> dict[str, Any]:
     """What is told, by kind."""
     seen = asked(registration, **language)
-    return {item["kind"]: item for item in outer_routers.told(seen, arms)}
+    return {item["kind"]: item for item in tensorzero.registered(seen, arms)}
 
 
 def asked(registration: Any, **language: Any) -> Snapshot:
@@ -121,59 +119,34 @@ def test_the_gateway_is_pinned_has_no_rights_and_reaches_nothing_else() -> None:
 def test_tensorzero_is_told_nothing_where_it_could_reach_the_fallback_alone() -> None:
     seen = asked({"tensorZero": {}})
     secret = replace(seen, defaults=replace(seen.defaults, tls=(seen.namespace,)))
-    assert outer_routers.told(secret, arms()) == ()
-    (said,) = outer_routers.refused(secret)
+    assert tensorzero.registered(secret, arms()) == ()
+    (said,) = tensorzero.refused(secret)
     assert "use routing.mode gateway" in said.message
-    assert outer_routers.refused(seen) == ()
+    assert tensorzero.refused(seen) == ()
     known = secret.before.model_copy(update={"observed_generation": secret.generation})
-    assert outer_routers.refused(replace(secret, before=known)) == (), "once for each change of the spec"
+    assert tensorzero.refused(replace(secret, before=known)) == (), "once for each change of the spec"
 
 
 def test_a_gateway_of_ones_own_gets_the_file_alone() -> None:
     assert set(registered({"tensorZero": {"replicas": 0}}, arms())) == {"ConfigMap"}
 
 
-def test_llm_d_rewrites_the_name_to_the_adapters_by_weight() -> None:
-    rewrite = registered({"llmD": {"pool": "llama"}}, arms(25), server=VLLM)["InferenceModelRewrite"]
-    name = rewrite["metadata"]["name"]
-    assert rewrite["apiVersion"] == "llm-d.ai/v1alpha2"
-    assert rewrite["spec"] == {
-        "poolRef": {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "llama"},
-        "rules": [
-            {
-                "matches": [{"model": {"type": "Exact", "value": name}}],
-                "targets": [
-                    {"modelRewrite": f"{name}-{STABLE}", "weight": 75},
-                    {"modelRewrite": f"{name}-{CANARY}", "weight": 25},
-                ],
-            }
-        ],
-    }
-
-
-def test_llm_d_is_told_no_arm_without_weight_and_calls_the_base_model_by_its_own_name() -> None:
-    seen = asked({"llmD": {"pool": "llama"}}, server=VLLM)
-    world = ArmWorld(pod=PodOptions(), model=Model(STABLE, f"base://{BASE}", BASE))
-    (rewrite,) = outer_routers.told(replace(seen, arms={STABLE: world}), arms(0))
-    assert rewrite["spec"]["rules"][0]["targets"] == [{"modelRewrite": "llama", "weight": 100}]
-
-
 def test_nobody_is_told_before_an_arm_serves_and_nothing_is_taken_away_meanwhile() -> None:
     seen = asked({"tensorZero": {}})
     assert decide(seen).outside == ()
-    known = outer_routers.told(seen, arms())
+    known = tensorzero.registered(seen, arms())
     again = replace(seen, children=known)
-    assert outer_routers.strays(again, (), []) == ()
+    assert tensorzero.strays(again, (), []) == ()
 
 
-@pytest.mark.parametrize("left", [{"tensorZero": {"replicas": 0}}, {"llmD": {"pool": "llama"}}, None])
+@pytest.mark.parametrize("left", [{"tensorZero": {"replicas": 0}}, None])
 def test_what_is_told_no_more_is_taken_away(left: Any) -> None:
-    before = asked({"tensorZero": {}, "llmD": {"pool": "llama"}}, server=VLLM)
-    known = outer_routers.told(before, arms())
-    after = asked(left, server=VLLM) if left else speaking(language={"server": VLLM})
+    before = asked({"tensorZero": {}})
+    known = tensorzero.registered(before, arms())
+    after = asked(left) if left else speaking(language={})
     after = replace(after, object=before.object, children=known)
-    wanted = outer_routers.told(after, arms())
-    gone = outer_routers.strays(after, wanted, arms())
+    wanted = tensorzero.registered(after, arms())
+    gone = tensorzero.strays(after, wanted, arms())
     kept = {item["kind"] for item in wanted}
     assert {ref.kind for ref in gone} == {item["kind"] for item in known} - kept
 
