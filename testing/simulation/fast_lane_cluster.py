@@ -75,7 +75,7 @@ class LanedCluster(Cluster):
         read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
         told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
         moment = 1 + int(seconds_since(asked.rollout, self.now))
-        return looked(known, told, asked.asked, self.now, moment, silent)
+        return looked(known, told, asked.questions, self.now, moment, silent)
 
     def counters(self, revision: str) -> dict[str, float]:
         """Everything the arm's only process has counted."""

@@ -11,12 +11,12 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.prometheus.client import Sample
-from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.queries import Arms
-from learnloop_operator.rollout.checks.shadow_checks import checks
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict
+from learnloop_operator.rollout.judging.shadow import checks
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot, resolve, revision_of
 from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
 from testing.simulation.shadow_cluster import BARS, ShadowCluster

@@ -29,7 +29,7 @@ MOST = 1_000_000.0
 
 
 class DecisionLimits(Resource):
-    """Bounds on answered decisions. Who asks for more gets 429 and is told when to ask again."""
+    """Bounds on answered decisions. A caller that asks for more gets 429 and the time to retry after."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -90,7 +90,7 @@ class Serving(Resource):
     )
     language: LanguageServing | None = Field(
         default=None,
-        description="With languageModel: the server of the model, and who stands in; left out, vllm beside each "
+        description="With languageModel: the server of the model, and its fallback; left out, vllm next to each "
         "gateway. A change of it is a new revision.",
     )
 
@@ -202,7 +202,7 @@ class ModelDeploymentSpec(DeploymentTemplate):
     experiment: Experiment | None = Field(
         default=None,
         description=(
-            "Other models that play beside stable while no rollout is under way. A changed experiment is another one; "
+            "Other models that play next to stable while no rollout is under way. A changed experiment is another one; "
             "removing it takes its arms out, and hands back to spec.model what its winner had taken over."
         ),
     )
@@ -253,7 +253,7 @@ class ProfileStatus(Resource):
 class ModelDeploymentStatus(Status):
     """Progress of the rollout, and the reason."""
 
-    stable: ArmStatus | None = Field(default=None, description="The arm that serves whoever is not on the canary.")
+    stable: ArmStatus | None = Field(default=None, description="The arm that serves everyone who is not on the canary.")
     canary: ArmStatus | None = Field(default=None, description="The arm on trial.")
     previous: ArmStatus | None = Field(default=None, description="The old arm, warm until keepForSeconds is over.")
     weight: int | None = Field(default=None, ge=0, le=100, description="Percent of new episodes for the canary.")

@@ -8,8 +8,7 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.wire.deployment import RevisionOutcomes
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.prometheus.client import Prometheus
-from learnloop_operator.prometheus.gather_evidence import gather
-from learnloop_operator.prometheus.gather_shadow_evidence import gather_shadow
+from learnloop_operator.prometheus.gather_evidence import gather, gather_shadow
 from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import (

@@ -1,10 +1,11 @@
-"""Evidence of both arms from Prometheus: one query for all counters of a window, more for what only some checks ask."""
+"""Evidence from Prometheus: of arms with episodes, and of an arm in shadow."""
 
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus.client import (
     Prometheus,
@@ -13,11 +14,15 @@ from learnloop_operator.prometheus.client import (
     PrometheusRefused,
     Sample,
 )
-from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms
+from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms, moment
 from learnloop_operator.prometheus.queries import (
+    SIGNAL,
     Arms,
     all_returns_query,
     counters_query,
+    gap,
+    grown,
+    labelled,
     latency_query,
     own_pods,
 )
@@ -29,6 +34,7 @@ from learnloop_operator.rollout.evidence import (
     EvidenceRequest,
     ExtraSeries,
     Missing,
+    ShadowEvidence,
     Window,
 )
 from learnloop_operator.rollout.metrics.all_types import type_of
@@ -201,3 +207,80 @@ def reason_of(error: PrometheusError) -> str:
     if isinstance(error, PrometheusRefused):
         return reasons.PROVIDER_REFUSED
     return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN
+
+
+# Evidence of an arm in shadow: one query for all of it.
+
+
+_COUNTERS = {
+    "compared": names.METRIC_SHADOW_COMPARED,
+    "agreed": names.METRIC_SHADOW_AGREED,
+    "errors": names.METRIC_SHADOW_ERRORS,
+}
+
+
+async def gather_shadow(prometheus: Prometheus, arms: Arms, seconds: int) -> Evidence:
+    """Evidence of the one arm of `arms`. Never raises: what cannot be had is said in the evidence itself."""
+    try:
+        samples = await prometheus.query(shadow_query(arms, seconds))
+    except PrometheusError as error:
+        return Evidence(unavailable=str(error), reason=reason_of(error))
+    return Evidence(shadow=shadow_evidence(samples), clock=clock_of(samples))
+
+
+def shadow_query(arms: Arms, seconds: int) -> str:
+    """All counters of the arm over the window in one vector, told apart by the label `learnloop_signal`.
+
+    As for episodes, the counters of a pod that was born in the window count as they stand. Lost copies are counted by
+    stable's pods, under the revision that never got them.
+    """
+    (revision,) = arms.revisions
+    arm, anyones = arms.of(revision), arms.of(revision, by="")
+    buckets = f"{names.METRIC_SHADOW_SECONDS}_bucket"
+    parts = [
+        *(grown(signal, "revision", metric, arm, seconds) for signal, metric in _COUNTERS.items()),
+        grown("lost", "revision", names.METRIC_SHADOW_LOST, anyones, seconds, processes=arms.processes()),
+        grown("within", "revision, le", buckets, arm, seconds),
+        gap(arm, seconds),
+        labelled("seen", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
+        labelled("clock", "vector(time())"),
+    ]
+    return " or ".join(parts)
+
+
+def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
+    """The answer to `shadow_query`; None when the arm has reported nothing at all."""
+    sums: dict[str, float] = {}
+    within: dict[float, float] = {}
+    seen_at, broken = None, ""
+    for sample in samples:
+        signal = sample.labels.get(SIGNAL, "")
+        if signal in ("seen", "clock"):
+            seen_at = moment(sample.value) if signal == "seen" else seen_at
+        elif not math.isfinite(sample.value):
+            broken = f"Prometheus answers {sample.value} for its {signal} counter"
+        elif signal == "within":
+            within[_bound(sample.labels.get("le", ""))] = max(0.0, sample.value)
+        else:
+            sums[signal] = max(0.0, sample.value)
+    if broken:
+        return ShadowEvidence(seen_at=seen_at, broken=broken)
+    if "compared" not in sums:
+        return None
+    return ShadowEvidence(
+        compared=sums["compared"],
+        agreed=min(sums.get("agreed", 0.0), sums["compared"]),
+        errors=sums.get("errors", 0.0),
+        lost=sums.get("lost", 0.0),
+        within=within,
+        seen_at=seen_at,
+        gap=round(sums.get("gap", 0.0)),
+    )
+
+
+def _bound(text: str) -> float:
+    """The bound of a histogram bucket in seconds, `+Inf` included; one that is not a number bounds nothing."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf

@@ -220,9 +220,9 @@ def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> 
     arm = on_trial.arms.get(subject.revision)
     if arm is None or arm.direct.rollout != subject.rollout:
         arm = on_trial.arms[subject.revision] = ArmOnTrial(
-            subject.asked, PodEvidence(subject.revision, subject.rollout)
+            subject.questions, PodEvidence(subject.revision, subject.rollout)
         )
-    unread, arm.pods, arm.questions = not arm.pods, pods, subject.asked
+    unread, arm.pods, arm.questions = not arm.pods, pods, subject.questions
     arm.direct = at_weight(arm.direct, subject.weight)
     return arm if unread else None
 

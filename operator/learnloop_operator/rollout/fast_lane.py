@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
-from learnloop_operator.rollout.checks.shadow_checks import SLOW_SHARE
 from learnloop_operator.rollout.evidence import number
 from learnloop_operator.rollout.metrics.all_types import GROSSLY_SLOW_SHARE, type_of
 from learnloop_operator.rollout.metrics.hard_bound import (
@@ -22,6 +21,7 @@ from learnloop_operator.rollout.metrics.hard_bound import (
     COPIES_WITHIN,
     FAILED,
     REQUESTS,
+    SLOW_SHARE,
     Counters,
     HardBound,
     Reading,

@@ -8,8 +8,8 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.flow import let_win, take_out
 from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
-from learnloop_operator.rollout.judging.gate_suites import canary_waits, closed, gates_of
-from learnloop_operator.rollout.judging.shadow_step import judge_shadow
+from learnloop_operator.rollout.judging.gates import canary_waits, closed, gates_of, untimely_word
+from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
@@ -31,7 +31,6 @@ from learnloop_operator.rollout.steps.rollback_and_guard import (
     swap_back,
     waiting,
 )
-from learnloop_operator.rollout.steps.waits import untimely_word
 
 
 @dataclass(frozen=True, slots=True)

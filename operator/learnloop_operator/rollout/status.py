@@ -16,8 +16,8 @@ from learnloop_operator.rollout.experiments.state import save as save_experiment
 from learnloop_operator.rollout.judging import fast_lane_breaches
 from learnloop_operator.rollout.judging.analysis import episode_rate
 from learnloop_operator.rollout.judging.arms import replicas, world
-from learnloop_operator.rollout.judging.gate_suites import canary_waits
-from learnloop_operator.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
+from learnloop_operator.rollout.judging.gates import canary_waits
+from learnloop_operator.rollout.judging.shadow import figures, gateway_problem, mirror_for
 from learnloop_operator.rollout.model import rollout_state as blocked
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
 from learnloop_operator.rollout.model.overrides import in_force, sentence

@@ -10,7 +10,7 @@ from learnloop_operator.rollout.experiments.flow import begin as begin_experimen
 from learnloop_operator.rollout.experiments.flow import due
 from learnloop_operator.rollout.judging.analysis import observed
 from learnloop_operator.rollout.judging.arms import hopeless, look_at_pods, ready, world
-from learnloop_operator.rollout.judging.gate_suites import closed
+from learnloop_operator.rollout.judging.gates import closed, pass_gates
 from learnloop_operator.rollout.model import rollout_state as blocked
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, sentence
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
@@ -18,7 +18,6 @@ from learnloop_operator.rollout.order_effects import listen
 from learnloop_operator.rollout.steps.canary_steps import advance
 from learnloop_operator.rollout.steps.rollback_and_guard import adopt, drop_canary, pinned, revert, watch
 from learnloop_operator.rollout.steps.rollback_and_guard import blocked as rolled_back
-from learnloop_operator.rollout.steps.waits import pass_gates
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
 

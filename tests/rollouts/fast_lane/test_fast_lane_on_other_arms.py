@@ -151,5 +151,5 @@ def test_the_bounds_of_all_arms_share_one_budget() -> None:
     bars = []
     for cluster in (one, three):
         cluster.run(12)
-        bars.append(subjects(cluster.snapshot(), current(cluster.snapshot()))[0].asked.bar)
+        bars.append(subjects(cluster.snapshot(), current(cluster.snapshot()))[0].questions.bar)
     assert bars[1] - bars[0] == pytest.approx(1.0986, abs=1e-3), "log 3: each of three arms gets a third"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus.client import Sample
-from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.parse_answers import arm_evidence
 from learnloop_operator.prometheus.queries import GRACE, Arms, counters_query, latency_query
 from learnloop_operator.rollout.checks.thresholds import check

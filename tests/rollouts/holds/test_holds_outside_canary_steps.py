@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.prometheus.client import Sample
-from learnloop_operator.prometheus.gather_shadow_evidence import shadow_evidence
+from learnloop_operator.prometheus.gather_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence

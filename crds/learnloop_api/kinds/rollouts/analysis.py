@@ -164,7 +164,7 @@ class MetricThreshold(Resource):
             "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is "
             "within them. The canary goes back when a bound is broken for certain, however often the "
             "operator looks, and holds in between. A promql query without totalQuery is compared as it "
-            "stands, for nobody knows how many events are behind its number. sequential: an always-valid"
+            "stands, for the number of events behind it is unknown. sequential: an always-valid"
             " test against stable as it serves at the same time. It rolls the canary back when the "
             "canary is proven worse. It passes a step when the canary is proven not to be worse by "
             "maxDrop, and holds until then. min and max still count."
@@ -184,8 +184,8 @@ class MetricThreshold(Resource):
         default=None,
         description=(
             "Where returns lie, or raw rewards; required with type reward, with type return and test: sequential, and "
-            "for the fast lane to ask min and max. A mean outside it holds (OutOfRange); a canary's below it, beside a "
-            "stable arm's within it, rolls the canary back. Without it no number of episodes bounds their mean. A "
+            "for the fast lane to ask min and max. A mean outside it holds (OutOfRange); a canary's below it, while "
+            "stable's lies within it, rolls the canary back. Without it no number of episodes bounds their mean. A "
             "ratio is then broken when the mean is beyond it and the returns certainly are distributed worse than "
             "stable's. A min or max is broken when the mean is beyond it and more than half of the episodes certainly "
             "are."
@@ -194,13 +194,13 @@ class MetricThreshold(Resource):
 
 
 class FastLane(Resource):
-    """Direct readings of the own pods of arms on trial, each second, beside Prometheus."""
+    """Direct readings of the own pods of arms on trial, each second, in addition to Prometheus."""
 
     enabled: bool = Field(
         default=True,
         description=(
             "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods "
-            "every second. Roll the arm back at once when it breaks a bound beyond doubt. Bounds are "
+            "every second. Roll the arm back immediately when it breaks a bound beyond doubt. Bounds are "
             "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
             "return with returnRange, latency). It never promotes. Needs a way from the operator to the "
             "pods' port 8081; the condition FastLane says whether it is there. Above 250 pods on trial "
@@ -264,7 +264,7 @@ class Analysis(Resource):
         le=1,
         description=(
             "Share of its overdue episodes, beyond stable's, that rolls an arm back when it is certain; 1 turns it "
-            "off. It may err with a tenth of alpha. Beside it, a step waits until the canary has ended at least half "
+            "off. It may err with a tenth of alpha. In addition, a step waits until the canary has ended at least half "
             "of the share of its opened episodes that stable has ended."
         ),
     )

@@ -22,7 +22,7 @@ class AnsweredDecision(Resource):
     verified: bool | None = Field(
         default=None,
         description=(
-            "true: the installation's admission policy lets nobody write another's name. Left out: as claimed."
+            "true: the installation's admission policy lets no one write another's name. Left out: as claimed."
         ),
     )
     at: Time = Field(description="When the operator answered.")
@@ -65,7 +65,7 @@ class OverrideStatus(Resource):
     instead: Instead = Field(
         description=(
             "fixed: one answer to everything; fallback: the agent's own fallback decides, or the gateway's; stop: "
-            "nobody gets an answer."
+            "no request gets an answer."
         )
     )
     choice: int | None = Field(
@@ -75,7 +75,7 @@ class OverrideStatus(Resource):
         default=None, max_length=MOST_NUMBERS, description="fixed: the action, where it is made of numbers."
     )
     answer: Annotated[str, Field(max_length=LONGEST_ANSWER)] | None = Field(
-        default=None, description="fixed: what a language model's users are told."
+        default=None, description="fixed: the text that a language model's users get."
     )
     since: Time = Field(description="When the operator obeyed.")
     until: Time = Field(description="When it ends by itself, by the API server's clock; or when it was ended.")

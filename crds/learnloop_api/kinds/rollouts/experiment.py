@@ -148,7 +148,7 @@ class Experiment(Resource):
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description=(
             "What must not get worse while metric decides. An arm proven worse than stable by more than maxDrop is "
-            "withdrawn; one that is not proven to be within it beats nobody."
+            "withdrawn; one that is not proven to be within it beats no other arm."
         ),
     )
     alpha: float = Field(

@@ -43,9 +43,9 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 def seconds_of(duration: str) -> float:
     """Seconds of a `Duration`."""
-    found = re.fullmatch(r"([0-9]+)([smh])", duration)
-    assert found, "the API server checks the pattern"
-    return float(int(found[1]) * _UNITS[found[2]])
+    match = re.fullmatch(r"([0-9]+)([smh])", duration)
+    assert match, "the API server checks the pattern"
+    return float(int(match[1]) * _UNITS[match[2]])
 
 
 class GateData(Resource):
@@ -260,7 +260,7 @@ class ReleaseGates(Resource):
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="All of them must pass. They run side by side.",
     )
-    approval: GateApproval | None = Field(default=None, description="Who must agree; left out, nobody is asked.")
+    approval: GateApproval | None = Field(default=None, description="Who must agree; left out, no approval is needed.")
 
 
 class GateSuiteStatus(Resource):

@@ -39,7 +39,7 @@ class RolloutStep(Resource):
     shadow: ShadowCheck | None = Field(
         default=None,
         description=(
-            "The canary gets copies of the requests stable answers, and nobody gets its answers. Shadow steps come "
+            "The canary gets copies of the requests stable answers, and no user gets its answers. Shadow steps come "
             "first; minEpisodes does not apply to them."
         ),
     )

@@ -23,7 +23,7 @@ from learnloop_operator.core.pod_trouble import containers, creation_trouble, he
 from learnloop_operator.core.times import unready_since
 from learnloop_operator.rollout.children.language_pods import NO_PARTS, language_parts
 from learnloop_operator.rollout.children.routing_table import write_blocked
-from learnloop_operator.rollout.judging.shadow_step import only_stable_answers
+from learnloop_operator.rollout.judging.shadow import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model, Snapshot, Spoken, read_spoken, spoken_by
 

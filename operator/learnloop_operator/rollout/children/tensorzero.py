@@ -43,12 +43,12 @@ def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
 
 def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
     """Warn once for each change of the spec when TensorZero cannot be registered."""
-    known = snapshot.before.observed_generation == snapshot.generation
-    if _wanted(snapshot) is None or snapshot.scheme != "https" or known:
+    warned = snapshot.before.observed_generation == snapshot.generation
+    if _wanted(snapshot) is None or snapshot.scheme != "https" or warned:
         return ()
     text = (
         "spec.serving.language.registration.tensorZero: TensorZero trusts no authority of this installation, so it "
-        "would only reach the fallback: use routing.mode gateway, or turn off tls"
+        "would only reach the fallback: use routing.mode gateway, or take the namespace out of tls.namespaces"
     )
     return (Notice("Warning", REGISTRATION_FAILED, text),)
 

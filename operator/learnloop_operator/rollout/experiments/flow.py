@@ -1,6 +1,6 @@
-"""spec.experiment from its beginning to its end: n challengers beside stable, and the last arm in the race wins.
+"""spec.experiment from its beginning to its end: n challengers next to stable, and the last arm in the race wins.
 
-The winner is promoted like a canary, at once or when a person says so. No arm is promoted without evidence against
+The winner is promoted like a canary, immediately or when a person says so. No arm is promoted without evidence against
 every other one that is left, nor before it is proven to keep every guardrail. Every experiment ends: with a winner,
 with stable left alone, or at maxEpisodes or maxSeconds without a winner.
 """

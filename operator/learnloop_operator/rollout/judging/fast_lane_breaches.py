@@ -9,7 +9,7 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_copies, of_episodes
 from learnloop_operator.rollout.judging.arms import ready
-from learnloop_operator.rollout.judging.shadow_step import shadow_of
+from learnloop_operator.rollout.judging.shadow import shadow_of
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -27,12 +27,12 @@ _SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the cou
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and what is asked of it."""
+    """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and the questions to it."""
 
     revision: str
     rollout: str
     weight: int
-    asked: Questions
+    questions: Questions
 
 
 def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
@@ -60,7 +60,7 @@ def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: st
     wanted = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
     if wanted is None or direct.revision != revision or direct.rollout != wanted.rollout:
         return ""
-    return breach(wanted.asked, direct.alarms, subject_is)
+    return breach(wanted.questions, direct.alarms, subject_is)
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:

@@ -82,7 +82,6 @@ class Latency(MetricType):
         return f"share of requests within {number(measure.bound)} s"
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        """The quantile in seconds."""
         return quantile_of(arm.latency, _quantile(metric))
 
     def measure(self, metric: MetricThreshold, stable: ArmEvidence) -> Measure | None:
@@ -155,7 +154,6 @@ class PromQL(MetricType):
     counts_events = True
 
     def noun(self, metric: MetricThreshold) -> str:
-        """The metric's own name."""
         return metric.name
 
     def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:

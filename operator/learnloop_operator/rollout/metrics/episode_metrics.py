@@ -44,15 +44,12 @@ class Success(MetricType):
     name = "success"
 
     def noun(self, metric: MetricThreshold) -> str:
-        """Success rate."""
         return SUCCESS_RATE
 
     def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """Success rate."""
         return SUCCESS_RATE
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        """The share, 0..1."""
         return arm.success_rate
 
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
@@ -60,7 +57,6 @@ class Success(MetricType):
         return rate(arm, arm.success_rate)
 
     def hard_bounds(self, metric: MetricThreshold) -> Iterator[HardBound]:
-        """min and max."""
         return episode_bounds(SuccessBound, metric, (0.0, 1.0))
 
 
@@ -88,15 +84,12 @@ class Errors(MetricType):
     name = "errors"
 
     def noun(self, metric: MetricThreshold) -> str:
-        """Error rate."""
         return ERROR_RATE
 
     def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """Error rate."""
         return ERROR_RATE
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        """The share, 0..1."""
         return arm.error_rate
 
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
@@ -104,15 +97,12 @@ class Errors(MetricType):
         return rate(arm, None if arm.error_rate is None else 1.0 - arm.error_rate)
 
     def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
-        """The share of errors."""
         return 1.0 - mean
 
     def own_direction(self, outcomes: Counts) -> Counts:
-        """The errors."""
         return Counts(outcomes.n, outcomes.n - outcomes.total)
 
     def hard_bounds(self, metric: MetricThreshold) -> Iterator[HardBound]:
-        """min and max."""
         return episode_bounds(ErrorBound, metric, (0.0, 1.0))
 
 
@@ -149,15 +139,12 @@ class Returns(MetricType):
     name = "return"
 
     def noun(self, metric: MetricThreshold) -> str:
-        """Return."""
         return RETURN
 
     def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """Return."""
         return RETURN
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        """The mean."""
         return arm.mean_return
 
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
@@ -169,12 +156,10 @@ class Returns(MetricType):
         return fitted(result) if result else None
 
     def scale(self, metric: MetricThreshold) -> tuple[float, float] | None:
-        """returnRange."""
         where = metric.return_range
         return (where.lowest, where.highest) if where else None
 
     def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
-        """The mean return."""
         where = metric.return_range
         return where.lowest + mean * (where.highest - where.lowest) if where else mean
 
@@ -268,15 +253,12 @@ class Reward(CountedMean):
     extra_series = frozenset({ExtraSeries.REWARDS})
 
     def noun(self, metric: MetricThreshold) -> str:
-        """Reward."""
         return "reward"
 
     def counted(self, arm: ArmEvidence) -> Counts | None:
-        """Rewarded episodes."""
         return arm.rewards
 
     def range_of(self, metric: AnyMetric | MetricThreshold) -> tuple[float, float] | None:
-        """returnRange."""
         where = metric.return_range
         return (where.lowest, where.highest) if where else None
 
@@ -297,13 +279,10 @@ class Feedback(CountedMean):
     extra_series = frozenset({ExtraSeries.OPINIONS})
 
     def noun(self, metric: MetricThreshold) -> str:
-        """Feedback."""
         return "feedback"
 
     def counted(self, arm: ArmEvidence) -> Counts | None:
-        """Rated episodes."""
         return arm.opinions
 
     def range_of(self, metric: AnyMetric | MetricThreshold) -> tuple[float, float] | None:
-        """-1 to 1."""
         return WORST, BEST

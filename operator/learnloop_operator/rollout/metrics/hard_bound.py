@@ -23,6 +23,8 @@ WITHIN = "within/"
 COMPARED, AGREED, COPIES_FAILED = "shadow/compared", "shadow/agreed", "shadow/failed"
 """Copies of requests whose answer was compared with stable's, those with the same action, and those the policy failed
 on, which are not compared."""
+SLOW_SHARE = 0.01
+"""Share of copies that may take longer than maxLatencySeconds."""
 COPIES_WITHIN = "shadow/within/"
 """+ seconds: copies that took no longer."""
 

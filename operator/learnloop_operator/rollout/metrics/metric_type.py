@@ -223,12 +223,10 @@ class CountedMean(MetricType):
         """Episodes with a value, and the sum of the values in their own unit; None where unknown."""
 
     def spoken(self, metric: MetricThreshold, arm: ArmEvidence) -> int:
-        """Episodes with a value."""
         result = self.counted(arm)
         return int(result.n) if result else 0
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        """The mean."""
         result = self.counted(arm)
         return result.total / result.n if result and result.n > 0.0 else None
 
@@ -241,12 +239,10 @@ class CountedMean(MetricType):
         return fitted(Counts(result.n, (result.total - result.n * low) / (high - low)))
 
     def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
-        """The mean value."""
         low, high = self.range_of(metric) or (0.0, 1.0)
         return low + mean * (high - low)
 
     def scale(self, metric: MetricThreshold) -> tuple[float, float] | None:
-        """The range of the values."""
         return self.range_of(metric)
 
     @abstractmethod

@@ -276,3 +276,8 @@ class NextState:
 def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[Notice, ...]:
     """One event."""
     return (Notice("Warning" if warning else "Normal", reason, sentence[:1024]),)
+
+
+def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:
+    """Stay where it is. `data`: why evidence is missing, "" when it is complete."""
+    return NextState(state, "Progressing", reason, sentence, again_after=after, data=data)

@@ -13,10 +13,10 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed, young
 from learnloop_operator.rollout.judging.arms import SOON, begun, canary_replicas, hopeless, look_at_pods, world
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
-from learnloop_operator.rollout.judging.gate_suites import canary_waits, closed
-from learnloop_operator.rollout.judging.shadow_step import judge_shadow
+from learnloop_operator.rollout.judging.gates import canary_waits, closed, pass_gates
+from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import noted, who
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
@@ -24,10 +24,8 @@ from learnloop_operator.rollout.steps.waits import (
     compared_again,
     evidence_for,
     overdue,
-    pass_gates,
     seen_from_afar,
     stalled,
-    wait,
     wait_for_time_and_people,
 )
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, seconds_of
+from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, rough, seconds_since, stamp
 from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout import reasons
@@ -14,9 +13,8 @@ from learnloop_operator.rollout.checks.sequential_test import bars_of, claim_tex
 from learnloop_operator.rollout.evidence import Missing, untimely
 from learnloop_operator.rollout.judging.analysis import Judgement, episodes, young
 from learnloop_operator.rollout.judging.arms import SHORTEST, SOON, settled
-from learnloop_operator.rollout.judging.gate_suites import gates_of, judge_gates
-from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, one_pair, unanswered, who
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened
+from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, unanswered
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.statistics.comparison import Claim, TestMemory, claim
@@ -85,11 +83,6 @@ def approval(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> O
         if word.verb == "approve" and fits and not word.problem and not one_pair(snapshot, word):
             return word
     return None
-
-
-def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:
-    """Stay where it is. `data`: why evidence is missing, "" when it is complete."""
-    return NextState(state, "Progressing", reason, sentence, again_after=after, data=data)
 
 
 # What a step still waits for before it may be passed, for how long, and since when nothing comes any more.
@@ -222,79 +215,3 @@ def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:
     if done <= 0 or elapsed <= 0.0:
         return text
     return f"{text}, about {duration(rough((needed - done) * elapsed / done))} at the present rate"
-
-
-# A ready candidate at its gates: no user meets it before every suite has passed, and the approvers have agreed.
-
-
-LOOK = 3.0
-"""Seconds between looks at running suites: nothing watches Jobs."""
-
-
-def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextState | None:
-    """One look at the gates; None: none stand there. A phase Failed in the answer's state says what has failed."""
-    gates = gates_of(snapshot, state)
-    if gates is None:
-        return None
-    result = judge_gates(snapshot, state, candidate, gates)
-    news = _news(state.gates, result)
-    after = replace(state, gates=result)
-    if result.phase == "AwaitingApproval":
-        word = _word(snapshot, state, candidate.revision)
-        if word is None:
-            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(result, snapshot.name), _soon(snapshot), "")
-            return replace(waiting, phase="Paused", events=news)
-        result = result.model_copy(update={"phase": "Passed", "approved_by": who(snapshot, word)[:1024]})
-        text = f"the gates are passed: approved by {result.approved_by}"
-        after = noted(snapshot, replace(after, gates=result), word, "obeyed", text)
-    if result.phase == "Passed":
-        sentence = f"{candidate.revision} has passed its gates: {result.message}"
-        events = (*news, *happened(reasons.GATES_PASSED, sentence))
-        return NextState(after, "Progressing", reasons.GATES_PASSED, sentence, events, again_after=0.0)
-    if result.phase == "Failed":
-        sentence = f"the gates are not passed: {result.message}"
-        return NextState(after, "RolledBack", reasons.GATE_FAILED, sentence, news)
-    sentence = f"no user meets {candidate.revision} before its gates: {result.message}"
-    return replace(wait(after, reasons.WAITING_FOR_GATES, sentence, LOOK, ""), events=news)
-
-
-def untimely_word(snapshot: Snapshot, state: State, gates: ReleaseGates, word: OrderAnnotation) -> str:
-    """Why this approval does not open the gates; "" where it does."""
-    standing = state.gates.phase if state.gates and state.gates.revision == word.revision else "Running"
-    if standing != "AwaitingApproval":
-        return "the suites have not all passed: look at status.gates, and approve when they have"
-    approval = gates.approval
-    if approval is not None and word.by not in approval.by:
-        return f"spec.gates.approval.by: only {', '.join(approval.by)} may approve, not {who(snapshot, word)}"
-    return ""
-
-
-def _word(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotation | None:
-    """Only what the last look has not refused: the order of the looks sees to that."""
-    gates = snapshot.spec.gates
-    for word in unanswered(snapshot.annotations, state.decisions):
-        if word.verb == "approve" and word.revision == revision and not word.problem and word.step is None:
-            return word if gates and not untimely_word(snapshot, state, gates, word) else None
-    return None
-
-
-def _ask(found: GatesStatus, name: str) -> str:
-    return f"{found.message}: waiting for `kubectl learnloop approve {name}`"
-
-
-def _soon(snapshot: Snapshot) -> float:
-    return max(LOOK, float(snapshot.spec.analysis.interval_seconds))
-
-
-def _news(before: GatesStatus | None, after: GatesStatus) -> tuple[Notice, ...]:
-    """An event for each verdict that is new."""
-    same = before is not None and before.revision == after.revision
-    recorded = {item.id for item in before.suites if item.verdict != "pending"} if before and same else set()
-    news: tuple[Notice, ...] = ()
-    for item in after.suites:
-        if item.verdict == "pending" or item.id in recorded:
-            continue
-        failed = item.verdict == "failed"
-        name = reasons.GATE_FAILED if failed else reasons.GATE_PASSED
-        news += happened(name, f"{item.name} of {after.revision}: {item.message}", warning=failed)
-    return news
