@@ -86,10 +86,3 @@ def test_the_figures_of_an_experiment_wait_too() -> None:
 )
 def test_what_an_experiment_decided_is_told_at_once(change: dict[str, Any]) -> None:
     assert not can_wait(status(experiment=experiment()), status(experiment=experiment(**change)), None, NOW)
-
-
-def test_an_experiment_without_a_step_is_told_of_by_its_own_age_and_not_by_that_of_the_last_promotion() -> None:
-    long_ago = {"stepStartedAt": None, "promotedAt": "2025-01-01T00:00:00Z"}
-    more = status(**long_ago, experiment=experiment(message="canary 0.6"))
-    assert can_wait(status(**long_ago, experiment=experiment()), more, NOW, NOW + timedelta(seconds=299))
-    assert not can_wait(status(**long_ago, experiment=experiment()), more, NOW, NOW + timedelta(seconds=301))
