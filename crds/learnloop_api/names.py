@@ -179,17 +179,6 @@ METRIC_SHADOW_COPIES = "learnloop_shadow_requests_total"  # + source: server|gat
 METRIC_SHADOW_ERRORS = "learnloop_shadow_errors_total"
 METRIC_SHADOW_SECONDS = "learnloop_shadow_duration_seconds"  # histogram
 METRIC_SHADOW_LOST = "learnloop_shadow_lost_total"  # counted by stable; + reason: full|unreachable|refused
-METRIC_SHADOW_EPISODES = "learnloop_shadow_episodes_total"  # + use: counted|incomplete|deterministic|unfinished
-METRIC_SHADOW_WEIGHT = "learnloop_shadow_weight_total"  # sum of the importance weights of counted episodes
-METRIC_SHADOW_WEIGHT_SQUARES = "learnloop_shadow_weight_squares_total"
-METRIC_SHADOW_WEIGHTED_GAIN = "learnloop_shadow_weighted_gain_total"  # sum of weight * positive return
-METRIC_SHADOW_WEIGHTED_LOSS = "learnloop_shadow_weighted_loss_total"  # sum of weight * |negative return|
-# The same with the squared weight, and with both squared: what the estimate's interval is made of.
-METRIC_SHADOW_SQUARES_GAIN = "learnloop_shadow_weight_squares_gain_total"
-METRIC_SHADOW_SQUARES_LOSS = "learnloop_shadow_weight_squares_loss_total"
-METRIC_SHADOW_SQUARES_SQUARES = "learnloop_shadow_weighted_return_squares_total"
-METRIC_SHADOW_GAIN = "learnloop_shadow_gain_total"  # sum of the positive returns of the same episodes
-METRIC_SHADOW_LOSS = "learnloop_shadow_loss_total"
 
 
 def nats_inbox(namespace: str, account: str = "") -> str:

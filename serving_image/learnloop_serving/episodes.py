@@ -155,8 +155,7 @@ class Episodes:
         (advice,) = advise(policy, observation)
         behaviour = policy.behaviour if request.explore else GREEDY
         decision = decide(behaviour, policy.numbers, advice, self._random.random)
-        drawn = (decision.action, decision.log_prob) if decision.drawn else ()
-        self._copy(opening, request.observation, advice.action, *drawn)
+        self.mirror.decided(opening.episode_id, request.observation, advice.action)
         return decision
 
     def by_person(self, opening: Opening) -> Override | None:
@@ -186,9 +185,6 @@ class Episodes:
     def touched(self, opening: Opening) -> bool:
         """Was it a person who decided, at any moment since the episode was opened?"""
         return self._routing.overrides.touched(opening.tag, opening.at)
-
-    def _copy(self, opening: Opening, *decision: Any) -> None:
-        self.mirror.decided(opening.episode_id, *decision)
 
     def act_on_copy(self, body: bytes) -> None:
         """Act for nobody, on a copy that the gateway made of a request to stable; raises Refusal and PolicyError."""
@@ -230,10 +226,8 @@ class Episodes:
         if gave_up or self.touched(opening):
             # An arm has no part in what a person or a limit did, good or bad; and it is not overdue either.
             self._metrics.ended("withdrawn", 0.0, lasted)
-            self.mirror.ended(episode_id, "withdrawn", 0.0, ending.length)
             return True
         self._metrics.ended(_outcome(ending), ending.episode_return, lasted)
-        self.mirror.ended(episode_id, ending.status, ending.episode_return, ending.length)
         return True
 
     def fails_first(self, opening: Opening) -> bool:

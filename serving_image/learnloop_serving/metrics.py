@@ -1,7 +1,6 @@
 """Prometheus metrics of a policy server and of shadow mode; their names are in the contract."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -9,10 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 
-Use = Literal["counted", "incomplete", "deterministic", "unfinished"]
 _ARM = ("model_deployment", "revision")
 SOURCES = ("server", "gateway")
-USES = ("counted", "incomplete", "deterministic", "unfinished")
 _MAX_REVISIONS = 64
 
 
@@ -53,41 +50,12 @@ class ShadowMetrics:
             .labels(*own)
             .observe
         )
-        self._uses = counters(names.METRIC_SHADOW_EPISODES, "Copied episodes, by what they are good for", "use", USES)
-        self._weight = counter(names.METRIC_SHADOW_WEIGHT, "Sum of importance weights")
-        self._squares = counter(names.METRIC_SHADOW_WEIGHT_SQUARES, "Sum of squared importance weights")
-        self._weighted = (
-            counter(names.METRIC_SHADOW_WEIGHTED_GAIN, "Sum of weight times positive return"),
-            counter(names.METRIC_SHADOW_WEIGHTED_LOSS, "Sum of weight times |negative return|"),
-        )
-        self._spread = (
-            counter(names.METRIC_SHADOW_SQUARES_GAIN, "Sum of squared weight times positive return"),
-            counter(names.METRIC_SHADOW_SQUARES_LOSS, "Sum of squared weight times |negative return|"),
-        )
-        self._square = counter(names.METRIC_SHADOW_SQUARES_SQUARES, "Sum of squared weight times squared return")
-        self._plain = (
-            counter(names.METRIC_SHADOW_GAIN, "Sum of positive returns of the counted episodes"),
-            counter(names.METRIC_SHADOW_LOSS, "Sum of |negative returns| of the counted episodes"),
-        )
         self._lost = Counter(
             names.METRIC_SHADOW_LOST,
             "Copies that never reached the arm in shadow",
             (*_ARM, "reason"),
             registry=registry,
         )
-
-    def played(self, use: Use, weight: float, episode_return: float) -> None:
-        """An episode that stable played has ended."""
-        self._uses[use].inc()
-        if use != "counted":
-            return
-        self._weight.inc(weight)
-        self._squares.inc(weight * weight)
-        side = 0 if episode_return >= 0 else 1
-        self._weighted[side].inc(weight * abs(episode_return))
-        self._spread[side].inc(weight * weight * abs(episode_return))
-        self._square.inc((weight * episode_return) ** 2)
-        self._plain[side].inc(abs(episode_return))
 
     def lost(self, revision: str, reason: str, count: int) -> None:
         """`count` copies for `revision` went nowhere."""

@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-import math
 import random
 import threading
 import time
 import zlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,59 +18,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.routing import MAX_ITEMS, Arm, Ending, ServingError, ShadowBatch, ShadowDecision
-from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise, log_probability
+from learnloop_api.wire.routing import MAX_ITEMS, Arm, ServingError, ShadowBatch, ShadowDecision
+from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arm_draw import stable_arm
-from learnloop_serving.metrics import ShadowMetrics, Use
+from learnloop_serving.metrics import ShadowMetrics
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server_seal import Seal
 
 if TYPE_CHECKING:
     from learnloop_serving.app import Arm as Server
-
-CLIP = 20.0
-REMEMBERED = 4_096
-
-
-@dataclass(slots=True)
-class _Played:
-    steps: int = 0
-    log_ratio: float = 0.0
-    drawn: bool = True
-
-
-class OffPolicyWeights:
-    """Weights of the episodes that are being played; bounded, the oldest is forgotten first."""
-
-    def __init__(self) -> None:
-        self._episodes: OrderedDict[str, _Played] = OrderedDict()
-
-    def step(self, episode_id: str, log_prob: float | None, shadow_log_prob: float | None) -> None:
-        """One action of an episode: its log-probabilities under stable and in shadow; None where it was not drawn."""
-        played = self._episodes.get(episode_id)
-        if played is None:
-            played = self._episodes[episode_id] = _Played()
-            if len(self._episodes) > REMEMBERED:
-                self._episodes.popitem(last=False)
-        played.steps += 1
-        if log_prob is None or shadow_log_prob is None:
-            played.drawn = False
-        else:
-            played.log_ratio += shadow_log_prob - log_prob
-
-    def end(self, episode_id: str, completed: bool, length: int) -> tuple[Use, float]:
-        """Use of the episode, and its weight (0 unless it counts)."""
-        played = self._episodes.pop(episode_id, None)
-        if played is None or played.steps != length or not length:
-            return "incomplete", 0.0
-        if not completed:
-            return "unfinished", 0.0
-        if not played.drawn:
-            return "deterministic", 0.0
-        return "counted", min(CLIP, math.exp(min(played.log_ratio, 50.0)))
-
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"
@@ -85,8 +41,8 @@ TIMEOUT_SECONDS = 1.0
 POLL_SECONDS = 0.05
 IDLE_SECONDS = 0.2
 LONGEST_PAUSE = 2.0
-Item = tuple[str, dict[str, object], int]
-"""("decisions" or "endings", the message, how many numbers it holds)"""
+Item = tuple[dict[str, object], int]
+"""A decision, and how many numbers it holds."""
 
 
 class MirrorQueue:
@@ -117,36 +73,16 @@ class MirrorQueue:
         place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100
         return table.mirrored(datetime.now(UTC)) if place < table.mirror.percent else None
 
-    def decided(
-        self,
-        episode_id: str | None,
-        observation: list[float],
-        greedy: int | list[float],
-        action: int | list[float] | None = None,
-        log_prob: float | None = None,
-    ) -> None:
-        """Stable has decided; `action` and `log_prob` only when it drew."""
+    def decided(self, episode_id: str | None, observation: list[float], greedy: int | list[float]) -> None:
+        """Queue a copy of stable's decision, if its episode is copied."""
         target = self.target(episode_id)
         if target is None:
             return
-        message: dict[str, object] = {"observation": observation, "greedy": greedy}
-        for key, value in (("episode_id", episode_id), ("action", action), ("log_prob", log_prob)):
-            if value is not None:
-                message[key] = value
-        self._put(target, ("decisions", message, len(observation)))
-
-    def ended(self, episode_id: str, status: str, episode_return: float, length: int) -> None:
-        """An episode of stable's has ended."""
-        target = self.target(episode_id)
-        if target is not None:
-            end = {"episode_id": episode_id, "status": status, "episode_return": episode_return, "length": length}
-            self._put(target, ("endings", end, 1))
-
-    def _put(self, target: Arm, item: Item) -> None:
+        item: Item = {"observation": observation, "greedy": greedy}, len(observation)
         with self._lock:
-            if len(self._queue) < QUEUE_ITEMS and self._numbers + item[2] <= QUEUE_NUMBERS:
+            if len(self._queue) < QUEUE_ITEMS and self._numbers + item[1] <= QUEUE_NUMBERS:
                 self._queue.append(item)
-                self._numbers += item[2]
+                self._numbers += item[1]
                 return
         self._metrics.lost(target.revision, "full", 1)
 
@@ -181,23 +117,20 @@ class MirrorQueue:
             self._numbers = 0
 
     def _batch(self) -> list[Item]:
-        """The oldest copies; an ending is queued after all decisions of its episode, so it never overtakes one."""
+        """The oldest copies."""
         batch: list[Item] = []
         numbers = 0
         with self._lock:
             while self._queue and len(batch) < MAX_ITEMS and numbers < BATCH_NUMBERS:
                 item = self._queue.popleft()
                 batch.append(item)
-                numbers += item[2]
+                numbers += item[1]
             self._numbers -= numbers
         return batch
 
     async def _send(self, client: httpx.AsyncClient, target: Arm, batch: list[Item]) -> str:
         """Hand the batch over; "" or why it was lost."""
-        fields: dict[str, object] = {"revision": target.revision}
-        for kind in ("decisions", "endings"):
-            fields[kind] = [message for what, message, _ in batch if what == kind]
-        body = orjson.dumps(fields)
+        body = orjson.dumps({"revision": target.revision, "decisions": [decision for decision, _ in batch]})
         headers = {names.HEADER_MARK: self._seal.mark(PURPOSE, body)}
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -219,7 +152,6 @@ class Shadow:
         self._routing = routing
         self._metrics = metrics
         self._seal = seal
-        self._episodes = OffPolicyWeights()
 
     @property
     def on(self) -> bool:
@@ -253,8 +185,6 @@ class Shadow:
         for decision in batch.decisions:
             self._metrics.copies["server"].inc()
             self._decide(policy, decision)
-        for ending in batch.endings:
-            self._end(ending)
 
     def answer_copy(self, work: Callable[[], T]) -> T:
         """Do `work` for a copy made by the gateway, measured as such; whatever it raises is counted and raised."""
@@ -279,12 +209,6 @@ class Shadow:
         self._metrics.compared.inc()
         if self._same(advice.action, decision.greedy):
             self._metrics.agreed.inc()
-        if decision.episode_id is None:
-            return
-        own = None
-        if decision.action is not None:
-            own = log_probability(policy.behaviour, policy.numbers, advice, decision.action)
-        self._episodes.step(decision.episode_id, decision.log_prob, own)
 
     def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
         if isinstance(mine, int) or isinstance(theirs, int):
@@ -292,10 +216,6 @@ class Shadow:
         table = self._routing.table
         bound = table.mirror.max_distance if table and table.mirror else 0.0
         return len(mine) == len(theirs) and all(abs(a - b) <= bound for a, b in zip(mine, theirs, strict=True))
-
-    def _end(self, ending: Ending) -> None:
-        use, weight = self._episodes.end(ending.episode_id, ending.status == "completed", ending.length)
-        self._metrics.played(use, weight, ending.episode_return)
 
 
 def _advice(policy: Policy, observation: list[float]) -> Advice:
