@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from learnloop_operator.kube import http_transport as kubeconfig
+from learnloop_operator.kube import http_transport
 from learnloop_operator.kube.errors import Conflict, KubeError
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.kube.kinds import SECRET
@@ -88,7 +88,7 @@ async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
 async def _main() -> int:
     namespace = os.environ["LEARNLOOP_SYSTEM_NAMESPACE"]
     name = os.environ["LEARNLOOP_CREDENTIALS_SECRET"]
-    http = KubeHttp(await kubeconfig.find_configuration())
+    http = KubeHttp(await http_transport.find_configuration())
     try:
         written = await fill(http, namespace, name)
     except KubeError as error:

@@ -4,7 +4,7 @@ A canary's pods are ready before the last node leads its Service's address to th
 API server to each node's proxy, and a second or more may pass. The first episodes of every rollout would fall into
 that gap and count against nobody, for what reaches no pod is in no pod's metrics. So each server that draws knocks at
 the address its agents are about to be sent to, and draws the canary from its first answer on. The weight's bound holds
-as before: until then stable gets the canary's episodes, and the canary earns no credit for them (draw.py).
+as before: until then stable gets the canary's episodes, and the canary earns no credit for them (arm_draw.py).
 
 One answer is enough. A canary that stops answering later is the evidence's business, not the draw's: an arm whose
 failures sent its episodes elsewhere would look better than it is.

@@ -9,17 +9,17 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.kube import http_transport as kubeconfig
+from learnloop_operator.kube import http_transport
 
 
 def from_kubeconfig(path: Path) -> Configuration:
     """The current context, from anywhere: inside of an event loop and outside."""
-    return _run(kubeconfig.from_kubeconfig(path))
+    return _run(http_transport.from_kubeconfig(path))
 
 
 def find() -> Configuration:
     """As the operator finds it."""
-    return _run(kubeconfig.find_configuration())
+    return _run(http_transport.find_configuration())
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext | bool:

@@ -7,7 +7,7 @@ a number that is no string passes. With a key, each find becomes `<EMAIL:9f3a1c0
 learning still sees who is who; HMAC-SHA256 (RFC 2104) keeps those without the key from trying names. Without one it
 becomes `<EMAIL>`.
 
-The shapes are in redaction_rules.py. Matching stays linear on hostile text.
+The shapes are in rules.py. Matching stays linear on hostile text.
 """
 
 import hashlib

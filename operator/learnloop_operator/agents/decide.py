@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.agents import run_history as training_orders
-from learnloop_operator.agents import triggers as changes
+from learnloop_operator.agents import run_history, triggers
 from learnloop_operator.agents.manifests import actor_network, actors, granted, model_deployment, training_job
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
@@ -48,7 +47,7 @@ def decide(world: AgentSnapshot) -> Plan:
     refusal = _refusal(world, verdict.fire)
     if refusal:
         before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
-    observed = changes.remembered(world, verdict.fire.kind if verdict.fire else None)
+    observed = triggers.remembered(world, verdict.fire.kind if verdict.fire else None)
     before = before.model_copy(update={"changes": observed})
     jobs, after = _train(world, before, verdict.fire)
     state = status(StatusFacts(world, after, model, registration.mark, verdict, problem))
@@ -63,8 +62,8 @@ def decide(world: AgentSnapshot) -> Plan:
             *budget_news(world),
             *news(world.status, state),
         ),
-        announcements=training_orders.order_announcements(world, after),
-        audit=training_orders.order_audit(world, before, after),
+        announcements=run_history.order_announcements(world, after),
+        audit=run_history.order_audit(world, before, after),
         figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )
@@ -118,7 +117,7 @@ def _train(
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
-    job = training_job(world, number, fire, changes.note_of_changes(before.changes))
+    job = training_job(world, number, fire, triggers.note_of_changes(before.changes))
     request = granted(world, fire)
     after = before.model_copy(
         update={

@@ -15,7 +15,7 @@ from learnloop_operator.cli.objects import Cluster, CommandError, Object
 from learnloop_operator.cli.rollout_order import wanted
 from learnloop_operator.cli.text import rows
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.profiles import expanded
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
 
@@ -104,11 +104,10 @@ def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
     if model is None:
         return None
     stable = Model(status.stable.revision, status.stable.uri, status.stable.sha256) if status.stable else None
-    pinned = blocked.in_the_way(blocked.load_pins(status), model, stable)
+    pinned = rollout_state.in_the_way(rollout_state.load_pins(status), model, stable)
     if pinned:
-        return (
-            f"blocked since {pinned.at}: {blocked.sentence(pinned, model)}; `kubectl learnloop retry` lets it try again"
-        )
+        why = rollout_state.sentence(pinned, model)
+        return f"blocked since {pinned.at}: {why}; `kubectl learnloop retry` lets it try again"
     for role in ("stable", "canary", "previous"):
         arm = getattr(status, role)
         if arm and arm.revision == model.revision:

@@ -12,7 +12,6 @@ from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.times import next_look, unready_since
 from learnloop_operator.memory_services import manifests
-from learnloop_operator.memory_services import manifests as models
 from learnloop_operator.memory_services.manifests import network_policies
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
@@ -128,7 +127,7 @@ def _named(world: MemoryServiceSnapshot) -> dict[str, tuple[str, str]]:
     weaviate = world.spec.weaviate
     if weaviate is not None and (key := weaviate.api_key_secret_ref):
         named[key.name] = ("spec.weaviate.apiKeySecretRef", key.key)
-    named |= {ref.name: (field, ref.key) for field, ref in models.model_keys(world.spec).items() if ref}
+    named |= {ref.name: (field, ref.key) for field, ref in manifests.model_keys(world.spec).items() if ref}
     return named
 
 

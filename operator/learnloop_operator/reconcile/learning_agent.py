@@ -1,4 +1,4 @@
-"""LearningAgent: gather the experience, the jobs and the served model; the rest is decided in core/agent."""
+"""LearningAgent: gather the experience, the jobs and the served model; the rest is decided in agents/."""
 
 import asyncio
 from collections.abc import Mapping

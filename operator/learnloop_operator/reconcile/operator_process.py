@@ -18,7 +18,7 @@ from learnloop_common import process_end
 from learnloop_common.telemetry.tracing import NAMESPACE, SERVICE_INSTANCE
 from learnloop_common.tls.contexts import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube import http_transport as kubeconfig
+from learnloop_operator.kube import http_transport
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.events import EventRecorder
@@ -276,4 +276,4 @@ def _exporter(settings: Settings) -> "SpanExport | None":
 
 async def operate(settings: Settings) -> int:
     """Run one operator until a signal or a reason to be replaced."""
-    return await Operator(settings, await kubeconfig.find_configuration()).run()
+    return await Operator(settings, await http_transport.find_configuration()).run()

@@ -59,8 +59,8 @@ def listened(
     not asked stay as they are.
 
     `episodes`: finished at the present weight before the batch. Until there are minEpisodes of them, and the arm's
-    endings are `steady` (checks/steady_endings.py), outcomes of episodes do not count: the short ones end first, and
-    those are often the failed ones.
+    endings are `steady` (checks/unfinished_episodes.py), outcomes of episodes do not count: the short ones end first,
+    and those are often the failed ones.
     """
     after = dict(before)
     for bound in asked.bounds:

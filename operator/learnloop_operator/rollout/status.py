@@ -18,7 +18,7 @@ from learnloop_operator.rollout.judging.analysis import episode_rate
 from learnloop_operator.rollout.judging.arms import replicas, world
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, gateway_problem, mirror_for
-from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
 from learnloop_operator.rollout.model.overrides import in_force, sentence
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
@@ -47,7 +47,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         step_base_episodes=None if state.step is None else state.step_base,
         rollout_started_at=state.rollout_started_at,
         promoted_at=state.promoted_at,
-        blocked_revision=blocked.shown(
+        blocked_revision=rollout_state.shown(
             state.pins, snapshot.desired.model, state.stable.model if state.stable else None
         ),
         blocked_revisions=list(state.pins) or None,
@@ -233,7 +233,7 @@ def _of_requests(snapshot: Snapshot, percent: int) -> str:
 # Which changes of a status can wait: figures that move with every look, while nothing has been decided.
 #
 # A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
-# (reconcile/unwritten_statuses.py). The operator writes it with the next decision, or after a minute. A restart forgets
+# (reconcile/services.py). The operator writes it with the next decision, or after a minute. A restart forgets
 # it, as if these looks had not been taken. Tests go on from what was written, in one larger batch.
 
 

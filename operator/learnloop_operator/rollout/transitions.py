@@ -11,7 +11,7 @@ from learnloop_operator.rollout.experiments.flow import due
 from learnloop_operator.rollout.judging.analysis import observed
 from learnloop_operator.rollout.judging.arms import hopeless, look_at_pods, ready, world
 from learnloop_operator.rollout.judging.gates import closed, pass_gates
-from learnloop_operator.rollout.model import rollout_state as blocked
+from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, sentence
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.rollout.order_effects import listen
@@ -64,7 +64,7 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
         return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
     pin = state.in_the_way(model)
     if pin:
-        sentence = f"{blocked.sentence(pin, model)}; nothing serves"
+        sentence = f"{rollout_state.sentence(pin, model)}; nothing serves"
         return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
     arm = world(snapshot, model.revision)
     if arm.ready > 0 and closed(snapshot, state, model.revision):
@@ -227,7 +227,7 @@ def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
     pin = state.in_the_way(model)
     if pin is None or model is None or stable is None:
         return None
-    sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
+    sentence = f"{rollout_state.sentence(pin, model)}; {stable.revision} keeps serving"
     return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
 
 

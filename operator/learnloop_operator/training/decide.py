@@ -11,8 +11,7 @@ from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.times import next_look
-from learnloop_operator.training import attempts
-from learnloop_operator.training import gates as manifest_check
+from learnloop_operator.training import attempts, gates
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -110,7 +109,7 @@ def accept_proof(world: TrainingSnapshot, _: Backends) -> Plan | None:
     result = world.run.manifest if world.run and world.attempts else None
     if result is None or world.job is None or world.job.state != "succeeded":
         return None
-    problem = manifest_check.flaw(world, result)
+    problem = gates.flaw(world, result)
     if problem is None:
         return judge(world, result)
     severity, why = problem
@@ -262,7 +261,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
         if since < MANIFEST_GRACE:
             return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
         result = world.run.manifest if world.run else None
-        problem = manifest_check.flaw(world, result) if result else None
+        problem = gates.flaw(world, result) if result else None
         return retry(world, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
     why = attempts.stalled(world, job)
     return retry(world, job, why) if why else None

@@ -16,7 +16,7 @@ from learnloop_operator.core.anomalies import watch
 from learnloop_operator.core.plan import Announcement, Call, Manifest
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.training import gates as evaluation_suite
+from learnloop_operator.training import gates
 from learnloop_operator.training.snapshot import TrainingSnapshot
 
 PROGRESS_SECONDS = 2.0
@@ -104,7 +104,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "return": "no verdict" if silent else interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
         "validation": estimate(proof.validation) if proof.validation else None,
-        "suite": evaluation_suite.suite_status(proof.suite) if proof.suite else None,
+        "suite": gates.suite_status(proof.suite) if proof.suite else None,
         "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
     }
 

@@ -5,8 +5,8 @@ equation 4:
 
     y = r + gamma (1 - terminated) Q_target(s', argmax_a Q(s', a)),    L = E[ (Q(s, a) - y)^2 ]
 
-Options, off by default: n-step targets (`nStep`, see replay/rings.py); prioritised replay (`prioritized`, see
-replay/priorities.py), whose importance weights multiply the squared errors; curiosity (`curiosity`, see icm.py).
+Options, off by default: n-step targets (`nStep`, see replay.py); prioritised replay (`prioritized`, see
+replay.py), whose importance weights multiply the squared errors; curiosity (`curiosity`, see icm.py).
 
 Deviations, all deliberate:
 - Many environments act at once; one update follows every `steps_per_update` environment steps of all ranks together.

@@ -19,7 +19,7 @@ import torch
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.language import base_model as gguf_model
+from learnloop_trainer.language import base_model
 from learnloop_trainer.language.algorithms.sft import Sft
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.chat import Chat
@@ -131,7 +131,7 @@ def main() -> None:
     world = ToolLookup(given.level)
     made, words = make(given.directory, world, seed=given.seed, updates=given.updates, mistakes=given.mistakes)
     if given.gguf:
-        gguf_model.write(given.directory, given.directory / given.gguf)
+        base_model.write(given.directory, given.directory / given.gguf)
     count = int(np.sum([part.numel() for part in made.parameters()]))
     said = {"directory": str(given.directory), "parameters": count, "words": len(words)}
     print(json.dumps(said | {"sha256": folder_digest(given.directory)}))

@@ -40,7 +40,7 @@ class PairedOutcomes:
     bounds: tuple[float, ...] = ()
     """Fixed when the comparison begins: of latency one, in seconds; of returns those around stable's median."""
     block: float = 1.0
-    """So many events count as one outcome (sequential/all_types.py)."""
+    """So many events count as one outcome (metrics/all_types.py)."""
 
     @property
     def compared(self) -> float:

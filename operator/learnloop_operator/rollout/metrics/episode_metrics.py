@@ -148,7 +148,7 @@ class Returns(MetricType):
         return arm.mean_return
 
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
-        """Returns as shares of returnRange. A sum outside it is given as it is; return_range.py says what follows."""
+        """Returns as shares of returnRange. A sum outside it is given as it is (see hard_bound.py)."""
         scale = self.scale(metric)
         if arm.mean_return is None or scale is None:
             return None

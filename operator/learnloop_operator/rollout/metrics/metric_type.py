@@ -31,7 +31,7 @@ class Measure:
     bound: float | None = None
     """latency: requests at least as fast count as good, in seconds."""
     block: float = 1.0
-    """So many events count as one outcome (sequential/all_types.py says why)."""
+    """So many events count as one outcome (all_types.py says why)."""
 
 
 PLAIN = Measure()
