@@ -1,7 +1,8 @@
 """Memories that say what another one says already: the same text again, or recalled text stored as if it were new.
 
 The rule errs towards keeping: junk costs little, but a correction mistaken for a repetition costs the truth. A word
-that two texts do not share may be a negation in any language, so they say the same only word for word.
+that two texts do not share may be a negation in any language, an article or a comma may turn the meaning ("few", "a
+few"; "no, it is open", "no it is open"), so they say the same only word for word.
 """
 
 import hashlib
@@ -25,10 +26,16 @@ ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
 MOST_SEGMENTS = 20  # recalled texts, and words between them, that an echo may consist of
 MOST_ALIKE = 50  # recalled texts that begin alike, or are alike, of which each echo is compared with no more
 _BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
-_ENDS = ".,;:!…。，、！"  # a question mark changes the meaning, and so does a sign before a number or a word
-_ARTICLES = frozenset(("a", "an", "the"))
-# Words that may stand around recalled text: "as far as I know X", "I recall that X and Y".
-_FRAMES = frozenset("and as far i know noted recall remember remembered that what is".split())  # noqa: SIM905
+_ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
+# Phrases that may stand before recalled text.
+_FRAMES = [
+    tuple(phrase.split())
+    for phrase in (
+        *("what i know is that", "what i know is", "what i remember is that", "what i remember is"),
+        *("as far as i know", "as far as i remember", "as far as i recall", "as noted", "noted", "remembered"),
+        *("i know that", "i know", "i remember that", "i remember", "i recall that", "i recall", "and"),
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -143,17 +150,24 @@ class Comparison:
                     first, place = first or usable.id, place + length
                     break
             else:
-                if words[place] not in _FRAMES:
+                frame = next((each for each in _FRAMES if _begins(words[place:], each)), None)
+                if frame is None:
                     return None
-                place += 1
-        return first if place == len(words) else None
+                place += len(frame)
+        return None
 
 
 def said(text: str) -> tuple[str, ...]:
-    """The words and symbols of a text, in order, without articles, case, quotes and the ends of sentences."""
-    plain = unicodedata.normalize("NFC", text).casefold().replace("\u2019", "'")
+    """The words and symbols of a text, in order, without case, quotes and the ends of sentences."""
+    plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
     words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", plain).split())
-    return tuple(word for word in words if word and word not in _ARTICLES)
+    return tuple(filter(None, words))
+
+
+def _begins(words: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
+    """Whether the words begin with the phrase, after which a comma may stand, and go on."""
+    begin = words[: len(phrase)]
+    return len(words) > len(phrase) and (*begin[:-1], begin[-1].rstrip(",")) == phrase
 
 
 def details(content: dict[str, Any]) -> frozenset[str]:

@@ -97,6 +97,12 @@ def test_a_correction_in_any_language_is_neither_a_duplicate_nor_an_echo(fact: s
         ("the fee is $5", "the fee is €5"),
         ("the area is 10² m", "the area is 102 m"),
         ("the vote of the board was 👍", "the vote of the board was 👎"),
+        ("he has few friends in the town", "he has a few friends in the town"),
+        ("Anna trinkt a vodku", "Anna trinkt vodku"),
+        ("the patient is on drug A", "the patient is on drug"),
+        ("er trinkt Wein nur in Maßen", "er trinkt Wein nur in Massen"),
+        ("no, smoking is allowed", "no smoking is allowed"),
+        ("the count of orders is 5!", "the count of orders is 5"),
         ("the invoice portals need one login each day", "the invoice portal needs one login each day"),
     ],
 )
@@ -108,11 +114,11 @@ def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) 
     "again",
     [
         "The invoice portal needs two-factor login.",
-        "“the invoice portal needs a two factor login”",
-        "the  invoice portal needs the two factor\nlogin!",
+        "“the invoice portal needs two factor login”",
+        "the  invoice portal needs two factor\nlogin…",
     ],
 )
-def test_articles_case_and_punctuation_make_no_second_memory(again: str) -> None:
+def test_case_quotes_and_the_end_of_a_sentence_make_no_second_memory(again: str) -> None:
     kept, copy = item("the invoice portal needs two factor login"), item(again, 1.0)
     assert [(found.id, found.by) for found in junk([copy, kept])] == [(copy.id, kept.id)]
 
@@ -145,6 +151,9 @@ def test_the_one_with_more_details_and_the_longer_life_stays() -> None:
         SAID.replace("northern", "southern"),
         f"it is not true that {SAID}",
         f"until 2027 {SAID}",
+        f"i know that far is {SAID}",
+        f"what i remembered is far, {SAID}",
+        f"{SAID} i remember",
     ],
 )
 def test_a_correction_of_what_was_shown_is_no_echo(text: str) -> None:
@@ -174,7 +183,7 @@ def test_an_echo_ends_only_for_what_stays_as_long_and_says_all_of_it(shown: dict
 
 def test_the_same_in_other_words_is_one_memory_and_other_numbers_are_two() -> None:
     kept = item("the invoice portal needs a two factor login", 1.0, standing=0.9)
-    near = item("The invoice portal needs two-factor login", 2.0)
+    near = item("The invoice portal needs a two-factor login", 2.0)
     same = item("the invoice portal needs a two factor login", 3.0)
     others = [
         item("gate 4 leads to the northern parking deck"),
