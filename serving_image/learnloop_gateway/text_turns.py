@@ -54,12 +54,14 @@ class SaidText:
         function = call.get("function") or {} if isinstance(call, dict) else None
         if not isinstance(function, dict):
             return
-        index, identity = call.get("index"), str(call.get("id") or "")
-        place = self._places.get(index) if isinstance(index, int) else None
-        if place is None and not isinstance(index, int) and not identity and not function.get("name") and self.calls:
-            place = len(self.calls) - 1  # more of the last one, by a server that sends no index
-        if place is not None and identity and self.calls[place]["id"] not in ("", identity):
-            place = None  # some servers number every call 0
+        index, identity, name = call.get("index"), str(call.get("id") or ""), str(function.get("name") or "")
+        place = next((at for at, other in enumerate(self.calls) if identity and other["id"] == identity), None)
+        if place is None:
+            place = self._places.get(index) if isinstance(index, int) else None
+            if place is None and not isinstance(index, int) and not identity and not name and self.calls:
+                place = len(self.calls) - 1  # more of the last one, by a server that sends no index
+            if place is not None and self._is_another(self.calls[place], identity, name):
+                place = None  # some servers number every call 0
         if place is None:
             place = len(self.calls)
             if place >= MOST_CALLS:
@@ -69,8 +71,16 @@ class SaidText:
             self._places[index] = place
         joined = self.calls[place]
         joined["id"] = joined["id"] or identity
-        joined["function"]["name"] += str(function.get("name") or "")
+        if name != joined["function"]["name"]:
+            joined["function"]["name"] += name
         joined["function"]["arguments"] += str(function.get("arguments") or "")
+
+    @staticmethod
+    def _is_another(call: dict[str, Any], identity: str, name: str) -> bool:
+        """Whether a piece of this identity and name begins another call than this one."""
+        if identity and call["id"]:
+            return bool(identity != call["id"])
+        return bool(name and call["function"]["arguments"])
 
     def to_message(self) -> dict[str, Any]:
         """The whole answer."""

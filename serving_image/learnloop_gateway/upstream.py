@@ -27,6 +27,10 @@ class UpstreamBusy(UpstreamDown):
     """The server answers 429: it works, and takes no more for now."""
 
 
+class UpstreamFailed(UpstreamDown):
+    """The server answers 500: it works, and failed on this request."""
+
+
 class UpstreamRefused(Exception):
     """The server works, and does not take this request: the message says why."""
 
@@ -199,8 +203,8 @@ class ModelServer:
             async with aclosing(self._ask(path, body)) as pieces:
                 async for piece in pieces:
                     yield piece
-        except (UpstreamBusy, UpstreamRefused):
-            self._breaker.worked()
+        except (UpstreamBusy, UpstreamRefused, UpstreamFailed):
+            self._breaker.worked()  # it answers: an error of one request is no reason to leave it alone
             raise
         except (asyncio.CancelledError, GeneratorExit):
             self._breaker.gave_up()
@@ -263,7 +267,7 @@ def _refusal(address: str, answer: aiohttp.ClientResponse, body: bytes) -> Excep
         return UpstreamBusy(text, retry_after=rest)
     if answer.status in (400, 413, 422):
         return UpstreamRefused(text)
-    return UpstreamDown(text, retry_after=rest)
+    return (UpstreamFailed if answer.status == 500 else UpstreamDown)(text, retry_after=rest)
 
 
 def _said(error: BaseException) -> str:

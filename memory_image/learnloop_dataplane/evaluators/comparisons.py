@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -41,11 +41,9 @@ def _form(value: Any, settings: ExactMatch) -> Any:
 
 MINUS = "\N{MINUS SIGN}"
 """As typography and language models write it."""
-BEFORE_A_SIGN = "\\s\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}(\\[{=:,;<>≤≥≈~±*/^$€£\"'`|_"
-"""A sign stands behind one of these or begins a text; elsewhere it is a hyphen, as in GPT-4, pages 3-5 and 10%-15%."""
-_SIGN, _EXPONENT = f"(?:(?<![^{BEFORE_A_SIGN}])[-+{MINUS}])?", f"(?:[eE][-+{MINUS}]?\\d{{1,3}})?"
+_EXPONENT = f"(?:[eE][-+{MINUS}]?\\d{{1,3}})?"
 _NUMBER = re.compile(
-    rf"{_SIGN}(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+){_EXPONENT}",  # 7, 1,250.5 and .5
+    rf"[-+{MINUS}]?(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+){_EXPONENT}",  # 7, 1,250.5 and .5
     re.ASCII,
 )
 _LONGEST = 400
@@ -81,11 +79,18 @@ def number_in(value: Any) -> float | None:
         except OverflowError:
             return None
     else:
-        texts = _NUMBER.findall(value) if isinstance(value, str) else []
-        if not texts or len(texts[-1]) > _LONGEST:
+        last = deque(_NUMBER.finditer(value), maxlen=1) if isinstance(value, str) else ()
+        if not last or len(last[0][0]) > _LONGEST:
             return None
-        found = float(texts[-1].replace(",", "").replace(MINUS, "-"))
+        text = last[0][0].replace(",", "").replace(MINUS, "-")
+        found = float(text.lstrip("+-") if _is_hyphen(value, last[0].start()) else text)
     return found if math.isfinite(found) else None
+
+
+def _is_hyphen(text: str, at: int) -> bool:
+    """Whether a sign here joins it to what is before, as in GPT-4, pages 3-5 and 10%-15%; 温度是-5度 has a minus."""
+    before = text[at - 1] if at else ""
+    return before in tuple(f"%)]°-+{MINUS}") or before.isdigit() or before.lower() != before.upper()
 
 
 MAX_CHARACTERS, BLOCK = 4096, 512

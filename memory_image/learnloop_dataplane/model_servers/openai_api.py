@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import httpx
@@ -145,10 +146,7 @@ class ModelServer:
         return True
 
     async def _answered(self, path: str, body: Any, read: Callable[[Any], T]) -> T:
-        async with (
-            asyncio.timeout(self._seconds),
-            self._client.stream("POST", f"{self.url}/{path}", content=orjson.dumps(body)) as answer,
-        ):
+        async with asyncio.timeout(self._seconds), aclosing(await self._begun(path, orjson.dumps(body))) as answer:
             if (encoding := answer.headers.get("content-encoding", "identity")) != "identity":
                 raise ValueError(f"an answer with Content-Encoding {encoding[:20]}, though identity was asked for")
             content = bytearray()
@@ -162,6 +160,14 @@ class ModelServer:
         if answer.status_code in REFUSED:
             raise NotTaken(f"refused with {why}", refused=True)
         raise ErrorStatus(why, _rest(answer))
+
+    async def _begun(self, path: str, content: bytes) -> httpx.Response:
+        """The answer, of which no part of the body is read yet."""
+        request = self._client.build_request("POST", f"{self.url}/{path}", content=content)
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.RemoteProtocolError:  # it closed a connection that was idle as the request came: once more
+            return await self._client.send(request, stream=True)
 
     async def close(self) -> None:
         """Closes its connections."""

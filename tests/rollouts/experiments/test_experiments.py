@@ -47,6 +47,18 @@ def test_the_winner_keeps_serving_although_spec_model_names_the_old_one_and_when
     assert cluster.events.count("ExperimentStarted") == 1
 
 
+def test_a_winner_that_breaks_a_ratio_of_the_analysis_does_not_serve() -> None:
+    """A2: it won by return, and as a canary it would have been rolled back for its successes."""
+    cluster = ExperimentCluster((0.5, 0.9), (50,))
+    cluster.success = {uri(0): 1.0, uri(1): 0.75}
+    cluster.spec["analysis"]["metrics"] = [{"name": "ok", "type": "success", "minRatio": 0.9, "minEpisodes": 5}]
+    cluster.start().finish()
+    assert cluster.status["stable"]["uri"] == uri(0)
+    message = cluster.status["experiment"]["message"]
+    assert message.startswith("experiment over, stable keeps serving: a won and may not serve: success rate of a 0.7")
+    assert "bar 0.9×" in message
+
+
 def test_a_winner_that_is_rolled_back_under_guard_hands_over_to_spec_model() -> None:
     cluster = ExperimentCluster((0.5, 0.9), (40,)).start()
     while not cluster.promotions:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from learnloop_gateway.arms import Forwarding, Unreachable
 from learnloop_gateway.replies import Outgoing
@@ -83,6 +85,22 @@ async def test_another_arms_gateway_that_closes_an_idle_connection_is_asked_once
             await forwarding.forward(url, "/v1/chat/completions", {}, b"{}", Client())
         await forwarding.close()
     assert seen == [(1, 1), (1, 2), (2, 1)]
+
+
+async def test_a_request_that_a_server_fails_on_keeps_it_open_for_others() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        long = len(await request.read()) > 100
+        return web.json_response({"error": "the input is too large"} if long else {}, status=500 if long else 200)
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", answer)
+    async with TestServer(app) as listening:
+        server = ModelServer(str(listening.make_url("")).rstrip("/"))
+        for _ in range(6):
+            with pytest.raises(UpstreamDown, match="too large"):
+                await server.post("/v1/completions", {"prompt": "x" * 100})
+        assert await server.post("/v1/completions", {}) == {}
+        await server.close()
 
 
 async def test_another_arms_gateway_that_is_down_is_unreachable() -> None:

@@ -159,6 +159,17 @@ def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
             _delta({"function": {"arguments": "}"}}),
             _delta({"id": "b", "function": {"name": "g", "arguments": '{"y":2}'}}),
         ],
+        [  # no index, and the id in every piece
+            _delta({"id": "a", "function": {"name": "f", "arguments": '{"x"'}}),
+            _delta({"id": "a", "function": {"name": "f", "arguments": ":1}"}}),
+            _delta({"id": "b", "function": {"name": "g", "arguments": '{"y":2}'}}),
+        ],
+        [  # all of index 0, in turns
+            _delta({"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x"'}}),
+            _delta({"index": 0, "id": "b", "function": {"name": "g", "arguments": '{"y"'}}),
+            _delta({"index": 0, "id": "a", "function": {"arguments": ":1}"}}),
+            _delta({"index": 0, "id": "b", "function": {"arguments": ":2}"}}),
+        ],
         [  # the id in every piece, the calls in turns, and the index begins at 1
             _delta({"index": 1, "id": "a", "function": {"name": "f", "arguments": '{"x"'}}),
             _delta({"index": 2, "id": "b", "function": {"name": "g", "arguments": '{"y"'}}),
@@ -173,6 +184,13 @@ def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict[str, Any]]) -> 
         said.take(piece)
     calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in said.calls]
     assert calls == [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]
+
+
+def test_two_calls_of_one_index_without_an_id_are_two() -> None:
+    said = SaidText()
+    for name in "fg":
+        said.take(_delta({"index": 0, "function": {"name": name, "arguments": "{}"}}))
+    assert [call["function"] for call in said.calls] == [{"name": name, "arguments": "{}"} for name in "fg"]
 
 
 def test_continuations_of_a_long_conversation_are_not_remembered(bench: Bench) -> None:

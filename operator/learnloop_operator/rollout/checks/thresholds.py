@@ -194,6 +194,16 @@ def _of_ratios(
             yield replace(_beyond(f"{said}; bar {number(ratio)}×", sure), of_both=True)
 
 
+def broken_ratios(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEvidence, subject_is: str) -> list[str]:
+    """One sentence for each ratio that an arm does not keep to stable, of all that both did at the same time."""
+    noun, value = type_of(metric).noun(metric), _value(metric, subject)
+    base = _base(metric, noun, reference, "stable")
+    if value is None or isinstance(base, Check) or type_of(metric).spoken(metric, subject) < metric.min_episodes:
+        return []
+    words = f"{noun} of {subject_is} {number(value)} vs {number(base)} of stable"
+    return [item.sentence for item in _of_ratios(metric, None, value, base, words, 0.0)]
+
+
 def _beyond(said: str, sure: Confidence | None) -> Check:
     """`sure` None: unknown, the number decides as it stands."""
     if sure is None:

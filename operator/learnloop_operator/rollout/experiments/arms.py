@@ -10,7 +10,7 @@ from learnloop_api.kinds.rollouts.experiment import AnyMetric, Experiment, Exper
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
-from learnloop_operator.rollout.checks.thresholds import check
+from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import Missing, Verdict, lost, number, untimely
 from learnloop_operator.rollout.experiments.evidence import (
@@ -258,6 +258,16 @@ def _without_beaten(snapshot: Snapshot, asked: Experiment, trial: ExperimentStat
         trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
         text = (*text, f"{players[loser].name} {why}")
     return trial, text
+
+
+def breaks_a_ratio(snapshot: Snapshot, stable: Player, best: Player) -> str:
+    """Why an arm that has won does not serve: as a canary it would be rolled back for a ratio; "" where it may."""
+    arms = snapshot.evidence.arms
+    own, reference = arms.get(best.model.revision), arms.get(stable.model.revision)
+    if own is None or reference is None:
+        return ""
+    metrics = snapshot.spec.analysis.metrics
+    return "; ".join(text for metric in metrics for text in broken_ratios(metric, own, reference, best.name))
 
 
 def _withdrawn(snapshot: Snapshot, trial: ExperimentState, index: int, why: str, text: tuple[str, ...]) -> Looked:

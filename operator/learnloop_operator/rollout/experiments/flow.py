@@ -13,6 +13,7 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.arms import (
     back_in_race,
+    breaks_a_ratio,
     exhausted,
     fit,
     lacking,
@@ -126,6 +127,9 @@ def _judged(
     mute = silences(snapshot, asked, trial)
     if trial.phase == "Won" or (len(left_in) == 1 and not left_in & set(mute) and fit(asked, trial, *left_in)):
         best = trial.players[next(iter(left_in))]
+        if trial.phase != "Won" and (why := breaks_a_ratio(snapshot, trial.players[0], best)):
+            sentence = f"experiment over, stable keeps serving: {best.name} won and may not serve: {why}"
+            return _over(snapshot, state, replace(trial, winner=None), sentence)
         trial = trial if trial.phase == "Won" else _won(snapshot.name, asked, trial, best)
         waiting = replace(_move(state, trial, reasons.WAITING_FOR_APPROVAL, trial.message, left, 5.0), phase="Paused")
         return _promote(snapshot, state, asked, trial, best) or waiting

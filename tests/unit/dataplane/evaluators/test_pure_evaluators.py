@@ -116,6 +116,11 @@ async def test_a_text_of_any_length_is_compared_soon() -> None:
         ("-4", -4, 1.0),
         ("answer:\n-4", -4, 1.0),
         ("covid-.5", 0.5, 1.0),
+        ("温度是-5度", -5, 1.0),
+        ("答案：-5", -5, 1.0),
+        ("“-5”", -5, 1.0),
+        ("→-5", -5, 1.0),
+        ("Квартира-5", 5, 1.0),
     ],
 )
 async def test_a_number_within_the_tolerance_is_right(output: Any, expected: Any, value: float | None) -> None:
