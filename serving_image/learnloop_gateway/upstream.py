@@ -204,7 +204,7 @@ class ModelServer:
                 async for piece in pieces:
                     yield piece
         except (UpstreamBusy, UpstreamRefused, UpstreamFailed):
-            self._breaker.worked()  # it answers: an error of one request is no reason to leave it alone
+            self._breaker.worked()  # it answers: one request that fails does not close it to others
             raise
         except (asyncio.CancelledError, GeneratorExit):
             self._breaker.gave_up()

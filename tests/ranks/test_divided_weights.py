@@ -63,7 +63,7 @@ def order(base: Path, folder: Path, algorithm: str, parameters: dict[str, Any], 
     spoken = {"base": {"uri": base.as_uri(), "sha256": folder_digest(base)}, "sampling": {"maxTokens": 12}}
     spec = {
         "algorithm": algorithm,
-        {"ppo-lm": "ppoLm"}.get(algorithm, algorithm): given,
+        "hyperparameters": given,
         "totalSteps": 15 if algorithm == "dpo" else 24,
         "seed": 1,
         "evaluation": {"episodes": 7, "validationEpisodes": 3},
