@@ -27,6 +27,7 @@ MOST_SEGMENTS = 20  # recalled texts, and words between them, that an echo may c
 MOST_ALIKE = 50  # recalled texts that begin alike, or are alike, of which each echo is compared with no more
 _BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
 _ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
+_EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»)]*$")
 # Phrases that may stand before recalled text.
 _FRAMES = [
     tuple(phrase.split())
@@ -160,7 +161,7 @@ class Comparison:
 def said(text: str) -> tuple[str, ...]:
     """The words and symbols of a text, in order, without case, quotes and the ends of sentences."""
     plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
-    words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", plain).split())
+    words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).split())
     return tuple(filter(None, words))
 
 

@@ -115,7 +115,7 @@ def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) 
     [
         "The invoice portal needs two-factor login.",
         "“the invoice portal needs two factor login”",
-        "the  invoice portal needs two factor\nlogin…",
+        "the  invoice portal needs two factor\nlogin!",
     ],
 )
 def test_case_quotes_and_the_end_of_a_sentence_make_no_second_memory(again: str) -> None:
