@@ -42,6 +42,7 @@ async def test_a_large_body_of_one_tenant_does_not_hold_up_the_others(
     api: Api, path: str, status: int, body: Callable[[], Any]
 ) -> None:
     content = json.dumps(body()).encode()
+    await api.call("GET", "/api/v1/quotas", namespace="neighbour")  # its connection is open
     large = asyncio.create_task(
         api.call("POST", path, status, content=content, headers={"content-type": "application/json"})
     )
