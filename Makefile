@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+READY ?= $(VENV)/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests
@@ -13,6 +14,9 @@ help: ## this list
 $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 	hack/venv $(VENV)
 
+$(VENV)/.light: requirements/dev.txt pyproject.toml hack/venv
+	WITHOUT_TORCH=1 hack/venv $(VENV)
+
 demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
 	@python3 hack/demo
 
@@ -22,12 +26,13 @@ demo-language: ## a language model learns to use tools, and bad adapters of it a
 
 test: lint unit rollouts service pages ranks learn api e2e ## every check there is, in an hour
 
-check: lint unit ## what needs no server: three minutes
+check: ## what needs no server: three minutes; without torch (5 GB) and its tests until `make test` installs it
+	@$(MAKE) lint unit READY=$(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light)
 
-lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, budgets of size, generated files, the documentation
+lint: $(READY) ## ruff, mypy --strict, import contracts, budgets of size, generated files, the documentation
 	ruff check .
 	ruff format --check .
-	mypy
+	mypy $(if $(findstring light,$(READY)),$(addprefix -p learnloop_,api common operator environments serving gateway gates dataplane sdk))
 	lint-imports
 	$(PYTHON) hack/house
 	$(PYTHON) -m learnloop_api.crd check crds
