@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,14 +14,16 @@ from toolkit.commands import CommandFailed
 from toolkit.debian_packages import unpacked
 
 TORCH = find_spec("torch") is not None
+Report = pytest.CollectReport
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Report, Report]:
     """Skip the modules that import torch where `make check` made an environment without it."""
     report = yield
     if not TORCH and report.failed and "No module named 'torch'" in str(report.longrepr):
-        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, "Skipped: needs torch, which make unit installs")
+        reason = "Skipped: needs torch, which `make unit` installs"
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
     return report
 
 
