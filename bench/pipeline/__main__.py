@@ -24,6 +24,7 @@ from bench.pipeline.goals import GOALS
 # Part → its arguments for --quick. The quiet parts run first: each warms caches for the next.
 PARTS: dict[str, list[str]] = {
     "latency": ["8"],
+    "history": ["5000"],
     "overhead": ["5"],
     "redaction": ["10000"],
     "fuzzed": ["500"],

@@ -43,6 +43,8 @@ GOALS = (
     Goal("reward_alone_p99_ms", "latency", ("reward_alone", "p99_ms"), "most", 50.0),
     Goal("reward_amortised_p99_ms", "latency", ("reward_worker_amortised", "p99_ms"), "most", 50.0),
     Goal("reward_calculate_http_p99_ms", "latency", ("reward_calculate_http", "p99_ms"), "most", 50.0),
+    Goal("page_of_a_log_p99_ms", "history", ("page", "p99_ms"), "most", 100.0),
+    Goal("whole_log_seconds", "history", ("seconds",), "most", 300.0),
     Goal("secrets_planted", "redaction", ("planted",), "least", 100_000),
     Goal("secrets_leaked", "redaction", ("leaked_together",), "is", 0),
     Goal("secrets_leaked_by_publisher", "redaction", ("leaked", "publisher"), "is", 0),
