@@ -58,11 +58,6 @@ def plain(text: str) -> str:
     return _ACTED_ON.sub(lambda found: found[0] + _ZERO_WIDTH, escaped)
 
 
-def code(text: str) -> str:
-    """A name or an address to copy, as code, in which nothing is acted on; words where it has signs of its own."""
-    return f"`{text}`" if re.fullmatch(r"[\w./:+=-]+", text) else plain(text)
-
-
 def digits(*values: float) -> int:
     """Decimals that show differences between these: returns within 0 and 1 need three, those of hundreds one."""
     largest = max(map(abs, values))

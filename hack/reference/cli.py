@@ -9,7 +9,7 @@ from reference.markdown import code, page, table
 
 def pages() -> Iterator[tuple[str, str]]:
     """The one page of `kubectl learnloop`."""
-    parts = ["Every verb takes these options before or after it:", _arguments(command("status"), common=True)]
+    parts = ["Every verb takes these options before or after it:", _arguments(command("why"), common=True)]
     for name, verb in VERBS.items():
         parts += [f"## `kubectl learnloop {name}`", verb.help, _arguments(command(name), common=False)]
     yield "cli.md", page("Command line", "the verbs in `operator/learnloop_operator/cli`", *parts)

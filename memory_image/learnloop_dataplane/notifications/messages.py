@@ -60,7 +60,7 @@ def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
     """The command a person runs next, with their own rights."""
     name = payload.get("job") or payload.get("model_deployment")
     if event.startswith("report."):
-        return f"kubectl learnloop report --since {'day' if event == 'report.daily' else 'week'} -n {namespace}"
+        return f"kubectl get la,tjob,mdep -n {namespace}"
     if event.startswith("approval."):
         reference = f" --reference {payload['reference']}" if payload.get("reference") else ""
         return f"kubectl learnloop approve {name} -n {namespace}{reference}"

@@ -157,24 +157,6 @@ class KubernetesCluster:
                 GROUP, VERSION, self.namespace, plural, name, body, _request_timeout=SECONDS
             )
 
-    def dry_run(self, plural: str, body: Object) -> Object:
-        """The object as it would be stored: checked, with its defaults, and not written."""
-        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        query = {"dryRun": "All", "fieldManager": "kubectl-learnloop", "fieldValidation": "Strict", "force": "true"}
-        with answered():
-            stored = self.api.call_api(
-                f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}/{name}",
-                "PATCH",
-                query_params=list(query.items()),
-                header_params={"Accept": "application/json", "Content-Type": "application/apply-patch+yaml"},
-                body=body,
-                response_type="object",
-                auth_settings=["BearerToken"],
-                _return_http_data_only=True,
-                _request_timeout=SECONDS,
-            )
-        return cast(Object, stored)
-
     def events(self, body: Object) -> list[Object]:
         """Events about the object, oldest first; none where events may not be read."""
         selector = f"regarding.uid={body['metadata']['uid']}"

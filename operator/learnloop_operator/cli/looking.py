@@ -1,77 +1,14 @@
-"""`status`, `trace` and `why`: an agent's loop, a model's origin, and the reasons for a rollout's verdict."""
+"""`trace` and `why`: a model's origin, and the reasons for a rollout's verdict."""
 
 from typing import Annotated, Literal
 
 import typer
 
-from learnloop_operator.cli.objects import Cluster, Object, condition
+from learnloop_operator.cli.objects import Cluster, Object
 from learnloop_operator.cli.objects import status as status_of
 from learnloop_operator.cli.text import number, rows
 
 EVENTS = 20
-
-
-def status(
-    cluster: Cluster,
-    name: Annotated[str | None, typer.Argument(help="a LearningAgent; left out, all of the namespace")] = None,
-) -> str:
-    """One block per agent."""
-    agents = [cluster.get("learningagents", name)] if name else cluster.every("learningagents")
-    if not agents:
-        return f"no LearningAgent in namespace {cluster.namespace!r}"
-    return "\n\n".join(_block(cluster, agent) for agent in agents)
-
-
-def _block(cluster: Cluster, agent: Object) -> str:
-    name, state = agent["metadata"]["name"], status_of(agent)
-    training, model = state.get("lastTraining") or {}, state.get("model") or {}
-    deployment = cluster.find("modeldeployments", name)
-    rollout = status_of(deployment) if deployment else {}
-    pairs = [
-        ("agent", f"{name}: {state.get('phase') or 'not yet seen by the operator'}"),
-        ("why", condition(agent, "Ready").get("message")),
-        ("experience", _episodes(state)),
-        ("return", _returns(state)),
-        ("memory", _memory(state.get("memory"))),
-        ("training", _training(training)),
-        ("model", f"{model['source']} ({model['uri']})" if model else None),
-        ("rollout", _rollout(rollout)),
-        ("verdict", rollout.get("verdict")),
-    ]
-    return rows(pairs)
-
-
-def _episodes(state: Object) -> str | None:
-    if state.get("trajectories") is None:
-        return None
-    since = state.get("rewardedSinceTraining")
-    return f"{state['trajectories']} episodes, {state.get('rewarded') or 0} rewarded, {since or 0} since the last run"
-
-
-def _returns(state: Object) -> str | None:
-    recent, first = number(state.get("recentReturn")), number(state.get("baselineReturn"))
-    return f"{recent} recently, {first} at first" if recent and first else recent
-
-
-def _memory(held: Object | None) -> str | None:
-    if not held:
-        return None
-    share = f", {held['used']} of the budget" if held.get("used") else ""
-    gone = f", {held['forgotten']} forgotten" if held.get("forgotten") else ""
-    return f"{held['memories']} memories, {held['bytes'] / 2**20:.1f} MiB{share}{gone} (at {held['observedAt']})"
-
-
-def _training(last: Object) -> str | None:
-    return f"{last['name']} {last.get('phase') or 'new'}, by {last['trigger']} at {last['at']}" if last else None
-
-
-def _rollout(rollout: Object) -> str | None:
-    if not rollout:
-        return None
-    canary = rollout.get("canary")
-    step = f", canary {canary['revision']} at {rollout.get('weight') or 0} %" if canary else ""
-    stable = (rollout.get("stable") or {}).get("revision", "none")
-    return f"{rollout.get('phase')}: stable {stable}{step} {rollout.get('stepText') or ''}".rstrip()
 
 
 def trace(

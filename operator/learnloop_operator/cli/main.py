@@ -29,23 +29,15 @@ class Verb(NamedTuple):
 
 
 VERBS: Mapping[str, Verb] = {
-    "status": Verb("looking", "show where each agent's loop stands"),
-    "get": Verb("live", "agents, runs and rollouts in one table; -w keeps it current"),
     "console": Verb(
         "console.server",
         "look at agents, runs and rollouts in a browser, and steer them, on loopback with your own rights",
     ),
-    "report": Verb("reporting", "list what got better, was refused, rolled back, or waits for a person"),
     "trace": Verb("looking", "trace a served model to its training run, reward policy revision and experience"),
     "why": Verb("looking", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
-    "plan": Verb("planning", "preview what a ModelDeployment would do; nothing is written"),
     "train": Verb(
         "pipelines",
         "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
-    ),
-    "propose": Verb(
-        "proposing",
-        "write an agent's newest proven model into its manifest, for a pull request where Git is the source of truth",
     ),
     "rewards": Verb("reporting", "list an agent's newest rewards by component, and signs that the policy is gamed"),
     "progress": Verb(

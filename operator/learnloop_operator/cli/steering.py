@@ -9,16 +9,7 @@ import typer
 
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
-from learnloop_operator.cli.pipelines import (
-    Case,
-    JunitOption,
-    RolloutEnd,
-    TimeoutOption,
-    check_waiting,
-    failure_written,
-    wait_for_end,
-    write_junit,
-)
+from learnloop_operator.cli.pipelines import RolloutEnd, TimeoutOption, wait_for_end
 from learnloop_operator.cli.rollout_order import RolloutOrder, check_reference, look, signed
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE
@@ -177,7 +168,6 @@ def promote(
         bool, typer.Option("--wait", help="until it serves everybody (exit status 0) or was rolled back (1)")
     ] = False,
     timeout: TimeoutOption = 3600.0,
-    junit: JunitOption = None,
 ) -> str:
     """Promote to 100 % by hand; refused by the operator while a check is breached.
 
@@ -186,11 +176,7 @@ def promote(
     Raises:
         CommandError: there is nothing to promote; with --wait: it was refused, rolled back, or has not ended in time.
     """
-    check_waiting(wait, timeout, junit)
-    with failure_written(junit, name, "rollout"):
-        end = _promoted(cluster, name, revision, timeout if wait else None)
-    if junit:
-        write_junit(junit, name, end.cases)
+    end = _promoted(cluster, name, revision, timeout if wait else None)
     if not end.promoted:
         raise CommandError(end.sentence)
     return end.sentence
@@ -200,8 +186,7 @@ def _promoted(cluster: Cluster, name: str, wanted: str | None, timeout: float | 
     rollout = look(cluster, name)
     stable = (rollout.status.get("stable") or {}).get("revision")
     if wanted and wanted == stable and not rollout.canary:
-        sentence = f"{stable} is stable already"
-        return RolloutEnd(True, sentence, [Case("rollout", True, sentence)])
+        return RolloutEnd(True, f"{stable} is stable already")
     waiting = rollout.waiting()
     if waiting and wanted in (None, waiting):
         return _ordered(rollout, waiting, f"asked to begin {waiting} now, as a canary", timeout)
@@ -216,7 +201,7 @@ def _promoted(cluster: Cluster, name: str, wanted: str | None, timeout: float | 
 def _ordered(rollout: RolloutOrder, revision: str, sentence: str, timeout: float | None) -> RolloutEnd:
     value = rollout.order("promote", revision)
     if timeout is None:
-        return RolloutEnd(True, f"{sentence}; `kubectl learnloop why {rollout.name}` shows the outcome", ())
+        return RolloutEnd(True, f"{sentence}; `kubectl learnloop why {rollout.name}` shows the outcome")
     return wait_for_end(rollout.cluster, rollout.name, revision, value, timeout)
 
 

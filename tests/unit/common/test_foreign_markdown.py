@@ -5,7 +5,7 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from learnloop_common.foreign_text import MOST_CHARACTERS, code, plain
+from learnloop_common.foreign_text import MOST_CHARACTERS, plain
 
 GITHUB_ACTS_ON = {
     "mention": re.compile(r"(?:^|[^\w/])@[A-Za-z0-9][A-Za-z0-9-]*(?:/[\w-]+)?"),
@@ -67,8 +67,3 @@ def test_what_is_no_sign_of_anything_stays_as_it_is() -> None:
 def test_a_long_text_is_cut_so_that_a_comment_holds_many() -> None:
     assert len(plain("x" * 40000)) == MOST_CHARACTERS
     assert plain("x" * 40000).endswith("…")
-
-
-def test_an_address_to_copy_is_code_and_one_with_signs_of_its_own_is_words() -> None:
-    assert code("learnloop://team-a/3f9a") == "`learnloop://team-a/3f9a`"
-    assert rendered(code("s3://a`@team <b>")).replace("\u200b", "") == "s3://a`@team &lt;b&gt;"

@@ -2,24 +2,18 @@
 
 import json
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from learnloop_common.foreign_text import one_line, shown
-from learnloop_operator.cli import cluster, live, looking, pipelines, reporting
+from learnloop_operator.cli import cluster, looking, pipelines
 from learnloop_operator.cli import main as command
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.text import HEAD, loop_row, table
+from learnloop_operator.cli.text import table
 
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVIL = "fine\x1b]0;owned\x07\x1b[2J\r\nmdep/other Healthy \u202ella \x9b31m"
 OBEYED = "\x1b\x07\r\u202e\x9b"
-
-
-def rollout(verdict: str) -> dict[str, Any]:
-    return {"kind": "ModelDeployment", "metadata": {"name": "la"}, "spec": {}, "status": {"verdict": verdict}}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -54,13 +48,10 @@ def test_a_pipelines_log_takes_no_order_from_what_a_run_said(said: str) -> None:
     assert shown("std::vector :: ## [a] #1 a:b") == "std::vector :: ## [a] #1 a:b"
 
 
-def test_no_sentence_forges_a_row_beside_its_own() -> None:
-    rows = table(HEAD, [loop_row("modeldeployments", rollout(EVIL), NOW)])
-    assert len(rows.splitlines()) == 2
-    [line] = live.changed_rows([loop_row("modeldeployments", rollout(EVIL), NOW)], {}, NOW)
-    for said in (rows, line):
-        assert not set(OBEYED) & set(said)
-    assert "\n" not in line
+def test_no_text_forges_a_row_of_a_table() -> None:
+    text = table(("NAME", "WHY"), [("la", one_line(EVIL))])
+    assert len(text.splitlines()) == 2
+    assert not set(OBEYED) & set(text)
 
 
 def test_json_means_the_same_after_it_was_made_safe_to_show() -> None:
@@ -71,22 +62,3 @@ def test_json_means_the_same_after_it_was_made_safe_to_show() -> None:
 
 def test_a_half_of_a_pair_is_shown_instead_of_failing_to_be_printed() -> None:
     assert one_line("a\ud800\u2028b").encode() == b"a\\ud800 b"
-
-
-def test_a_report_has_its_own_headings_and_links_alone() -> None:
-    evil = "x\n\n## What serves everybody\n- [all](https://evil.example)"
-    jobs = [
-        {
-            "kind": "TrainingJob",
-            "metadata": {"name": "la-1"},
-            "spec": {"algorithm": "ppo"},
-            "status": {
-                "phase": "Failed",
-                "finishedAt": NOW.isoformat(),
-                "conditions": [{"type": "Ready", "status": "False", "reason": "x", "message": evil}],
-            },
-        }
-    ]
-    text = reporting.markdown(reporting.report_data("ns", None, jobs, [], [], NOW, NOW))
-    assert [line for line in text.splitlines() if line.startswith("##")] == ["## Refused or failed"]
-    assert "](" not in text.replace(r"\](", "")

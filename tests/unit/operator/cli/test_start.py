@@ -31,7 +31,7 @@ def test_the_help_imports_typer_and_no_verb() -> None:
     assert own == {f"{PACKAGE}.main", f"{PACKAGE}.objects"}
 
 
-@pytest.mark.parametrize("name", ["approve", "train", "progress", "status"])
+@pytest.mark.parametrize("name", ["approve", "train", "progress", "why"])
 def test_the_help_of_a_verb_needs_no_kubernetes_client(name: str) -> None:
     assert "kubernetes" not in imported(name, "--help")
 

@@ -10,7 +10,7 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
-from learnloop_operator.cli.looking import status, trace, why
+from learnloop_operator.cli.looking import trace, why
 from learnloop_operator.cli.objects import CommandError
 from learnloop_operator.cli.pipelines import train
 from learnloop_operator.cli.steering import (
@@ -264,24 +264,11 @@ def test_why_tells_verdict_arms_and_log() -> None:
     assert "has not looked at it yet" in why(rollout(), "x")
 
 
-def test_status_shows_every_agents_loop() -> None:
-    agent = {"status": {"phase": "Collecting", "trajectories": 9, "rewarded": 8, "recentReturn": 20.0}}
-    held = {"memories": 950, "bytes": 3 * 2**19, "used": "95%", "forgotten": 40, "observedAt": "2026-01-01T00:00:00Z"}
-    agent["status"]["memory"] = held
-    cluster = Objects(learningagents={"a": agent, "b": {}}, modeldeployments={"a": {"status": {"stable": ARM}}})
-    said = status(cluster)
-    assert "a: Collecting" in said
-    assert "9 episodes, 8 rewarded, 0 since the last run" in said
-    assert "950 memories, 1.5 MiB, 95% of the budget, 40 forgotten (at 2026-01-01T00:00:00Z)" in said
-    assert "b: not yet seen by the operator" in said
-    assert status(Objects()) == "no LearningAgent in namespace 'ns'"
-
-
 def test_without_a_cluster_the_command_fails_with_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert main.main(["--kubeconfig", str(tmp_path / "none"), "status"]) == 1
+    assert main.main(["--kubeconfig", str(tmp_path / "none"), "why", "x"]) == 1
     assert capsys.readouterr().err.startswith("error: no usable kubeconfig")
 
 

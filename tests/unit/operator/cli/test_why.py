@@ -1,12 +1,9 @@
-"""The table of agents, runs and rollouts, and the long answer of why."""
+"""`kubectl learnloop why`: the arms, the evidence, the orders and who decided."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.cli.looking import why
-from learnloop_operator.cli.text import HEAD, loop_line, loop_row, table
 
-NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 EVIDENCE = {
     "name": "success",
     "claim": "success not worse by 0.05",
@@ -25,45 +22,6 @@ ROLLOUT: dict[str, Any] = {
     "canary": {"revision": "aaaaaaaa", "uri": "https://m/1", "meanReturn": 480.0, "episodes": 25},
     "evidence": [EVIDENCE],
 }
-
-
-def cells(plural: str, status: dict[str, Any]) -> tuple[str, ...]:
-    return loop_row(plural, {"metadata": {"name": "x"}, "status": status}, NOW)
-
-
-def test_a_rollout_shows_step_weight_share_of_the_evidence_and_time_left() -> None:
-    assert cells("modeldeployments", ROLLOUT) == (
-        "mdep/x", "Progressing", "2/4", "25%", "25%", "2m00s", "480.0 vs 300.0", "holding at 25 %",
-    )  # fmt: skip
-
-
-def test_a_run_and_an_agent_have_their_own_figures() -> None:
-    job = {
-        "phase": "Running",
-        "step": 500,
-        "totalSteps": 1000,
-        "progress": "50%",
-        "eta": "1m20s",
-        "return": "480 [1, 2]",
-    }
-    assert cells("trainingjobs", job)[:7] == ("tjob/x", "Running", "500/1000", "", "50%", "1m20s", "480 [1, 2]")
-    agent = {"phase": "Collecting", "weight": "25%", "recentReturn": 20.0, "conditions": []}
-    assert cells("learningagents", agent)[:7] == ("la/x", "Collecting", "", "25%", "", "", "20.0")
-    assert cells("learningagents", {})[-1] == "the operator has not looked at it yet"
-
-
-def test_columns_are_aligned_and_cut_at_the_width_of_the_terminal() -> None:
-    text = table(HEAD, [cells("modeldeployments", ROLLOUT), cells("trainingjobs", {"phase": "Running"})], width=60)
-    lines = text.splitlines()
-    assert all(len(item) <= 60 for item in lines)
-    assert lines[0].split()[:3] == list(HEAD[:3])
-    assert len({item.index(word) for item, word in zip(lines, ("PHASE", "Progressing", "Running"), strict=True)}) == 1
-
-
-def test_a_line_for_a_pipe_names_its_cells_and_leaves_the_empty_ones_out() -> None:
-    assert loop_line(cells("trainingjobs", {"phase": "Running", "step": 5})) == (
-        "tjob/x phase=Running step=5 the operator has not looked at it yet"
-    )
 
 
 def answered(status: dict[str, Any]) -> str:

@@ -1,0 +1,109 @@
+"""`train --wait`: a pipeline fails where the gates do."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api.names import LABEL_AGENT
+from learnloop_operator.cli.main import main
+from learnloop_operator.cli.objects import CommandError
+from learnloop_operator.cli.pipelines import train
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def body(kind: str, name: str, ready: str = "", **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True", "reason": "Told", "message": ready}]
+    return {
+        "kind": kind,
+        "metadata": {"name": name, "labels": {LABEL_AGENT: "la"}},
+        "spec": {"algorithm": "ppo", "training": {"template": {}}},
+        "status": {"conditions": conditions, **status},
+    }
+
+
+def ended(number: int, phase: str, hours: float = 1.0, **status: Any) -> dict[str, Any]:
+    at = (NOW - timedelta(hours=hours)).isoformat()
+    return body("TrainingJob", f"la-{number}", f"{phase} because", phase=phase, finishedAt=at, **status)
+
+
+class Pipeline:
+    """A cluster in which the run that was asked for ends at the third look."""
+
+    namespace = "ns"
+
+    def __init__(self, phase: str) -> None:
+        self.looks, self.phase, self.asked = 0, phase, False
+
+    def user(self) -> str:
+        return "ci"
+
+    def get(self, plural: str, name: str) -> dict[str, Any]:
+        return body("LearningAgent", name, trainings=6 + self.asked)
+
+    def annotate(self, plural: str, name: str, values: Any) -> None:
+        self.asked = True
+
+    def find(self, plural: str, name: str) -> dict[str, Any] | None:
+        assert name == "la-7", "the run that was asked for, and no older one"
+        self.looks += 1
+        gates = [{"name": "minReturn", "passed": self.phase == "Validated", "message": "3 < 400 & no"}]
+        done = ended(7, self.phase, gates=gates, artifact={"uri": "learnloop://ns/1"})
+        return done if self.looks > 2 else body("TrainingJob", "la-7", phase="Training")
+
+
+@pytest.mark.parametrize("phase", ["Validated", "Failed"])
+def test_a_pipeline_waits_for_the_verdict(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
+    options = {"wait": True, "timeout": 30.0}
+    if phase == "Validated":
+        assert train(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
+    else:
+        with pytest.raises(CommandError, match="la-7 Failed: Failed because"):
+            train(Pipeline(phase), "la", **options)
+
+
+def test_a_run_that_does_not_end_in_time_fails_the_pipeline() -> None:
+    with pytest.raises(CommandError, match="la-7 has not ended in 0"):
+        train(Pipeline("Validated"), "la", wait=True, timeout=0.0)
+    assert main(["train", "la", "--wait", "--timeout", "-1"]) == 2
+
+
+def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
+
+    class Deleted(Pipeline):
+        def find(self, plural: str, name: str) -> dict[str, Any] | None:
+            self.looks += 1
+            return body("TrainingJob", name, phase="Training") if self.looks == 2 else None
+
+    options = {"wait": True, "timeout": 10.0}
+    with pytest.raises(CommandError, match="la-7 was deleted before it had ended"):
+        train(Deleted("Validated"), "la", **options)
+
+
+@pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{"])
+def test_a_file_that_is_no_kubeconfig_is_one_sentence(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    assert main(["--kubeconfig", str(file), "why", "x"]) == 1
+    assert capsys.readouterr().err.startswith("error: no usable kubeconfig: ")
+
+
+def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
+    waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing: create it", trainings=6)
+
+    class Waits(Pipeline):
+        def get(self, plural: str, name: str) -> Any:
+            return waiting
+
+    options = {"wait": True, "timeout": 0.05}
+    with pytest.raises(CommandError, match="la-7 has not ended"):
+        train(Waits("Validated"), "la", **options)
+    said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
+    assert capsys.readouterr().err == said, "once"
