@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from learnloop_operator.cli.console.access import Gate
 from learnloop_operator.cli.console.server import Console, ConsoleServer
+from learnloop_operator.cli.console.watching import ChangeLog
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.watching import ChangeLog
 
 
 class WrittenCluster:
@@ -25,6 +25,7 @@ class WrittenCluster:
         self.namespace, self.annotated, self.asked = namespace, list[tuple[str, str]](), list[Any]()
         self.records = records or {}
         self.objects = dict[tuple[str, str], Any]()
+        self.patched = {"modeldeployments"}
 
     def within(self, namespace: str) -> "WrittenCluster":
         self.namespace = namespace
@@ -44,6 +45,9 @@ class WrittenCluster:
             "spec": {},
             "status": {"phase": "Progressing", "canary": canary},
         }
+
+    def allowed(self, verb: str, plural: str, namespace: str | None) -> bool:
+        return plural in self.patched
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
         self.annotated += [(f"{plural}/{name}", f"{key}={value}") for key, value in values.items()]
@@ -101,16 +105,16 @@ class Browser:
             self.cookie, self.key = headers["Set-Cookie"].split(";")[0], headers["Location"].partition("=")[2]
         return status
 
-    def stream(self, after: str = "") -> Iterator[tuple[str, str, Any]]:
-        """Name, id and data of each event."""
+    def stream(self) -> Iterator[tuple[str, Any]]:
+        """Name and data of each event."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request("GET", "/events", headers={"Cookie": self.cookie, "Last-Event-ID": after})
+        connection.request("GET", "/events", headers={"Cookie": self.cookie})
         answer, event = connection.getresponse(), dict[str, str]()
         try:
             while line := answer.readline().decode().rstrip("\n") or True:
                 if line is True:
                     if "data" in event:
-                        yield event["event"], event["id"], json.loads(event["data"])
+                        yield event["event"], json.loads(event["data"])
                     event = {}
                 else:
                     name, _, value = str(line).partition(": ")
@@ -129,7 +133,6 @@ def served(cluster: Any, log: ChangeLog | None = None) -> Iterator[tuple[Console
         log=log or ChangeLog(),
         within=cluster.within,
         plane=DataPlaneAccess,
-        rights=lambda _: {"pause": True},
         scope={"user": "anna", "namespaces": None, "message": ""},
         problems={},
     )

@@ -3,17 +3,14 @@
 import copy
 import json
 import os
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
-from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
-from urllib3.util import Retry
 
 from learnloop_api.names import GROUP, VERSION
 from learnloop_operator.cli.objects import (
@@ -30,17 +27,10 @@ if TYPE_CHECKING:
     from learnloop_operator.cli.workloads import Workloads
 
 SECONDS = 10
-WATCH_SECONDS = 240
+WATCH_SECONDS = 10
+"""Short, so that an API server that falls silent is noticed."""
 TOKEN_SECONDS = 600
 """The shortest life that the API server gives a token."""
-REACH_SECONDS = 1.5
-"""For each of two tries: shorter ones would call a busy or distant API server gone."""
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-KEEP_ALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *((socket.IPPROTO_TCP, getattr(socket, key), value) for key, value in _KEEP_ALIVE.items() if hasattr(socket, key)),
-]
-"""A watch over a dead connection would otherwise wait for minutes. Not every system has these options."""
 HUNG_UP = (500, 502, 503)
 """The API server's answer when the other end closed the connection, as a TLS server does on plain HTTP."""
 GO_SERVER_WANTS_TLS = "Client sent an HTTP request to an HTTPS server"
@@ -76,8 +66,6 @@ class KubernetesCluster:
         self._objects, self._events = client.CustomObjectsApi(self.api), client.EventsV1Api(self.api)
         self._identity, self._rights = client.AuthenticationV1Api(self.api), client.AuthorizationV1Api(self.api)
         self._core = client.CoreV1Api(self.api)
-        self._pool = self.api.rest_client.pool_manager
-        self._pool.connection_pool_kw["socket_options"] = HTTPConnection.default_socket_options + KEEP_ALIVE
 
     def within(self, namespace: str) -> "KubernetesCluster":
         """The same cluster and caller, in another namespace."""
@@ -106,10 +94,6 @@ class KubernetesCluster:
         with answered():
             answer = self._rights.create_self_subject_access_review(review, _request_timeout=SECONDS)
         return bool(answer.status.allowed)
-
-    def readable(self, plural: str, namespaces: Sequence[str]) -> list[str]:
-        """Those of the namespaces in which the caller may list this kind."""
-        return [name for name in namespaces if self.allowed("list", plural, name)]
 
     def token(self, account: str, audience: str) -> str:
         """A token of a service account of the namespace, for ten minutes."""
@@ -181,16 +165,6 @@ class KubernetesCluster:
 
     # Lists and watches of any namespace; None: of all
 
-    def namespaces(self) -> list[str]:
-        """Names of all namespaces; none where the caller may not list them."""
-        try:
-            answer = self._core.list_namespace(_request_timeout=SECONDS)
-        except ApiException:
-            return []
-        except HTTPError as error:
-            raise unreachable(error) from error
-        return [str(item.metadata.name) for item in answer.items]
-
     def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[Object]]:
         """The version of the list, and its objects."""
         method, place = self._list(plural, namespace)
@@ -201,7 +175,7 @@ class KubernetesCluster:
     def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, Object]]:
         """Changes since `version`: ADDED, MODIFIED, DELETED, or BOOKMARK, which has a newer version alone.
 
-        It ends after a few minutes or when the API server ends it; resume from the version of the last change.
+        It ends after a few seconds or when the API server ends it; resume from the version of the last change.
 
         Raises:
             VersionGoneError: list again.
@@ -213,7 +187,7 @@ class KubernetesCluster:
             resource_version=version,
             allow_watch_bookmarks=True,
             timeout_seconds=WATCH_SECONDS,
-            _request_timeout=(SECONDS, WATCH_SECONDS + SECONDS),
+            _request_timeout=(SECONDS, WATCH_SECONDS + 2),
         )
         with answered(plural):
             for event in stream:
@@ -223,17 +197,6 @@ class KubernetesCluster:
         if namespace is None:
             return self._objects.list_cluster_custom_object, (GROUP, VERSION, plural)
         return self._objects.list_namespaced_custom_object, (GROUP, VERSION, namespace, plural)
-
-    def reach(self) -> None:
-        """Ask for the version, which every caller may read. Raises CommandError without an answer."""
-        once_more = Retry(total=1, backoff_factor=0)  # an idle connection may have been closed meanwhile
-        url = f"{self.api.configuration.host}/version"
-        try:
-            answer = self._pool.request("GET", url, retries=once_more, timeout=REACH_SECONDS)
-        except HTTPError as error:
-            raise unreachable(error) from error
-        if answer.status in (502, 503, 504):
-            raise CommandError(f"the API server does not answer: {answer.status} from a proxy in front of it")
 
     # Workloads and Services of other namespaces
 

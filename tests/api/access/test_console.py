@@ -95,18 +95,18 @@ def test_changes_of_all_namespaces_are_told(
     browser, about = opened(api_server)
     assert (about["namespaces"], about["problems"]) == (None, {})
     events = browser.stream()
-    name, _, objects = next(events)
+    name, objects = next(events)
     assert name == "snapshot"
     assert (namespace, "walker") in {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in objects}
     began = time.monotonic()
     kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "verdict": "holding at 10 %"}}, "status")
-    for _, _, changes in events:
+    for _, changes in events:
         mine = [item for item in changes if item["namespace"] == namespace]
         if mine and mine[0]["object"]["status"].get("verdict") == "holding at 10 %":
             break
     print(f"\na status that was written was told after {time.monotonic() - began:.3f} s")
     kube.delete(rollout(namespace))
-    assert any(item["object"] is None for item in next(events)[2])
+    assert any(item["object"] is None for item in next(events)[1])
 
 
 @pytest.fixture
@@ -132,11 +132,11 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
         kube.create(rollout(namespace, f"r{number:03}"))
     browser, _ = opened(config, namespace)
     events = browser.stream()
-    shown = {item["metadata"]["name"]: item for item in next(events)[2] if item["plural"] == "modeldeployments"}
+    shown = {item["metadata"]["name"]: item for item in next(events)[1] if item["plural"] == "modeldeployments"}
     assert len(shown) == ROLLOUTS
     between.silence() if way == "silent" else between.cut()
     began = time.monotonic()
-    name, _, said = next(events)
+    name, said = next(events)
     assert name == "cluster"
     assert said["away"].startswith("the API server does not answer")
     print(f"\n{way}: told after {time.monotonic() - began:.1f} s; ", end="")
@@ -146,7 +146,7 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
     kube.create(rollout(namespace, "new"))
     between.speak() if way == "silent" else between.mend()
     began, back, told = time.monotonic(), False, dict[str, Any]()
-    for name, _, said in events:
+    for name, said in events:
         if name == "cluster":
             assert said["away"] == ""
             back = True
@@ -166,9 +166,9 @@ def test_a_user_of_one_namespace_sees_that_one_without_errors(
     kube.create(rollout(namespace))
     browser, about = opened(as_account(["get", "list", "watch"]))
     assert (about["namespaces"], about["problems"]) == ([namespace], {})
-    assert about["message"] == "You may read one namespace of the cluster."
+    assert about["message"] == "You may read one namespace of the cluster; --namespaces names others."
     assert about["user"] == f"system:serviceaccount:{namespace}:reader"
-    objects = next(browser.stream())[2]
+    objects = next(browser.stream())[1]
     assert {item["metadata"]["namespace"] for item in objects} == {namespace}
     rights = json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])
     assert not any(rights.values()), "who may read only gets no buttons"
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
     browser, about = opened(as_account(["get", "list", "watch"], ["modeldeployments"]))
     assert sorted(about["problems"]) == sorted(f"{kind} in {namespace}" for kind in KINDS if kind != "modeldeployments")
     assert "cannot list resource" in next(iter(about["problems"].values()))
-    assert [item["plural"] for item in next(browser.stream())[2]] == ["modeldeployments"]
+    assert [item["plural"] for item in next(browser.stream())[1]] == ["modeldeployments"]
 
 
 def test_an_order_is_written_with_the_callers_own_rights_and_name(
@@ -192,13 +192,13 @@ def test_an_order_is_written_with_the_callers_own_rights_and_name(
     kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "canary": canary}}, "status")
     browser, _ = opened(as_account(["get", "list", "watch", "patch"]))
     assert json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])["pause"] is True
-    order = {"namespace": namespace, "verb": "pause", "name": "walker", "confirm": f"pause {namespace}/walker"}
+    order = {"namespace": namespace, "verb": "pause", "name": "walker"}
     status, _, said = browser.ask("POST", "/orders", order)
     assert (status, json.loads(said)["said"].startswith("3f9a2c81 holds")) == (200, True), said
     value = kube.get(rollout(namespace))["metadata"]["annotations"]["learnloop.dev/pause"]
     assert value.startswith("3f9a2c81 at ")
     assert value.endswith(f" by system:serviceaccount:{namespace}:reader")
-    elsewhere = {**order, "namespace": "default", "confirm": "pause default/walker"}
+    elsewhere = {**order, "namespace": "default"}
     status, _, said = browser.ask("POST", "/orders", elsewhere)
     assert (status, "cannot get resource" in json.loads(said)["error"]) == (400, True), said
 

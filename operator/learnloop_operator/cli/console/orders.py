@@ -1,8 +1,6 @@
-"""Orders from the pages: the verbs of the command line, with the caller's rights, asked for first."""
+"""Orders from the pages: the verbs of the command line, with the caller's rights."""
 
 import re
-import threading
-import time
 from collections.abc import Callable, Mapping
 
 from learnloop_operator.cli.main import VERBS
@@ -21,36 +19,14 @@ ARMS = ("canary", "stable", "blocked")
 SHOWN = (*ARMS, "step")
 OF_A_STEP = ("approve", "skip")
 """Orders about the step that a rollout is at; the others mean its model, at whatever weight."""
-RIGHT = "patch"
-RIGHTS_SECONDS = 30.0
-MOST_RIGHTS = 1000
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-class CachedRights:
-    """The caller's rights, cached for half a minute."""
-
-    def __init__(self, reads: Cluster) -> None:
-        self._reads, self._lock = reads, threading.Lock()
-        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
-
-    def of(self, namespace: str) -> dict[str, bool]:
-        """By verb, whether its button is shown."""
-        plurals = {plural: self._may(plural, namespace) for plural in {plural for plural, _ in ORDERS.values()}}
-        return {name: plurals[plural] for name, (plural, _) in ORDERS.items()}
-
-    def _may(self, plural: str, namespace: str) -> bool:
-        key, now = (plural, namespace), time.monotonic()
-        with self._lock:
-            cached = self._known.get(key)
-        if cached is not None and now - cached[0] < RIGHTS_SECONDS:
-            return cached[1]
-        allowed = self._reads.allowed(RIGHT, plural, namespace)
-        with self._lock:
-            if len(self._known) >= MOST_RIGHTS:
-                self._known.clear()
-            self._known[key] = (now, allowed)
-        return allowed
+def rights(cluster: Cluster) -> dict[str, bool]:
+    """By verb, whether the caller may give the order in the cluster's namespace."""
+    plurals = {plural for plural, _ in ORDERS.values()}
+    allowed = {plural: cluster.allowed("patch", plural, cluster.namespace) for plural in plurals}
+    return {name: allowed[plural] for name, (plural, _) in ORDERS.items()}
 
 
 def helps() -> dict[str, str]:
@@ -58,26 +34,19 @@ def helps() -> dict[str, str]:
     return {name: VERBS[name].help for name in ORDERS}
 
 
-def carry_out(cluster: Cluster, verb: str, name: str, confirmed: str, seen: Mapping[str, object] | None = None) -> str:
+def carry_out(cluster: Cluster, verb: str, name: str, seen: Mapping[str, object] | None = None) -> str:
     """Run the verb in the cluster's namespace, as `kubectl learnloop VERB NAME` does; returns its sentence.
 
     Args:
-        cluster: the caller's, in the object's namespace.
-        verb: one of ORDERS.
-        name: the object's.
-        confirmed: `VERB NAMESPACE/NAME`, which the person was shown and agreed to.
-        seen: the arms that the page showed then, by the names of SHOWN; None where it showed none.
+        seen: the arms that the page showed when it asked the person, by the names of SHOWN; None where it showed none.
 
     Raises:
-        CommandError: no such order, not confirmed, another model is on trial by now, or what the verb itself refuses.
+        CommandError: unknown order, another model is on trial by now, or the verb's own refusal.
     """
     if verb not in ORDERS:
         raise CommandError(f"unknown verb {verb[:64]!r}; the orders are {', '.join(ORDERS)}")
     if not NAME.fullmatch(name):
         raise CommandError(f"invalid name {name[:64]!r}: name an object")
-    wanted = f"{verb} {cluster.namespace}/{name}"
-    if confirmed != wanted:
-        raise CommandError(f"confirm {confirmed[:300]!r}: send {wanted!r}, as the person agreed to it")
     plural, chosen = ORDERS[verb]
     if seen is not None:
         _still_so(cluster.get(plural, name), verb, name, seen)
@@ -89,7 +58,7 @@ def _still_so(body: Object, verb: str, name: str, seen: Mapping[str, object]) ->
     now = shown(body)
     for field in SHOWN if verb in OF_A_STEP else ARMS:
         if field in seen and seen[field] != now[field]:
-            was, is_now = _word(seen[field]), _word(now[field])
+            was, is_now = ("none" if value is None else str(value)[:64] for value in (seen[field], now[field]))
             raise CommandError(f"{name}: {field} was {was} when you were asked, and is {is_now} now; look again")
 
 
@@ -98,7 +67,3 @@ def shown(body: Object) -> dict[str, object]:
     status = status_of(body)
     arms = {"canary": status.get("canary"), "stable": status.get("stable"), "blocked": status.get("blockedRevision")}
     return {**{field: (arm or {}).get("revision") for field, arm in arms.items()}, "step": status.get("step")}
-
-
-def _word(value: object) -> str:
-    return "none" if value is None else str(value)[:64]

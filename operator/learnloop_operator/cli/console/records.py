@@ -1,19 +1,26 @@
 """The pages' reads of the data plane: a few named ones, by the command line's own client."""
 
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from learnloop_operator.cli.console.orders import NAME
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
 
 Asked = Mapping[str, str]
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 TRAJECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 PAGE, MOST_PAGES = 20, 25
 MOST_RECORDS = 300
 SECONDS = 15.0
+READS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "rewards": ("agent", "/api/v1/rewards/history", {"agent_id": "{}", "limit": "1000"}),
+    "run": ("job", "/api/v1/training/runs/{}", {}),
+    "deployed": ("deployment", "/api/v1/models/{}/deployed", {"limit": "100"}),
+    "progress": ("agent", "/api/v1/agents/{}/progress", {"weeks": "12"}),
+    "memories": ("agent", "/api/v1/memory/entries", {"agent_id": "{}", "limit": "200"}),
+}
+"""Reads of one object: the field that names it, the path, and the query."""
 
 
 class Records:
@@ -21,15 +28,9 @@ class Records:
 
     def __init__(self, plane: DataPlaneAccess) -> None:
         self._plane = plane
-        self._first, self._answered = threading.Lock(), False
-        self._reads: Mapping[str, Callable[[Asked], Any]] = {
-            "rewards": self._rewards,
+        self._others: Mapping[str, Callable[[Asked], Any]] = {
             "episode": self._episode,
-            "run": self._run,
-            "deployed": self._deployed,
-            "memories": self._memories,
             "recall": self._recall,
-            "progress": self._progress,
             "audit": self._audit,
         }
 
@@ -39,34 +40,16 @@ class Records:
         Raises:
             CommandError: no such read, a bad argument, or what the data plane refuses, in its own words.
         """
-        if what not in self._reads:
-            raise CommandError(f"unknown read {what[:64]!r}; the reads are {', '.join(self._reads)}")
-        if self._answered:
-            return self._reads[what](asked)
-        # The first answer shows whether the data plane speaks TLS; parallel reads must not all probe for it.
-        with self._first:
-            answer = self._reads[what](asked)
-            self._answered = True
-        return answer
+        if what in READS:
+            field, path, query = READS[what]
+            name = _name(asked, field)
+            return self._get(path.format(name), {key: value.format(name) for key, value in query.items()})
+        if what not in self._others:
+            raise CommandError(f"unknown read {what[:64]!r}; the reads are {', '.join((*READS, *self._others))}")
+        return self._others[what](asked)
 
     def _get(self, path: str, query: Asked) -> Any:
         return self._plane.ask("GET", path, query, seconds=SECONDS)
-
-    def _rewards(self, asked: Asked) -> Any:
-        return self._get("/api/v1/rewards/history", {"agent_id": _name(asked, "agent"), "limit": "1000"})
-
-    def _run(self, asked: Asked) -> Any:
-        return self._get(f"/api/v1/training/runs/{_name(asked, 'job')}", {})
-
-    def _deployed(self, asked: Asked) -> Any:
-        return self._get(f"/api/v1/models/{_name(asked, 'deployment')}/deployed", {"limit": "100"})
-
-    def _progress(self, asked: Asked) -> Any:
-        return self._get(f"/api/v1/agents/{_name(asked, 'agent')}/progress", {"weeks": "12"})
-
-    def _memories(self, asked: Asked) -> Any:
-        agent = _name(asked, "agent")
-        return self._get("/api/v1/memory/entries", {"agent_id": agent, "limit": "200"})
 
     def _recall(self, asked: Asked) -> Any:
         """The agent's recall now, with a word why for each memory. It is not logged, so looking teaches nothing."""

@@ -5,31 +5,32 @@ import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 
 from learnloop_operator.cli.console.access import ForeignRequestError, Gate
-from learnloop_operator.cli.console.orders import NAME, CachedRights, carry_out, helps
+from learnloop_operator.cli.console.orders import NAME, carry_out, helps, rights
 from learnloop_operator.cli.console.records import Records
+from learnloop_operator.cli.console.watching import ChangeLog, ClusterWatch, ReadChanges
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError
-from learnloop_operator.cli.watching import ChangeLog, ClusterWatch, ReadChanges, visible
 
+PAGES = Path(__file__).with_name("pages")
 LIST_SECONDS = 10.0
 MOST_BODY = 16_384
-MOST_FIELDS = 16
 MOST_STREAMS = 16
 MOST_CLIENTS = 64
 HEARTBEAT_SECONDS = 15.0
@@ -46,19 +47,7 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
-def pages() -> dict[str, tuple[bytes, str, str]]:
-    """Content, media type and ETag of each page's file, by its path; nothing else can be read."""
-    by_path = {}
-    for item in files("learnloop_operator.cli.console").joinpath("pages").iterdir():
-        suffix = item.name[item.name.rfind(".") :]
-        if item.is_file() and suffix in TYPES:
-            content = item.read_bytes()
-            by_path[f"/{item.name}"] = content, TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"'
-    return by_path
 
 
 @dataclass
@@ -68,7 +57,6 @@ class Console:
     Attributes:
         within: the caller's cluster in a namespace.
         plane: the data plane as that namespace's account.
-        rights: by namespace, whether each verb's button is shown.
         scope: the caller and the visible namespaces, for the pages.
         problems: unreadable kinds and namespaces, with the reason.
         away: why the API server cannot be reached; empty while it answers.
@@ -78,7 +66,6 @@ class Console:
     log: ChangeLog
     within: Callable[[str], Cluster]
     plane: Callable[[Cluster], DataPlaneAccess]
-    rights: Callable[[str], Mapping[str, bool]]
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
     away: Callable[[], str] = str
@@ -96,7 +83,7 @@ class Console:
         if path == "/about":
             return {**self.scope, "problems": dict(self.problems), "orders": helps()}
         if path == "/rights":
-            return self.rights(_namespace(query))
+            return rights(self.within(_namespace(query)))
         if path == "/happened":
             plural, name = query.get("plural", ""), query.get("name", "")
             return _events(self.within(_namespace(query)), plural, name)
@@ -108,99 +95,101 @@ class Console:
         """Carry out an order of the pages."""
         try:
             order = json.loads(body)
-            fields = {name: str(order[name]) for name in ("namespace", "verb", "name", "confirm")}
+            fields = {name: str(order[name]) for name in ("namespace", "verb", "name")}
             shown = order.get("seen")
             if not isinstance(shown, dict | None):
                 raise TypeError("seen")
         except (ValueError, KeyError, TypeError) as error:
-            raise CommandError("body: send namespace, verb, name, confirm and what was seen as JSON") from error
+            raise CommandError("body: send namespace, verb, name and what was seen as JSON") from error
         cluster = self.within(_namespace(fields))
-        return {"said": carry_out(cluster, fields["verb"], fields["name"], fields["confirm"], shown)}
+        return {"said": carry_out(cluster, fields["verb"], fields["name"], shown)}
 
 
 def application(console: Console) -> Starlette:
-    """The routes; each answer has the security headers."""
-    by_path = pages()
+    """One route; each answer has the security headers."""
+    static = StaticFiles(directory=PAGES)
 
-    async def get(request: Request) -> Response:
-        path, query = str(request.scope["path"]), _query(request)
-        if path == "/" and "token" in query:
-            cookie, key = console.gate.exchange(request.headers, query["token"])
-            # The part after # reaches no server and no log.
-            return RedirectResponse(f"/#key={key}", 303, {"Set-Cookie": cookie})
-        console.gate.check(request.headers)
-        if path == "/events":
-            if console.streams >= MOST_STREAMS:
-                raise CommandError(f"more than {MOST_STREAMS} pages are open: close one")
-            mark = request.headers.get("Last-Event-ID") or query.get("after")
-            headers = NO_STORE | {"Connection": "close"}
-            return StreamingResponse(_stream(console, mark), media_type="text/event-stream", headers=headers)
-        answer = await run_in_threadpool(console.read, path, query)
-        if answer is not None:
-            return _json(answer)
-        content, type_, tag = by_path.get("/index.html" if path == "/" else path, (None, "", ""))
-        if content is None:
-            return _problem(request, 404, f"unknown page {path[:200]!r}")
-        if request.headers.get("If-None-Match") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        return Response(content, media_type=type_, headers={"ETag": tag, "Cache-Control": "no-cache"})
+    async def answer(request: Request) -> Response:
+        try:
+            response = await (_post if request.method == "POST" else _get)(console, static, request)
+        except ForeignRequestError as error:
+            response = _problem(request, 403, str(error))
+        except CommandError as error:
+            response = _problem(request, 400, str(error))
+        except HTTPException as error:
+            response = _problem(request, error.status_code, f"unknown page {request.url.path[:200]!r}")
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        except MALFORMED as error:
+            sentence = f"an answer has an unknown form ({error!r}): is this command as new as the installation?"
+            response = _problem(request, 500, sentence)
+        response.headers.update(SECURITY_HEADERS)
+        return response
 
-    async def post(request: Request) -> Response:
-        console.gate.check_order(request.headers)
-        if request.url.path != "/orders":
-            return _problem(request, 404, f"unknown page {request.url.path[:200]!r}")
-        if request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
-            raise CommandError("Content-Type: send application/json")
-        length = request.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST_BODY:
-            raise CommandError(f"Content-Length {length[:20]!r}: send at most {MOST_BODY} bytes")
-        return _json(await run_in_threadpool(console.order, await request.body()))
-
-    def answering(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                response = await work(request)
-            except ForeignRequestError as error:
-                response = _problem(request, 403, str(error))
-            except CommandError as error:
-                response = _problem(request, 400, str(error))
-            except ClientDisconnect:
-                response = Response(status_code=400)
-            except MALFORMED as error:
-                sentence = f"an answer has an unknown form ({error!r}): is this command as new as the installation?"
-                response = _problem(request, 500, sentence)
-            response.headers.update(SECURITY_HEADERS)
-            return response
-
-        return answer
-
-    return Starlette(
-        routes=[Route("/{path:path}", answering(get)), Route("/{path:path}", answering(post), methods=["POST"])]
-    )
+    return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
 
 
-async def _stream(console: Console, mark: str | None) -> AsyncIterator[bytes]:
+async def _get(console: Console, static: StaticFiles, request: Request) -> Response:
+    path, query = request.url.path, dict(request.query_params)
+    if path == "/" and "token" in query:
+        cookie, key = console.gate.exchange(request.headers, query["token"])
+        # The part after # reaches no server and no log.
+        return RedirectResponse(f"/#key={key}", 303, {"Set-Cookie": cookie})
+    console.gate.check(request.headers)
+    if path == "/events":
+        if console.streams >= MOST_STREAMS:
+            raise CommandError(f"more than {MOST_STREAMS} pages are open: close one")
+        headers = NO_STORE | {"Connection": "close"}
+        return StreamingResponse(_stream(console), media_type="text/event-stream", headers=headers)
+    answer = await run_in_threadpool(console.read, path, query)
+    if answer is not None:
+        return _json(answer)
+    response = await static.get_response("index.html" if path == "/" else path.lstrip("/"), request.scope)
+    response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+async def _post(console: Console, _: StaticFiles, request: Request) -> Response:
+    console.gate.check_order(request.headers)
+    if request.url.path != "/orders":
+        raise HTTPException(404)
+    if request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
+        raise CommandError("Content-Type: send application/json")
+    length = request.headers.get("Content-Length", "")
+    if not length.isdecimal() or int(length) > MOST_BODY:
+        raise CommandError(f"Content-Length {length[:20]!r}: send at most {MOST_BODY} bytes")
+    return _json(await run_in_threadpool(console.order, await request.body()))
+
+
+async def _stream(console: Console) -> AsyncIterator[bytes]:
+    """A snapshot, then every change: a browser that connects again gets the snapshot again."""
     console.streams += 1
-    reported = ""
+    number, reported = None, ""
     try:
         yield b"retry: 1000\n\n"
         while True:
-            news = await run_in_threadpool(console.log.read, mark, HEARTBEAT_SECONDS)
-            lines, away = _event(news) if news.snapshot is not None or news.changes else b"", console.away()
+            news = await run_in_threadpool(console.log.read, number, HEARTBEAT_SECONDS)
+            lines, away = _changes(news), console.away()
             if away != reported:
-                event = f"event: cluster\nid: {news.mark}\ndata: {json.dumps({'away': away})}\n\n"
-                lines, reported = lines + event.encode(), away
+                lines, reported = lines + _event("cluster", {"away": away}), away
             yield lines or b": alive\n\n"
-            mark = news.mark
+            number = news.number
     finally:
         console.streams -= 1
 
 
-def _event(news: ReadChanges) -> bytes:
+def _changes(news: ReadChanges) -> bytes:
     if news.snapshot is not None:
-        return f"event: snapshot\nid: {news.mark}\ndata: {json.dumps(news.snapshot)}\n\n".encode()
-    data = json.dumps([change.data() for change in news.changes])
-    return f"event: changes\nid: {news.mark}\ndata: {data}\n\n".encode()
+        return _event("snapshot", news.snapshot)
+    changes = [
+        {"plural": plural, "namespace": namespace, "name": name, "object": body}
+        for (plural, namespace, name), body in news.changes.items()
+    ]
+    return _event("changes", changes) if changes else b""
+
+
+def _event(name: str, data: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def _json(body: Any) -> Response:
@@ -212,13 +201,6 @@ def _problem(request: Request, status: int, sentence: str) -> Response:
         page = f"<!doctype html><title>learnloop</title><h1>Not here</h1><p>{escape(sentence)}</p>"
         return HTMLResponse(page, status, NO_STORE)
     return JSONResponse({"error": sentence}, status, NO_STORE)
-
-
-def _query(request: Request) -> Mapping[str, str]:
-    fields = request.query_params.multi_items()
-    if len(fields) > MOST_FIELDS:
-        raise CommandError(f"address {request.url.path[:200]!r}: send a path and at most {MOST_FIELDS} fields")
-    return dict(fields)
 
 
 def _namespace(fields: Mapping[str, str]) -> str:
@@ -277,26 +259,30 @@ def open_console(
 ) -> tuple[ConsoleServer, Console, ClusterWatch]:
     """The server, its console and the watch; none of them is started.
 
+    `namespaces`: the visible ones; left out, all where the caller may list them, else the context's own.
+
     Raises:
-        CommandError: an invalid option, or the API server does not answer.
+        CommandError: the port is taken, or the API server does not answer.
     """
-    if not 0 <= port <= 65535:
-        raise CommandError(f"--port {port}: give 1 to 65535, or leave it out")
-    log, where = ChangeLog(), visible(cluster, cluster.namespace, [name for name in namespaces.split(",") if name])
-    watch = ClusterWatch(cluster, log, where)
+    names: tuple[str, ...] | None = tuple(dict.fromkeys(name for name in namespaces.split(",") if name))
+    message = ""
+    if not names and cluster.allowed("list", "modeldeployments", None):
+        names = None
+    elif not names:
+        names, message = (cluster.namespace,), "You may read one namespace of the cluster; --namespaces names others."
+    watch = ClusterWatch(cluster, ChangeLog(), names)
     try:
         server = ConsoleServer(port)
     except OSError as error:
         raise CommandError(f"--port {port}: {error.strerror}; name another, or leave it out") from error
     made = Console(
         gate=Gate(server.port),
-        log=log,
+        log=watch.log,
         within=cluster.within,
         plane=plane,
-        rights=CachedRights(cluster).of,
-        scope={"user": cluster.user(), "namespaces": where.names, "message": where.message},
+        scope={"user": cluster.user(), "namespaces": names, "message": message},
         problems=watch.problems,
-        away=lambda: watch.pulse.away,
+        away=watch.away,
     )
     return server, made, watch
 
@@ -307,7 +293,7 @@ def console(
     namespaces: Annotated[
         str, typer.Option(metavar="A,B", help="only these; left out, all that the caller may read")
     ] = "",
-    port: Annotated[int, typer.Option(help="on 127.0.0.1; left out, a free one")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; left out, a free one")] = 0,
     open_browser: Annotated[
         bool, typer.Option("--open", help="open the browser; other users of the machine may see its arguments")
     ] = False,

@@ -32,25 +32,24 @@ export async function order(verb, namespace, name, seen) {
   const found = await fetch("/orders", {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Learnloop-Key": sessionStorage.getItem("key") || "" },
-    body: JSON.stringify({ verb, namespace, name, confirm: `${verb} ${namespace}/${name}`, seen }),
+    body: JSON.stringify({ verb, namespace, name, seen }),
   });
   const body = await found.json();
   if (!found.ok) throw new Error(body.error);
   return body.said;
 }
 
-// EventSource resumes by itself: it names the last id it has seen, and the server sends what came after.
+// EventSource connects again by itself, and then begins with a snapshot.
 export function follow() {
-  let source, mark = "";
+  let source;
   const heard = (name, work) => source.addEventListener(name, (event) => {
-    mark = event.lastEventId;
     work(JSON.parse(event.data));
     tell("objects");
   });
   const close = () => { source?.close(); source = null; };
   const open = () => {
     if (source && source.readyState !== EventSource.CLOSED) return;
-    source = new EventSource("/events" + (mark ? "?" + new URLSearchParams({ after: mark }) : ""));
+    source = new EventSource("/events");
     source.addEventListener("open", () => { store.live = true; store.away = ""; tell("link"); });
     heard("cluster", ({ away }) => { store.away = away; tell("link"); });
     source.addEventListener("error", lost);
