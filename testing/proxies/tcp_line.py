@@ -29,6 +29,8 @@ class TcpLine:
 
     def cut(self) -> None:
         """Every connection ends, and new ones are refused."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the accept, which would keep the port
         self._listener.close()
         for one in tuple(self._open):
             with suppress(OSError):

@@ -4,6 +4,7 @@ import random
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from learnloop_operator.cli.objects import KINDS, Cluster, CommandError, NoAnswerError, Object, VersionGoneError
 from learnloop_operator.cli.objects import status as status_of
@@ -96,7 +97,7 @@ def evidence_intervals(rollout: Object) -> dict[str, dict[str, list[float]]]:
     for item in evidence if isinstance(evidence, list) else []:
         # One malformed object must not break the console for all others.
         with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            judged = item.get("judged") or ()
+            judged: Any = item.get("judged") or ()
             arms = {"canary": judged[:2], "stable": judged[2:]} if len(judged) == 4 else {}
             intervals[str(item["name"])] = {
                 arm: [total / n, *mean_interval(Counts(n, total), ALPHA), n]
