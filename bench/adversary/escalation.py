@@ -16,7 +16,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Manifest, Plan
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings
@@ -123,7 +123,7 @@ def _memory(spec: dict[str, Any]) -> MemoryServiceSnapshot:
         spec=MemoryServiceSpec.model_validate(spec),
         images=(OURS, OURS),
         pull_policy="IfNotPresent",
-        budgets=tell("ns", {}),
+        budgets=budgets_json("ns", {}),
         tls=True,
         pod_rules=RULES,
         fresh_password="p" * 32,

@@ -27,9 +27,6 @@ MANAGED_BY = "learnloop"
 VERBS = ("abort", "reject", "undo", "pause", "restart", "retry", "resume", "skip", "promote", "approve")
 ANNOTATION_TRAJECTORIES = f"{GROUP}/trajectories-at-trigger"  # TrainingJob; episodes of its agent when it was triggered
 ANNOTATION_TRAIN = f"{GROUP}/train"  # LearningAgent; any new value: train now
-ANNOTATION_COMMIT = (
-    f"{GROUP}/commit"  # LearningAgent: the commit its code is at; triggers.on: [commit] trains on another
-)
 ANNOTATION_ABORT = f"{GROUP}/abort"  # take this canary, or this promoted revision while it is guarded, back now
 ANNOTATION_REJECT = f"{GROUP}/reject"  # refuse the step that waits for approval or is on hold: rolled back, and blocked
 ANNOTATION_UNDO = f"{GROUP}/undo"  # roll this promoted revision back: to the warm old arm, else to status.lastStable

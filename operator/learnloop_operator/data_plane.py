@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from learnloop_api import names
 from learnloop_api.wire.deployment import DeploymentOutcomes
 from learnloop_api.wire.gates import GateReports
-from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
 from learnloop_api.wire.training import TrainingRun
 from learnloop_api.wire.training_request import StudyState
@@ -99,14 +98,6 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
-
-    async def memory_use(self, namespace: str, agent: str) -> MemoryUse | None:
-        """The agent's memory budget, and how much of it is used; None when it has none.
-
-        Raises:
-            DataPlaneUnavailable: nothing new is known.
-        """
-        return await self._read(MemoryUse, namespace, f"/api/v1/agents/{agent}/memory-budget")
 
     async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
         """Signs of reward hacking under a revision; None when the data plane does not know it.

@@ -14,7 +14,6 @@ from learnloop_common.settings import EnvironmentSettings
 from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.rollout.evidence import POD_LABEL
-from learnloop_operator.training.turns import Quotas
 
 PREFIX = "LEARNLOOP_"
 CONTENT = {
@@ -22,7 +21,6 @@ CONTENT = {
     "workload_network": "a JSON object of from (NetworkPolicyPeers), to (NetworkPolicyEgressRules), closed and "
     "apiServerPorts",
     "pod_rules": "a JSON object of lists of texts: images, serviceAccounts, volumeKinds, envSources",
-    "training_quotas": "a JSON object of namespace and namespaces, each with runs and runsPerDay",
     "query_pod_label": "a label's name, e.g. pod, or nothing",
 }
 
@@ -79,7 +77,6 @@ class Settings(EnvironmentSettings):
     trainer_image: str = "localhost/learnloop/trainer:dev"
     training_runtime: str = ""
     """ClusterTrainingRuntime of TrainJobs, where the installation made one."""
-    training_quotas: Annotated[Quotas, NoDecode, BeforeValidator(_json)] = Quotas()
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
     postgres_image: str = "localhost/learnloop/postgres:17"

@@ -21,7 +21,7 @@ from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import stamp
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
 from learnloop_operator.training.backends import BACKENDS, Backends
@@ -113,7 +113,7 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             spec=MemoryServiceSpec.model_validate(spec),
             images=(IMAGES["memory"], POSTGRES),
             pull_policy="IfNotPresent",
-            budgets=tell(NAMESPACE, {}),
+            budgets=budgets_json(NAMESPACE, {}),
             tls=True,
             network=NETWORK,
             fresh_password="p" * 32,

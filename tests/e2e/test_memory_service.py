@@ -113,7 +113,6 @@ def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces_and_within_it
     reward = learnloop("RewardPolicy", "any", {"components": [{"name": "solved", "type": "success", "weight": 1}]})
     world.apply(namespace, learnloop("MemoryService", SERVICE, {"storage": {"size": "1Gi"}}), reward, _agent(1000))
     world.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=300)
-    world.condition(namespace, "learningagents", AGENT, "MemoryBudget", "True", seconds=60)
     caller = Caller(world, namespace, namespace)
     for text in FACTS.values():
         caller("POST", "/api/v1/memory/store", agent_id=AGENT, memory_type="semantic", content={"text": text})

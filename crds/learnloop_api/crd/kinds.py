@@ -87,7 +87,6 @@ LEARNING_AGENT = Kind(
         ),
         Column("Success", ".status.successRate", "number", wide=True),
         Column("Rewards", ".spec.rewardPolicyRef.name", wide=True),
-        Column("Memory", ".status.memory.used", wide=True, description="Of the memory budget, to the nearest 5 %."),
         Column("Revision", ".status.servingRevision", wide=True),
         SUSPENDED,
     ),

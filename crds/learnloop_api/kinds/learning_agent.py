@@ -1,6 +1,6 @@
 """LearningAgent: keeps one agent's loop turning."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -48,9 +48,6 @@ class Memory(Resource):
     )
 
 
-Change = Literal["environment", "rewardRevision", "commit", "anomaly", "drift"]
-
-
 class Triggers(Resource):
     """When to train. Any of them fires; runs of one agent never overlap.
 
@@ -71,17 +68,6 @@ class Triggers(Resource):
         ]
         | None
     ) = Field(default=None, description="Cron, five fields, UTC.")
-    on: list[Change] = Field(
-        default_factory=list,
-        max_length=5,
-        json_schema_extra={"listType": "set"},
-        description="Changes that start a run. environment: another world or code than the last run's. "
-        "rewardRevision: another RewardPolicy revision in force. commit: another value of learnloop.dev/commit. "
-        "anomaly, drift: the condition Anomalous becomes true; with the reason SlowDecline it is drift.",
-    )
-    on_interval_seconds: int = Field(
-        default=3600, ge=60, le=2_592_000, description="Between two runs that the same change starts, at least."
-    )
     min_interval_seconds: int = Field(default=60, ge=0, le=2_592_000, description="Rest between two runs.")
 
 
@@ -108,12 +94,6 @@ class Training(Resource):
     )
     data: LoggedData = Field(
         default_factory=LoggedData, description="What of the agent's own log each run learns from, by which rewards."
-    )
-    priority: int = Field(
-        default=50,
-        ge=0,
-        le=100,
-        description="Order in which runs begin where the limits of the namespace make them wait: the highest first.",
     )
     warm_start: bool = Field(
         default=True,
@@ -199,39 +179,10 @@ class LastTraining(Resource):
     """The newest run."""
 
     name: ShortText = Field(description="Name of the TrainingJob.")
-    trigger: ShortText = Field(
-        description="What fired: episodes, schedule, annotation, request, or one of triggers.on."
-    )
+    trigger: ShortText = Field(description="What fired: episodes, schedule, annotation or request.")
     phase: ShortText | None = Field(default=None, description="Phase of the TrainingJob.")
     at: Time = Field(description="When it was created.")
     rewarded: int | None = Field(default=None, ge=0, description="Rewarded episodes when it was triggered.")
-
-
-class ChangeSeen(Resource):
-    """Measurement of one of triggers.on when the newest run began."""
-
-    trigger: Change = Field(description="Which one.")
-    value: ShortText = Field(description="A revision, commit, digest, or since when; empty: there was none.")
-    at: Time | None = Field(default=None, description="When it last started a run.")
-
-
-class AgentMemory(Resource):
-    """How much of its budget the agent uses; told anew when that has changed by 5 %, or every ten minutes."""
-
-    memories: int = Field(ge=0, description="Memories it keeps.")
-    bytes: int = Field(ge=0, description="What their content and text take.")
-    used: ShortText | None = Field(default=None, description="Of the budget, to the nearest 5 %, e.g. 85%.")
-    forgotten: int = Field(default=0, ge=0, description="Memories the budget made go so far.")
-    last_forgotten: int | None = Field(default=None, ge=0, description="How many the last time.")
-    last_forgotten_at: Time | None = Field(default=None, description="When the last time was.")
-    observed_at: Time = Field(description="When these figures were told.")
-
-
-class TrainingDay(Resource):
-    """The runs of one day, for quotas that count them."""
-
-    date: ShortText = Field(description="The day in UTC, e.g. 2026-01-31.")
-    first: int = Field(ge=1, description="Number of its first run.")
 
 
 class LearningAgentStatus(Status):
@@ -251,13 +202,6 @@ class LearningAgentStatus(Status):
     model: AgentModel | None = None
     last_training: LastTraining | None = None
     trainings: int | None = Field(default=None, ge=0, description="Runs so far; the newest TrainingJob's number.")
-    training_day: TrainingDay | None = Field(default=None, description="The newest day with a run.")
-    changes: list[ChangeSeen] | None = Field(
-        default=None,
-        max_length=5,
-        json_schema_extra={"listType": "map", "listMapKeys": ["trigger"]},
-        description="What triggers.on compares with.",
-    )
     serving_revision: Revision | None = Field(
         default=None, description="Stable revision of the agent's ModelDeployment."
     )
@@ -270,6 +214,3 @@ class LearningAgentStatus(Status):
         default=None, description="Why the newest agent.rl.training.request.v1 was refused: each field with the fix."
     )
     registered: ShortText | None = Field(default=None, description="What the data plane was told last.")
-    memory: AgentMemory | None = Field(
-        default=None, description="Use of the memory budget; a MemoryService tells it itself, by REST and metrics."
-    )

@@ -331,8 +331,3 @@ class MemoryServiceStatus(Status):
     audit_key: SecretRef | None = Field(
         default=None, description="Secret with the key that signs its audit chain; it was made once."
     )
-    budgets_left_out_from: ShortText | None = Field(
-        default=None,
-        description="First agent, by name, whose own memory budget found no room in the ConfigMap, as those of all "
-        "after it; absent: there was room for all.",
-    )

@@ -262,7 +262,7 @@ FROZEN = (
 
 
 class TrainingJobSpec(TrainingTemplate):
-    """One run. All but suspend, workers, samplers.count, priority and ttlSecondsAfterFinished is immutable: a result
+    """One run. All but suspend, workers, samplers.count and ttlSecondsAfterFinished is immutable: a result
     belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -310,13 +310,6 @@ class TrainingJobSpec(TrainingTemplate):
 
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
     data: TrainingData
-    priority: int = Field(
-        default=50,
-        ge=0,
-        le=100,
-        description="Order in which runs begin where the limits of the namespace make them wait: the highest first. "
-        "May be changed; a run in a queue of Kueue has its priorityClass instead.",
-    )
     suspend: bool = Field(
         default=False, description="Stops the pods and keeps the newest checkpoint; false resumes from it."
     )

@@ -122,9 +122,6 @@ class TrainingStatus(RunProgress):
     )
     job_uid: str | None = Field(default=None, max_length=64, description="tells apart jobs of the same name")
     progress: float = Field(ge=0, le=1, description="share of the steps done")
-    place: int | None = Field(
-        default=None, ge=1, le=MOST, description="in the queue, from 1; null: unknown, or not queued"
-    )
     evaluation: ReturnEstimate | None = Field(default=None, description="the policy on held-out episodes")
     baseline: ReturnEstimate | None = Field(default=None, description="the serving policy on the same episodes")
     difference: Interval | None = Field(default=None, description="evaluation less baseline, by episode")

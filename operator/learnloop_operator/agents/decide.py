@@ -4,24 +4,26 @@ from dataclasses import dataclass, replace
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus, TrainingDay
-from learnloop_operator.agents import run_history, triggers
+from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
+from learnloop_operator.agents import run_history
 from learnloop_operator.agents.manifests import actor_network, actors, granted, model_deployment, training_job
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.problems import Problem, first_problem
 from learnloop_operator.agents.run_history import failures_in_a_row, recorded
 from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.agents.status import StatusFacts, status, tell
-from learnloop_operator.agents.status import news as budget_news
+from learnloop_operator.agents.status import StatusFacts, status
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news
+from learnloop_operator.core.manifests import revision as digest
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.times import ever_later, parse
 
 BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
+BUDGET = ", memory budget "
+"""Separator in status.registered."""
 SELDOM = 90.0
 """Longest pause without new episodes. 2,000 quiet agents at 20 seconds each took a third of a core for nothing."""
 
@@ -47,19 +49,16 @@ def decide(world: AgentSnapshot) -> Plan:
     refusal = _refusal(world, verdict.fire)
     if refusal:
         before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
-    observed = triggers.remembered(world, verdict.fire.kind if verdict.fire else None)
-    before = before.model_copy(update={"changes": observed})
     jobs, after = _train(world, before, verdict.fire)
     state = status(StatusFacts(world, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
-        calls=(*registration.calls, *tell(world)),
+        calls=registration.calls,
         events=(
             *_events(world, model, verdict.fire, after),
             *_told(refusal),
-            *budget_news(world),
             *news(world.status, state),
         ),
         announcements=run_history.order_announcements(world, after),
@@ -70,18 +69,29 @@ def decide(world: AgentSnapshot) -> Plan:
 
 
 def _register(world: AgentSnapshot) -> Registration:
-    """Tell the data plane which revision rewards this agent; again when it has forgotten, never while it is away."""
-    if world.policy.revision is None:
-        return Registration(world.before.registered)
+    """Register reward policy, group and memory budget at the data plane; again when it has forgotten the agent.
+
+    Where a MemoryService keeps the agent's memories, its pods read group and budget.
+    """
+    before = world.before.registered
+    if world.policy.revision is None or world.stats_problem:
+        return Registration(before)
     policy, revision = world.spec.reward_policy_ref.name, world.policy.revision
-    # Where a MemoryService keeps the agent's memories, its pods learn the group.
-    group = None if world.spec.memory.service_ref else world.spec.memory.group
+    memory = world.spec.memory
+    group, budget = (None, None) if memory.service_ref else (memory.group, memory.budget)
     mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
-    previous = world.before.registered == mark and (world.stats is not None or world.stats_problem)
-    if previous or world.stats_problem:
-        return Registration(world.before.registered)
+    limits = budget.told().model_dump(mode="json", exclude_none=True) if budget else {}
+    mark += f"{BUDGET}{digest(limits)}" if budget else ""
+    if before == mark and world.stats is not None:
+        return Registration(before)
     body = {"reward_policy": policy, "reward_policy_revision": revision} | ({"memory_group": group} if group else {})
-    return Registration(mark, (Call("PUT", f"/api/v1/agents/{world.name}", body),))
+    calls = [Call("PUT", f"/api/v1/agents/{world.name}", body)]
+    path = f"/api/v1/agents/{world.name}/memory-budget"
+    if budget:
+        calls.append(Call("PUT", path, limits))
+    elif BUDGET in (before or ""):
+        calls.append(Call("DELETE", path))
+    return Registration(mark, tuple(calls))
 
 
 def _triggers(world: AgentSnapshot, problem: Problem | None) -> TriggerVerdict:
@@ -117,12 +127,11 @@ def _train(
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
-    job = training_job(world, number, fire, triggers.note_of_changes(before.changes))
+    job = training_job(world, number, fire)
     request = granted(world, fire)
     after = before.model_copy(
         update={
             "trainings": number,
-            "training_day": _day(world, before, number),
             "last_training": LastTraining(
                 name=job["metadata"]["name"],
                 trigger=fire.kind,
@@ -136,12 +145,6 @@ def _train(
         }
     )
     return (job,), after
-
-
-def _day(world: AgentSnapshot, before: LearningAgentStatus, number: int) -> TrainingDay:
-    today = world.now.date().isoformat()
-    previous = before.training_day
-    return previous if previous is not None and previous.date == today else TrainingDay(date=today, first=number)
 
 
 def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...]:

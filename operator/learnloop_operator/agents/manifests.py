@@ -10,10 +10,11 @@ from learnloop_api.kinds.task import EnvironmentTask, Task
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
+from learnloop_operator.agents.backoff import NOTE_WITHOUT_GAIN, note_without_gain
 from learnloop_operator.agents.model_to_serve import spaces, world_of
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.agents.triggers import NOTE_WITHOUT_GAIN, Trigger, note_without_gain
+from learnloop_operator.agents.triggers import Trigger
 from learnloop_operator.core.manifests import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, pod_template
@@ -46,7 +47,6 @@ NOTE_TRIGGER = f"{names.GROUP}/trigger"
 NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
 NOTE_TRAIN = f"{names.GROUP}/obeys-train"
 NOTE_REQUEST = f"{names.GROUP}/obeys-request"
-NOTE_CHANGES = f"{names.GROUP}/changes-at-trigger"
 """Annotation of a TrainingJob with what the status must record of it: dying between the two writes loses nothing."""
 
 NOTE_CODE = f"{names.GROUP}/environment-digest"
@@ -62,8 +62,8 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: str = "") -> Manifest:
-    """The run `la-N`. `changes`: what triggers.on saw when it began."""
+def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
+    """The run `la-N`."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
     wish = world.stats.training_wish if world.stats else None
@@ -81,7 +81,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
-    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube(), "priority": training.priority})
+    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
     request = granted(world, trigger)
     notes = {
         NOTE_TRIGGER: trigger.kind,
@@ -89,7 +89,6 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger, changes: s
         names.ANNOTATION_TRAJECTORIES: str(world.stats.trajectories) if world.stats else "",
         NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
-        NOTE_CHANGES: changes,
         NOTE_WITHOUT_GAIN: note_without_gain(world),
     }
     return child(

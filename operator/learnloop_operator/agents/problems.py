@@ -1,17 +1,14 @@
 """Problems that keep an agent from learning, each with field and fix; the first one found is to be fixed first."""
 
-import json
 from dataclasses import dataclass
 
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, flaw, spaces, world_of
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.manifests import cycle
-from learnloop_operator.training.learnable_actions import unlearnable, unlearnable_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +85,8 @@ def _environment(world: AgentSnapshot) -> Problem | None:
     """A run without an environment learns from the log alone: it needs such an algorithm and spaces."""
     task, training = world.spec.task, world.spec.training
     played = world_of(task)
-    if played is not None:
-        why = training and unlearnable_in(played, training.template, "spec.training.template")
-        return Problem("LearnsNoSuchActions", why) if why else None
-    stray = _played_by_nobody(task)
-    if stray is not None or training is None:
-        return stray
+    if played is not None or training is None:
+        return None
     template, field = training.template, "spec.task.external.trainingEnvironment"
     if template.algorithm not in FROM_LOG:
         fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
@@ -109,23 +102,9 @@ def _environment(world: AgentSnapshot) -> Problem | None:
         if wanted is not None:
             text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
             return Problem("TrainingEnvironmentMissing", text)
-    seen_and_done = spaces(task)
-    if seen_and_done is None:
+    if spaces(task) is None:
         text = f"spec.task: no environment defines what the agent sees and does; set {KINDS}"
         return Problem("SpacesUnknown", text)
-    why = unlearnable(seen_and_done, template, "spec.training.template", "spec.task")
-    return Problem("LearnsNoSuchActions", why) if why else None
-
-
-def _played_by_nobody(task: Task) -> Problem | None:
-    """The API server refuses this, too; an object may be older than that rule."""
-    sentence = task.external.to_kube() if task.external else {}
-    for name in ("level", "randomise", "credit"):
-        if sentence.get(name):
-            value = json.dumps(sentence[name])[:200]
-            text = f"spec.task.external.{name}: {value} says how an environment is played, and there is none; "
-            fix = f"name it as spec.task.external.trainingEnvironment, or remove {name}"
-            return Problem("TrainingEnvironmentMissing", text + fix)
     return None
 
 

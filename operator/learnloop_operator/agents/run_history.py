@@ -6,14 +6,12 @@ from typing import Any
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_operator.agents.manifests import (
-    NOTE_CHANGES,
     NOTE_REQUEST,
     NOTE_REWARDED,
     NOTE_TRAIN,
     NOTE_TRIGGER,
 )
 from learnloop_operator.agents.snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.agents.triggers import recalled
 from learnloop_operator.core.plan import Announcement, Call, Manifest
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.core.times import parse, seconds_since
@@ -30,9 +28,6 @@ def recorded(world: AgentSnapshot) -> LearningAgentStatus:
         update={
             "trainings": newest.number,
             "last_training": _last(newest),
-            "changes": recalled(
-                before.changes, notes.get(NOTE_CHANGES, ""), notes.get(NOTE_TRIGGER, ""), newest.created_at
-            ),
             "observed_train": notes.get(NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
             "observed_training_request": notes.get(NOTE_REQUEST, "")[:LONGEST_NOTE] or before.observed_training_request,
         }

@@ -7,7 +7,6 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
@@ -29,10 +28,6 @@ class MemoryHome:
 
     exists: bool = False
     url: str | None = None
-    tells_budgets: bool = False
-    """Its pods have the budgets of its agents."""
-    left_out_from: str | None = None
-    """First agent, by name, whose budget did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +79,6 @@ class AgentSnapshot(BaseSnapshot):
     stats: AgentStats | None = None
     stats_problem: str = ""
     """Reason why the stats are missing: the data plane does not answer."""
-    memory_use: MemoryUse | None = None
-    """What the data plane says of the agent's memory budget; None: it has none there."""
-    memory_problem: str = ""
-    """Reason why that is unknown."""
     jobs: tuple[TrainingRun, ...] = ()
     """Sorted by number, oldest first."""
     deployment: ModelDeploymentStatus | None = None

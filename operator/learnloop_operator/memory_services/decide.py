@@ -1,4 +1,4 @@
-"""Conditions of a MemoryService besides Ready: budgets of its agents, its Weaviate, and Secrets that its pods wait for.
+"""Decisions about a MemoryService: its children, its Weaviate, and Secrets that its pods wait for.
 
 The operator may read no Secret: the kubelet's messages name the one that is missing.
 """
@@ -7,44 +7,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from learnloop_api.wire.memory import BUDGETS_ROOM
 from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.times import next_look, unready_since
 from learnloop_operator.memory_services import manifests
 from learnloop_operator.memory_services.manifests import network_policies
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
-
-AGENT_BUDGETS, NO_ROOM = "AgentBudgets", "NoRoomForBudgets"
-
-
-def agent_budgets(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
-    """The condition; none where no agent has a budget of its own. It tells no number of agents: all of them look at
-    each change of this status."""
-    first = world.budgets.left_out_from
-    if first is not None:
-        return [conditions.condition(AGENT_BUDGETS, conditions.FALSE, NO_ROOM, _full(world, first), world.generation)]
-    if not world.budgets.agents:
-        return []
-    text = f"its pods read the budgets of its agents in ConfigMap {world.budgets_name}"
-    return [conditions.condition(AGENT_BUDGETS, conditions.TRUE, "Told", text, world.generation)]
-
-
-def budget_news(world: MemoryServiceSnapshot) -> tuple[Notice, ...]:
-    """A warning when the room is used up."""
-    live = world.status.get("conditions") or ()
-    previous = any(item.get("type") == AGENT_BUDGETS and item.get("reason") == NO_ROOM for item in live)
-    result = [item for item in agent_budgets(world) if item["reason"] == NO_ROOM and not previous]
-    return tuple(Notice("Warning", NO_ROOM, item["message"]) for item in result)
-
-
-def _full(world: MemoryServiceSnapshot, first: str) -> str:
-    return (
-        f"ConfigMap {world.budgets_name} is full ({BUDGETS_ROOM} bytes): LearningAgent {first} and those after it by "
-        "name have spec.agentBudget alone; give some of them another MemoryService, or remove their "
-        "spec.memory.budget"
-    )
-
 
 VECTOR_STORE = "VectorStoreAvailable"
 LONGEST_PROBLEM = 500
@@ -238,10 +206,9 @@ def _status(
         "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
         "readyReplicas": _ready(world.server),
         "selector": selector,
-        "budgetsLeftOutFrom": world.budgets.left_out_from,
         "conditions": conditions.merge(
             world.status.get("conditions") or (),
-            [*triplet, *vector_store(world), *agent_budgets(world)],
+            [*triplet, *vector_store(world)],
             world.time,
         ),
     }
@@ -251,7 +218,7 @@ def _status(
 def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
     live = world.status.get("conditions") or ()
     previous = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
-    return (*(() if previous else (Notice(type_, reason, message),)), *budget_news(world))
+    return () if previous else (Notice(type_, reason, message),)
 
 
 def _ready(deployment: Manifest | None) -> int:

@@ -126,7 +126,7 @@ def budgets(world: MemoryServiceSnapshot) -> Manifest:
         kind="ConfigMap",
         name=world.budgets_name,
         labels=world.labels(SERVER),
-        data={BUDGETS_KEY: world.budgets.text},
+        data={BUDGETS_KEY: world.budgets},
     )
 
 

@@ -1,6 +1,5 @@
 """Snapshot for decisions about a MemoryService, the names of its children, and the budgets of its agents."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,23 +8,12 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import Memory
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_api.wire.memory import BUDGETS_ROOM, ToldAgent, budgets_config_map
+from learnloop_api.wire.memory import ToldAgent, budgets_config_map
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.manifests import canonical, standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.core.workload_network import WorkloadNetwork
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveredBudgets:
-    """`budgets.json`, and who is not in it."""
-
-    text: str
-    agents: int
-    """Number of agents in it."""
-    left_out_from: str | None = None
-    """First agent, by name, whose budget did not fit; none after it did."""
 
 
 def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]:
@@ -49,19 +37,10 @@ def _budget(service: str, agent: Manifest) -> ToldAgent | None:
     return ToldAgent(**limits, group=memory.group)
 
 
-def tell(namespace: str, budgets: Mapping[str, ToldAgent], room: int = BUDGETS_ROOM) -> DeliveredBudgets:
-    """Serialize as many as fit into `room` bytes, by name, so that the same agents always give the same text."""
-    head, tail = f'{{"namespace":{json.dumps(namespace)},"agents":{{', "}}"
-    lines: list[str] = []
-    left, out = room - len(head) - len(tail), None
-    for name in sorted(budgets):
-        line = f"{json.dumps(name)}:{canonical(budgets[name].model_dump(exclude_none=True, exclude_defaults=True))}"
-        left -= len(line) + bool(lines)  # names and numbers are ASCII: a character is a byte
-        if left < 0:
-            out = name
-            break
-        lines.append(line)
-    return DeliveredBudgets(f"{head}{','.join(lines)}{tail}", len(lines), out)
+def budgets_json(namespace: str, budgets: Mapping[str, ToldAgent]) -> str:
+    """The file that the service's pods read. Equal agents give equal text."""
+    agents = {name: item.model_dump(exclude_none=True, exclude_defaults=True) for name, item in budgets.items()}
+    return canonical({"namespace": namespace, "agents": agents})
 
 
 PASSWORD_KEY, AUDIT_KEY = "postgres-password", "audit-key"
@@ -76,8 +55,8 @@ class MemoryServiceSnapshot(BaseSnapshot):
     images: tuple[str, str]
     """Memory service, PostgreSQL."""
     pull_policy: str
-    budgets: DeliveredBudgets
-    """Budgets of the agents that name it."""
+    budgets: str
+    """Budgets and groups of the agents that name it, as `budgets.json`."""
     operator_subject: str = ""
     tls: bool = False
     """The namespace has a certificate for its pods."""

@@ -12,13 +12,11 @@ from learnloop_api.kinds.memory_service import MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.agents.decide import decide
 from learnloop_operator.agents.manifests import ACTOR
 from learnloop_operator.agents.model_to_serve import number_of
 from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
-from learnloop_operator.agents.status import asks
 from learnloop_operator.core.manifests import controller_uid, revision
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
@@ -35,7 +33,6 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.memory_services.decide import AGENT_BUDGETS as AGENT_BUDGETS
 from learnloop_operator.reconcile.services import Services, read_spec, read_status
 
 
@@ -66,13 +63,13 @@ class LearningAgentController:
         if body is None:
             return None
         spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
-        (policy, code), memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
+        (policy, code), memory, (stats, problem), jobs, deployment, actors = await asyncio.gather(
             asyncio.gather(
                 self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
                 self._environment_code(namespace, spec),
             ),
             self._memory(namespace, spec),
-            asyncio.gather(self._stats(namespace, name), self._use(namespace, name, spec, before)),
+            self._stats(namespace, name),
             self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
             self._kube.find(MODEL_DEPLOYMENT, namespace, name),
             self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
@@ -91,8 +88,6 @@ class LearningAgentController:
             memory=memory,
             stats=stats,
             stats_problem=problem,
-            memory_use=use,
-            memory_problem=unknown,
             jobs=_jobs(name, uid, jobs),
             deployment=read_status(ModelDeploymentStatus, own) if own else None,
             actors=playing.get("status") or {} if playing else None,
@@ -115,9 +110,7 @@ class LearningAgentController:
         body = await self._kube.find(MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
         if body is None:
             return MemoryHome()
-        status = read_status(MemoryServiceStatus, body)
-        message = any(item.type == AGENT_BUDGETS for item in status.conditions)
-        return MemoryHome(True, status.url, message, status.budgets_left_out_from)
+        return MemoryHome(True, read_status(MemoryServiceStatus, body).url)
 
     async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
         status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
@@ -132,16 +125,6 @@ class LearningAgentController:
     async def _stats(self, namespace: str, name: str) -> tuple[AgentStats | None, str]:
         try:
             return await self._data_plane.stats(namespace, name), ""
-        except DataPlaneUnavailable as error:
-            return None, str(error)
-
-    async def _use(
-        self, namespace: str, name: str, spec: LearningAgentSpec, before: LearningAgentStatus
-    ) -> tuple[MemoryUse | None, str]:
-        if not asks(spec, before):
-            return None, ""
-        try:
-            return await self._data_plane.memory_use(namespace, name), ""
         except DataPlaneUnavailable as error:
             return None, str(error)
 

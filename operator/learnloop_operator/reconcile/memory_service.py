@@ -23,7 +23,7 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_of, tell
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json, budgets_of
 from learnloop_operator.reconcile.services import Services, read_spec
 
 
@@ -48,7 +48,7 @@ class MemoryServiceController:
             spec=read_spec(MemoryServiceSpec, live),
             images=(settings.memory_image, settings.postgres_image),
             pull_policy=settings.image_pull_policy,
-            budgets=tell(namespace, budgets_of(name, agents)),
+            budgets=budgets_json(namespace, budgets_of(name, agents)),
             operator_subject=settings.operator_subject,
             tls=namespace in settings.tls_namespaces,
             pod_rules=settings.pod_rules,

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from learnloop_api import names
@@ -30,11 +30,10 @@ from learnloop_operator.training.backends import CONTAINERS, Backends, job_of_ra
 from learnloop_operator.training.decide import decide
 from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.samplers import deployment_name
-from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot, Turn
+from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.study import StudySnapshot, job_of, trial_name
 from learnloop_operator.training.study import path as study_path
 from learnloop_operator.training.study_decide import decide as decide_study
-from learnloop_operator.training.turns import Key, Quota, turn_of
 
 
 class StudyReader:
@@ -95,7 +94,6 @@ def _number(job: str, body: Object) -> int | None:
 
 
 KEY_BYTES = 32
-PROMISED = timedelta(seconds=60)
 QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
 """Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
@@ -118,8 +116,6 @@ class TrainingJobController:
             )
         )
         self._studies = StudyReader(services)
-        self._admitted: dict[Key, datetime] = {}
-        """Runs whose turn came a moment ago: their status may not say so yet."""
 
     async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
         """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
@@ -166,7 +162,6 @@ class TrainingJobController:
             queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
             queue_ignored=await self._queue_ignored(spec, gang, job, now),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
-            turn=None if resting else self._turn(live, now),
             agent=agent,
             agent_name=agent_name,
             deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
@@ -188,21 +183,6 @@ class TrainingJobController:
         the wrong moment) is removed before another job of the same name begins.
         """
         return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
-
-    def _turn(self, live: Object, now: datetime) -> Turn | None:
-        quotas, cache, namespace = self._services.settings.training_quotas, self._services.cache, _namespace(live)
-        quota = quotas.of(namespace)
-        if cache is None or quota == Quota():
-            return None
-        if not (cache.complete(TRAINING_JOB) and cache.complete(LEARNING_AGENT)):
-            return Turn(place=1, waiting=1, why="the operator has just started and does not know all runs yet")
-        oldest = now - PROMISED
-        self._admitted = {key: at for key, at in self._admitted.items() if at > oldest}
-        jobs, agents = (cache.select(kind, namespace, {}) for kind in (TRAINING_JOB, LEARNING_AGENT))
-        turn = turn_of(live, jobs, agents, quota, now, frozenset(self._admitted))
-        if turn is not None and not turn.why:
-            self._admitted[namespace, str(live["metadata"]["name"])] = now
-        return turn
 
     async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> BackendJob | None:
         """The job; where pods are missing, with the reason that only events tell."""
@@ -270,7 +250,3 @@ class TrainingJobController:
         if skip or agent is None:
             return None
         return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)
-
-
-def _namespace(live: Object) -> str:
-    return str(live["metadata"]["namespace"])

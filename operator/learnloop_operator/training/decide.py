@@ -29,11 +29,9 @@ from learnloop_operator.training.attempts import (
     told,
 )
 from learnloop_operator.training.backends import BACKENDS, Backends
-from learnloop_operator.training.learnable_actions import unlearnable_job
 from learnloop_operator.training.samplers import with_samplers
 from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.status import PHASES, StatusVerdict, announcements, status
-from learnloop_operator.training.turns import await_turn
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -85,7 +83,6 @@ def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
         attempts=world.attempts or None,
         startedAt=None,
         queuedAt=None,
-        turn=None,  # its place is somebody else's by now; it asks for one again when it goes on
         eta=None,
     )
     if not world.holds("Suspended"):
@@ -154,12 +151,6 @@ def refuse_pods(world: TrainingSnapshot, _: Backends) -> Plan | None:
         spec.data.language_model, "spec.data.languageModel", rules
     )
     return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
-
-
-def refuse_actions(world: TrainingSnapshot, _: Backends) -> Plan | None:
-    """A run that its pod would refuse begins none: what it learns from is known here."""
-    why = unlearnable_job(world.spec) if world.job is None and not world.attempts else None
-    return fail(world, "ConfigurationError", why) if why else None
 
 
 def wait_in_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -303,8 +294,6 @@ RULES: tuple[TrainingRule, ...] = (
     wait_in_queue,
     leave_queue,
     refuse_pods,
-    refuse_actions,
-    await_turn,
     start,
     await_removal,
     heed_refusal,

@@ -222,7 +222,7 @@ def never_restarted(template: Manifest) -> dict[str, Any]:
 
 def training_spec(request: RunRequest) -> str:
     """The trainer's order, as JSON. Where and by what it runs is not the trainer's business."""
-    here = ("pod", "priority", "queue", "suspend")
+    here = ("pod", "queue", "suspend")
     spec = {key: value for key, value in request.spec.to_kube().items() if key not in here}
     order = {
         "job": request.job["metadata"]["name"],

@@ -64,17 +64,6 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """A run's place among those that wait in its namespace."""
-
-    place: int
-    """Number from 1."""
-    waiting: int
-    why: str = ""
-    """The limit that it waits for; "": it may begin."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """Input of a backend for one attempt."""
 
@@ -108,8 +97,6 @@ class TrainingSnapshot(BaseSnapshot):
     """Reason why a gang that names a queue has just begun without it."""
     queue_says: str = ""
     """Reason why the gang waits, in the words of its Workload."""
-    turn: Turn | None = None
-    """Turn of the run; None: no limit of the namespace makes runs wait."""
     agent: Manifest | None = None
     agent_name: str | None = None
     deployment: Manifest | None = None

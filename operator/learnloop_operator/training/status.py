@@ -181,8 +181,7 @@ def announcements(
     waits = state.get("queuedAt") or not world.status.get("startedAt")
     if world.deleting or not waits:
         return ()
-    place = (state.get("turn") or {}).get("place")
-    message = _told(world, state, spec, agent, phase="queued", status="queued", place=place, at=stamp(world.now))
+    message = _told(world, state, spec, agent, phase="queued", status="queued", at=stamp(world.now))
     return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
 
 

@@ -14,7 +14,6 @@ from learnloop_dataplane.notifications.webhook import Webhook
 from learnloop_operator.training.backends import JOB_DISRUPTED as JOB_DISRUPTED
 from learnloop_operator.training.backends import NODE
 from learnloop_operator.training.ranks import ranks_of_jobs
-from learnloop_operator.training.turns import Quota, Quotas
 from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render
@@ -125,16 +124,6 @@ def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator
     pod = inner["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
-
-
-def test_quotas_of_training_reach_the_operator_and_by_default_nobody_waits(render: Render) -> None:
-    variable = "LEARNLOOP_TRAINING_QUOTAS"
-    usual = Quotas.model_validate_json(render().environment("learnloop-operator")[variable])
-    assert usual.of("any") == Quota(), "no run waits"
-    quotas = {"namespaces": {"team-a": {"runs": 2, "runsPerDay": 10}}}
-    told = render({"trainer": {"quotas": quotas}}).environment("learnloop-operator")[variable]
-    found = Quotas.model_validate_json(told)
-    assert (found.of("team-a"), found.of("team-b")) == (Quota(runs=2, runs_per_day=10), Quota())
 
 
 def test_the_webhook_reaches_the_data_plane_which_alone_mounts_its_key(render: Render) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from learnloop_common.settings import ConfigurationError
-from learnloop_operator.training.turns import Quota
 from testing.operators.settings_of import settings_of
 
 
@@ -13,14 +12,6 @@ def test_settings_name_the_variable_the_value_and_the_fix() -> None:
         settings_of({"LEARNLOOP_DATA_URL": "ftp://x"})
     with pytest.raises(ConfigurationError, match="LEARNLOOP_WORKERS is '0'"):
         settings_of({"LEARNLOOP_WORKERS": "0"})
-
-
-def test_quotas_of_training_are_read_and_refused_by_field() -> None:
-    found = settings_of({"LEARNLOOP_TRAINING_QUOTAS": '{"namespace": {"runs": 2}}'}).training_quotas
-    assert found.of("any").runs == 2
-    assert settings_of({}).training_quotas.of("any") == Quota()
-    with pytest.raises(ConfigurationError, match=r"LEARNLOOP_TRAINING_QUOTAS is .*: namespace.runs: Input should"):
-        settings_of({"LEARNLOOP_TRAINING_QUOTAS": '{"namespace": {"runs": -2}}'})
 
 
 def test_headers_of_traces_are_read_and_never_shown() -> None:

@@ -41,7 +41,7 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
-MAY_CHANGE = {"workers", "suspend", "priority", "ttl_seconds_after_finished"}
+MAY_CHANGE = {"workers", "suspend", "ttl_seconds_after_finished"}
 """Of a TrainingJob's spec while it runs, beside samplers.count."""
 ELSEWHERE = {"pod", "queue", "backend"}
 """Where a run takes place; the operator keeps it from the order."""

@@ -51,14 +51,6 @@ class LineageStatus(Resource):
     trajectories: int | None = Field(default=None, ge=0, description="Trajectories the agent had when the run began.")
 
 
-class TurnStatus(Resource):
-    """Where a run stands among those that wait, or since when it has had its turn."""
-
-    place: int | None = Field(default=None, ge=1, description="Place in the queue, from 1.")
-    waiting: int | None = Field(default=None, ge=1, description="How many stand in it.")
-    admitted_at: Time | None = Field(default=None, description="When its turn came.")
-
-
 class TrainingJobStatus(Status):
     """Progress, proof and the reason."""
 
@@ -94,9 +86,6 @@ class TrainingJobStatus(Status):
     )
     queued_at: Time | None = Field(
         default=None, description="Since when the run waits in a queue; none of its clocks goes on meanwhile."
-    )
-    turn: TurnStatus | None = Field(
-        default=None, description="Its turn, where the installation's quotas make runs wait for one another."
     )
     preemptions: int | None = Field(
         default=None,

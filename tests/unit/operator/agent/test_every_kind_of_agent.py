@@ -157,59 +157,6 @@ def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], templa
     assert words in said
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
-        ("level", "hard", '"hard"'),
-        ("credit", "team", '"team"'),
-        ("randomise", [{"parameter": "gravity", "low": 0.5, "high": 2}], '"parameter": "gravity"'),
-    ],
-)
-def test_how_to_play_an_environment_that_there_is_not_is_refused(name: str, value: object, shown: str) -> None:
-    """Also of an agent that only serves: it was ignored."""
-    task = {"external": {name: value}, "observations": 4, "actions": 2}
-    plan = decide(agent(task, algorithm="cql"))
-    assert not created(plan)
-    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
-    assert said.startswith(f"spec.task.external.{name}: ")
-    assert shown in said
-    assert f"spec.task.external.trainingEnvironment, or remove {name}" in said
-
-
-NUMBERS: dict[str, Any] = {"external": {}, "observations": 3, "continuous": [{"low": -1, "high": 1, "times": 2}]}
-HYBRID: dict[str, Any] = {**NUMBERS, "choices": 3}
-SAMPLED: dict[str, Any] = {"export": {"behaviour": {"kind": "sampled"}}}
-UNGATED: dict[str, Any] = {"gates": {"significant": False}}
-
-
-@pytest.mark.parametrize(
-    ("task", "template", "words"),
-    [
-        (
-            NUMBERS,
-            {"algorithm": "cql"},
-            "cql learns discrete actions, and those of spec.task are continuous; set it to",
-        ),
-        (HYBRID, {"algorithm": "bc"}, "those of spec.task are hybrid; set it to vtrace or iql-offline"),
-        (HYBRID, {"algorithm": "cql-sac", **SAMPLED}, "cql-sac learns continuous actions"),
-        ({"external": {}, "observations": 3, "multiDiscrete": [3, 2]}, {"algorithm": "cql-sac"}, "are discrete; set"),
-        (NUMBERS, {"algorithm": "bc"}, "set it to sampled, spec.training.template.algorithm to vtrace or cql-sac or"),
-        (NUMBERS, {"algorithm": "bc", **SAMPLED, **UNGATED}, "bc learns no deviation of them; set it to greedy"),
-        (NUMBERS, {"algorithm": "iql-offline"}, "export.behaviour.kind: a policy that is greedy has no density"),
-        (NUMBERS, {"algorithm": "iql-offline", **SAMPLED}, ""),
-        (NUMBERS, {"algorithm": "bc", **UNGATED}, ""),
-        (HYBRID, {"algorithm": "vtrace", **SAMPLED}, ""),
-    ],
-)
-def test_actions_that_a_log_cannot_teach_or_judge_are_refused_before_any_run(
-    task: dict[str, Any], template: dict[str, Any], words: str
-) -> None:
-    plan = decide(agent(task, **template))
-    assert bool(created(plan)) == (not words)
-    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
-    assert words in said
-
-
 def _snake(fields: dict[str, Any]) -> list[str]:
     return ["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in fields]
 

@@ -101,31 +101,3 @@ def test_a_misspelt_environment_is_named_with_the_one_that_was_meant(name: str, 
 def test_an_environment_that_is_like_no_other_is_said_to_need_its_spaces() -> None:
     said = ready(decide(world(0, spec=playing("Warehouse-v1"))))
     assert "not known; set observations" in said["message"]
-
-
-@pytest.mark.parametrize(
-    ("environment", "algorithm", "words"),
-    [
-        (
-            "Pendulum-v1",
-            "dqn",
-            "and those of Pendulum-v1 are continuous; set it to ppo or sac",
-        ),
-        (
-            "CartPole-v1",
-            "sac",
-            "sac learns continuous actions, and those of CartPole-v1 are discrete; set it to ppo",
-        ),
-        ("Relay-v1", "qmix", "qmix learns discrete actions, and those of Relay-v1 are continuous; set it to maddpg"),
-        ("Courier-v1", "dqn", "those of Courier-v1 are hybrid; set it to ppo"),
-        ("Pendulum-v1", "cql", "those of Pendulum-v1 are continuous; set it to bc or vtrace or cql-sac or iql-offline"),
-    ],
-)
-def test_an_algorithm_that_cannot_learn_the_environments_actions_is_refused_before_a_run(
-    environment: str, algorithm: str, words: str
-) -> None:
-    plan = decide(world(900, spec=playing(environment, algorithm)))
-    assert created(plan) == []
-    assert ready(plan)["reason"] == "LearnsNoSuchActions"
-    assert ready(plan)["message"].startswith("spec.training.template.algorithm: ")
-    assert words in ready(plan)["message"]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
+from learnloop_operator.agents.backoff import FIRST_SECONDS, LONGEST_SECONDS, PATIENCE
 from learnloop_operator.agents.decide import decide
 from learnloop_operator.agents.snapshot import Policy, TrainingRun
-from learnloop_operator.agents.triggers import FIRST_SECONDS, LONGEST_SECONDS, PATIENCE
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 
@@ -117,9 +117,9 @@ def test_suspending_ends_no_rest() -> None:
     assert "5 runs in a row" in why(loop.look())
 
 
-def test_a_schedule_rests_too_and_a_trigger_on_changes_does_not() -> None:
+def test_a_schedule_rests_too() -> None:
     told = spec()
-    told["training"]["triggers"] = {"schedule": "* * * * *", "on": ["commit"], "onIntervalSeconds": 60}
+    told["training"]["triggers"] = {"schedule": "* * * * *"}
     loop = Loop()
     loop.look(spec=told)
     for _ in range(PATIENCE):
@@ -128,7 +128,6 @@ def test_a_schedule_rests_too_and_a_trigger_on_changes_does_not() -> None:
         loop.end("Failed")
     loop.now += timedelta(seconds=120)
     assert "3 runs in a row" in why(loop.look(spec=told))
-    assert len(created(loop.look(spec=told, annotations={names.ANNOTATION_COMMIT: "abc"}))) == 1
 
 
 def test_an_operator_that_dies_forgets_no_rest() -> None:

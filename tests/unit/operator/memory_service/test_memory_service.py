@@ -13,7 +13,7 @@ from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"
@@ -33,7 +33,7 @@ def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSn
         "spec": MemoryServiceSpec.model_validate(spec or {"storage": {"size": "1Gi"}}),
         "images": ("memory:1", "postgres:17"),
         "pull_policy": "IfNotPresent",
-        "budgets": tell("ns", {}),
+        "budgets": budgets_json("ns", {}),
         "fresh_password": PASSWORD,
         "fresh_audit_key": AUDIT,
     }

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_operator.core.times import stamp
-from learnloop_operator.training.snapshot import Turn
 from testing.training.training_builders import NOW, heartbeat, job, plan, proof, ranks, run, spec, world
 
 
@@ -21,22 +20,16 @@ def test_a_new_job_is_told_as_queued_before_its_first_heartbeat() -> None:
     assert plan(world()).announcements[0].identity == waiting.announcements[0].identity, "the same news"
 
 
-def test_a_run_that_waits_is_told_with_its_place_in_the_queue() -> None:
-    assert [event.place for event in told(plan(world()))] == [None]
-    turn = Turn(place=3, waiting=7, why="namespace ns runs 1 of 1 trainings")
-    assert [event.place for event in told(plan(world(turn=turn)))] == [3]
-
-
-def test_a_run_that_lost_its_place_is_told_as_queued_again_once_for_each_wait() -> None:
-    turn = Turn(place=2, waiting=2, why="namespace ns runs 1 of 1 trainings")
+def test_a_run_that_waits_again_is_announced_as_queued_once_for_each_wait() -> None:
     state = {"attempts": 1, "step": 420, "startedAt": stamp(NOW - timedelta(minutes=9)), "preemptions": 1}
-    first = plan(world(state, turn=turn, run=run(age=30.0, beat=heartbeat())))
+    held = job(queued=True)
+    first = plan(world(state, job=held, run=run(age=30.0, beat=heartbeat())))
     (event,) = told(first)
-    assert (event.status, event.place, event.step) == ("queued", 2, 420)
-    later = world({**state, **first.status}, turn=turn, run=run(age=60.0, beat=heartbeat()))
+    assert (event.status, event.step) == ("queued", 420)
+    later = world({**state, **first.status}, job=held, run=run(age=60.0, beat=heartbeat()))
     assert plan(later).announcements[0].identity == first.announcements[0].identity, "the same wait"
     beat = heartbeat(at=NOW + timedelta(minutes=5))
-    again = plan(world({**state, "preemptions": 2}, turn=turn, run=run(age=30.0, beat=beat)))
+    again = plan(world({**state, "preemptions": 2}, job=held, run=run(age=30.0, beat=beat)))
     assert again.announcements[0].identity != first.announcements[0].identity, "it ran in between"
 
 

@@ -27,7 +27,6 @@ export function run(redraw, namespace, name) {
       card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
       card("algorithm", found.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
-    now.turn?.place ? h("p", null, `Place ${now.turn.place} of ${now.turn.waiting} in the queue.`) : null,
     h("h2", null, "Curves"),
     whileTraining(report.value?.manifest?.while_training),
     points.length > 1 || (points.length && !ended) ? lines({ said: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
