@@ -11,7 +11,7 @@ from typing import Any, Self
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm, Override
-from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
@@ -87,6 +87,7 @@ class Cluster:
         """Seconds by which the API server's clock is ahead of the operator's."""
         self.broken: set[str] = set()
         self.events: list[str] = []
+        self.noted: tuple[Notice, ...] = ()
         self.promotions: list[str] = []
         self.random = random.Random(7)
         self.passes = 0
@@ -156,6 +157,7 @@ class Cluster:
         snapshot = self.snapshot()
         was = repr(snapshot) if self.passes % TWICE_EVERY == 0 else ""
         plan = decide(snapshot)
+        self.noted = plan.events
         assert not was or repr(snapshot) == was, "a decision has changed what it looked at"
         self.passes += 1
         if plan.events or plan.audit or plan.delete or self.passes % TWICE_EVERY == 0:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Counter
 
@@ -36,8 +36,10 @@ from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.background import Announcer
 from learnloop_operator.reconcile.services import UnwrittenStatuses
-from learnloop_operator.reconcile.tracer import Tracer
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
+
+if TYPE_CHECKING:
+    from learnloop_operator.reconcile.tracing import Tracer
 
 audit_log = logging.getLogger("learnloop.audit")
 
@@ -118,8 +120,8 @@ class Applier:
     secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """Counts what is new; None: not counted."""
-    tracer: Tracer | None = None
-    """Sends the steps that have ended; None: not traced."""
+    tracer: "Tracer | None" = None
+    """Records decisions as spans; None: not traced."""
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
         """Carry out the plan.
@@ -135,7 +137,7 @@ class Applier:
         if plan.status_first:
             snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
             self._tell(kind, snapshot, plan, news)
-            self._trace(kind, before, snapshot, plan)
+            self._trace(kind, before, snapshot.now, plan)
         try:
             await self._children(snapshot, plan, manager)
             for call in plan.calls:
@@ -151,7 +153,7 @@ class Applier:
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager)
             self._tell(kind, snapshot, plan, news)
-            self._trace(kind, before, snapshot, plan)
+            self._trace(kind, before, snapshot.now, plan)
         await self._outside(snapshot, plan, manager)
         if self.metrics is not None:
             agent = agent_of(snapshot.object, plan.status)
@@ -169,9 +171,9 @@ class Applier:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
 
-    def _trace(self, kind: ResourceKind, before: Manifest, snapshot: BaseSnapshot, plan: Plan) -> None:
+    def _trace(self, kind: ResourceKind, before: Manifest, began: datetime, plan: Plan) -> None:
         if self.tracer is not None:
-            self.tracer.saw(kind.kind, before, before.get("status") or {}, plan.status, snapshot.now)
+            self.tracer.decided(kind.kind, before, plan.status, plan.events, began, datetime.now(UTC))
 
     async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
         live = {ref_of(child): child for child in snapshot.children}
@@ -229,11 +231,6 @@ class Applier:
     async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
         live = snapshot.object
         return await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
-
-    def parted(self, kind: str, namespace: str, name: str) -> None:
-        """The object is gone."""
-        if self.tracer is not None:
-            self.tracer.gone(kind, namespace, name, datetime.now(UTC))
 
     async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right, or mends

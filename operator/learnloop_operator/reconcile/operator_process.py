@@ -39,7 +39,6 @@ from learnloop_operator.reconcile.model_deployment import ModelDeploymentControl
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.runtime import Controller, Runtime
 from learnloop_operator.reconcile.services import Services, utc_now
-from learnloop_operator.reconcile.tracer import JobsByArtifact, Tracer
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.settings import Settings
 
@@ -100,7 +99,7 @@ class ProbeServer:
 
 
 if TYPE_CHECKING:
-    from learnloop_operator.reconcile.span_export import SpanExport
+    from learnloop_operator.reconcile.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class Operator:
         self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.announcer = Announcer(self.data_plane)
-        self.exporter = _exporter(settings)
+        self.tracer = _tracer(settings)
         self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.queries = Prometheus(settings.query_url) if settings.query_url else None
@@ -146,7 +145,7 @@ class Operator:
                 self.services.drafts,
                 self.announcer,
                 metrics=self.metrics.loop,
-                tracer=Tracer(self.exporter, JobsByArtifact(cache)) if self.exporter else None,
+                tracer=self.tracer,
             ),
             self.data_plane,
             self.leadership,
@@ -207,8 +206,8 @@ class Operator:
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self.server.stop()
-        if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.close)
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
         for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.queries, self.pods):
             if client is not None:
                 await client.close()
@@ -265,13 +264,13 @@ def _report_end(part: "asyncio.Task[object]") -> None:
         process_end.end(error, f"{part.get_name()} ended: ", "; stopping")
 
 
-def _exporter(settings: Settings) -> "SpanExport | None":
+def _tracer(settings: Settings) -> "Tracer | None":
     if not settings.traces_endpoint:
         return None
-    from learnloop_operator.reconcile.span_export import SpanExport
+    from learnloop_operator.reconcile.tracing import exporting
 
     about = {SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace}
-    return SpanExport(settings.traces_endpoint, about, settings.traces_headers)
+    return exporting(settings.traces_endpoint, about, settings.traces_headers)
 
 
 async def operate(settings: Settings) -> int:

@@ -304,7 +304,6 @@ class Runtime:
                 raise
             log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
         self._metrics.loop.gone(key.kind, key.namespace, key.name)
-        self._applier.parted(key.kind, key.namespace, key.name)
         self.known.discard(key)
         self._gone_since.pop(key, None)
 

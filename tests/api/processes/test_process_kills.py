@@ -28,16 +28,18 @@ async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
 
 
 def check_traces(spans: list[dict[str, Any]]) -> None:
-    """Of the two rollouts, of which one was killed again and again: each has one root, and no step is without it."""
+    """Of the two rollouts, of which one was killed again and again: the spans of all leaders belong to one trace each.
+
+    A process that is killed loses the spans of its last moment.
+    """
     traces = defaultdict[str, list[dict[str, Any]]](list)
     for span in spans:
         traces[span["trace"]].append(span)
     assert len(traces) == 2
     for trace in traces.values():
-        (root,) = {span["id"] for span in trace if not span["parent"]}
-        assert {span["parent"] for span in trace if span["parent"]} == {root}
-        assert {span["told"]["cicd.pipeline.result"] for span in trace if not span["parent"]} == {"success"}
-    assert any(
-        {"pods", "step 1", "step 2", "step 3", "step 4"} <= {span["name"] for span in trace}
-        for trace in traces.values()
-    )
+        (root,) = {span["parent"] for span in trace if span["parent"]}
+        assert {span["id"] for span in trace if not span["parent"]} <= {root}
+    whole = [span for trace in traces.values() for span in trace if not span["parent"]]
+    assert whole
+    assert {span["told"]["cicd.pipeline.result"] for span in whole} == {"success"}
+    assert any("Promoted" in {span["name"] for span in trace} for trace in traces.values())
