@@ -8,45 +8,6 @@ from typing import Any, Literal
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Manifest, Notice
 
-DROP = "Sudden performance drop detected"
-INSTABILITY = "Training instability detected"
-FIXED_LEAST, FIXED_NEWEST, BEFORE, WINDOW = 50, 10, 40, 100
-
-
-def literal_anomalies(returns: Sequence[float]) -> tuple[str, ...]:
-    """Findings of the specification's `detect_anomalies` for these returns, oldest first, in its own words."""
-    result = []
-    if len(returns) > FIXED_LEAST:
-        recent = _average(returns[-FIXED_NEWEST:])
-        if recent < 0.5 * _average(returns[-FIXED_NEWEST - BEFORE : -FIXED_NEWEST]):
-            result.append(DROP)
-    variances = _variances(returns)
-    if variances and variances[-1] > 2.0 * _average(variances):
-        result.append(INSTABILITY)
-    return tuple(result)
-
-
-def _variances(returns: Sequence[float]) -> list[float]:
-    """The population variance of each window of 100 returns, from the first that has more than that before it."""
-    result, total, squares = [], 0.0, 0.0
-    offset = returns[0] if returns else 0.0  # so that squares of large returns do not cancel
-    shifted = [value - offset for value in returns]
-    for index, value in enumerate(shifted):
-        total, squares = total + value, squares + value * value
-        if index >= WINDOW:
-            gone = shifted[index - WINDOW]
-            total, squares = total - gone, squares - gone * gone
-            mean = total / WINDOW
-            result.append(max(0.0, squares / WINDOW - mean * mean))
-    return result
-
-
-def _average(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-# Tests by ranks: what they say stays the same when returns are shifted, scaled or bent by any rising function.
-
 
 def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
     """Standard deviations by which `first` ranks above `second` (H. B. Mann, D. R. Whitney, Annals of Mathematical
@@ -70,32 +31,22 @@ def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
     return (ranks - m * (total + 1) / 2.0) / math.sqrt(variance)
 
 
-def trend(values: Sequence[float]) -> float:
-    """Standard deviations by which the values rise (H. B. Mann, Econometrica 13, 1945), ties left uncorrected."""
-    n = len(values)
-    score = sum(
-        (values[late] > values[early]) - (values[late] < values[early]) for late in range(n) for early in range(late)
-    )
-    return score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18.0) if n > 1 else 0.0
-
-
 # Rules for returns of any sign and scale: what they say depends on the order of the returns alone.
 #
 # The bars aim at alarms in at most 1 % of quiet runs of 1,000 episodes that are looked at after every ten.
 
 
-Anomaly = Literal["SuddenDrop", "Instability", "SlowDecline"]
+Anomaly = Literal["SuddenDrop", "Instability"]
 TAIL = 200
 """Newest returns that are looked at."""
 LEAST = 51
 NEWEST, BLOCK, STRIDE = 10, 40, 10
-DROP_BAR, SPREAD_BAR, DECLINE_BAR = 4.45, 4.6, 5.0
+DROP_BAR, SPREAD_BAR = 4.45, 4.6
 TIED_BAR, FEW_VALUES = 5.3, 0.75
 """Where fewer than three of four returns differ (successes, a limit that most reach), ranks are far from normal."""
 LATE = 50
 """Newest returns whose spread is compared with that of those before."""
 LEARNING_BAR = 2.0
-GROUP = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +63,6 @@ class ReturnAnomalies:
 
     returns: int
     findings: tuple[Finding, ...] = ()
-    literal: tuple[str, ...] = ()
-    """What the specification's own rules say, in its words."""
 
 
 def watch(returns: Sequence[float]) -> ReturnAnomalies:
@@ -121,8 +70,8 @@ def watch(returns: Sequence[float]) -> ReturnAnomalies:
     tail = list(returns[-TAIL:])
     if len(tail) < LEAST:
         return ReturnAnomalies(len(tail))
-    result = (sudden_drop(tail), instability(tail), slow_decline(tail))
-    return ReturnAnomalies(len(tail), tuple(item for item in result if item), literal_anomalies(tail))
+    result = (sudden_drop(tail), instability(tail))
+    return ReturnAnomalies(len(tail), tuple(item for item in result if item))
 
 
 def sudden_drop(tail: Sequence[float]) -> Finding | None:
@@ -160,21 +109,6 @@ def instability(tail: Sequence[float]) -> Finding | None:
     )
 
 
-def slow_decline(tail: Sequence[float]) -> Finding | None:
-    """Means of ten returns each fall from one to the next, over all that is looked at."""
-    if len(tail) < TAIL:
-        return None
-    means = [_mean(tail[at : at + GROUP]) for at in range(0, len(tail), GROUP)]
-    score = trend(means)
-    if score > -DECLINE_BAR:
-        return None
-    return Finding(
-        "SlowDecline",
-        f"returns have fallen for {len(tail)} episodes, from {_mean(means[:4]):.4g} to {_mean(means[-4:]):.4g} "
-        f"({-score:.1f} standard deviations of their order)",
-    )
-
-
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
@@ -183,10 +117,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 TYPE = "Anomalous"
-QUIET, TOO_FEW, LITERAL = "Quiet", "TooFewEpisodes", "FixedThresholdsOnly"
-
-CALM = "no sudden drop, no instability, no slow decline"
-WHY_FIXED = "They also do so for negative returns and for returns that rise"
+QUIET, TOO_FEW = "Quiet", "TooFewEpisodes"
+CALM = "no sudden drop, no instability"
 
 
 def judged(
@@ -219,24 +151,12 @@ def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
         if result.findings:
             first = result.findings[0]
             others = "".join(f"; {item.anomaly}: {item.sentence}" for item in result.findings[1:])
-            literal = f"; the specification's fixed thresholds: {', '.join(result.literal)}" if result.literal else ""
-            return TRUE, first.anomaly, f"{_of(subject)}{first.sentence}{others}{literal}"
+            return TRUE, first.anomaly, f"{subject}: {first.sentence}{others}".removeprefix(": ")
     enough = [result for result in watched.values() if result.returns >= LEAST]
     if not enough:
         most = max(result.returns for result in watched.values())
         return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
-    words = sorted({text for result in watched.values() for text in result.literal})
-    if words:
-        return (
-            FALSE,
-            LITERAL,
-            f"{CALM}; only the specification's fixed thresholds report: {', '.join(words)}. {WHY_FIXED}",
-        )
     return FALSE, QUIET, CALM
-
-
-def _of(subject: str) -> str:
-    return f"{subject}: " if subject else ""
 
 
 def _held(status: Mapping[str, Any]) -> Mapping[str, Any]:
