@@ -1,4 +1,4 @@
-"""The HTTP face of a gateway, as one ASGI application."""
+"""The HTTP interface of a gateway: one ASGI application."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,7 +7,7 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_common.http_server import ADVICE, encoding_of
-from learnloop_gateway.gateway import CHAT, PLAIN, Gateway, refused
+from learnloop_gateway.gateway import CHAT, Gateway, refused
 from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
 
 EPISODES = "/v1/episodes"
@@ -29,7 +29,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
                 await _get(gateway, scope["path"], out)
             else:
                 raise ApiError(405, f"{scope['method']} is not served here")
-        except Exception as error:  # whatever happens to one request, the gateway lives on
+        except Exception as error:  # a request that fails must not end the gateway
             failure = refused(error)
             if out.started:
                 return
@@ -70,8 +70,8 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
         raise ApiError(415, f"Content-Encoding: {encoding!r} is not taken: {ADVICE}", code="unsupported_encoding")
     path = scope["path"]
     body = await _read(receive)
-    if path in (CHAT, PLAIN):
-        await _unless_gone(gateway.complete(path, headers, body, out), receive)
+    if path == CHAT:
+        await _unless_gone(gateway.complete(headers, body, out), receive)
     elif path == EPISODES:
         await gateway.open(headers, out)
     elif path.startswith(f"{EPISODES}/") and path.endswith("/end"):
@@ -81,7 +81,7 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
 
 
 async def _unless_gone(work: Awaitable[None], receive: Receive) -> None:
-    """Do `work` until the client goes away: what nobody reads is not sampled."""
+    """Do `work` until it is done or the client disconnects."""
     answering = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:

@@ -11,7 +11,7 @@ from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
-from learnloop_gateway.requests import ChatRequest, CompletionRequest
+from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.upstream import noting_reuse, posted
 from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.episodes import Episodes
@@ -24,13 +24,13 @@ class Place:
     """Arm and server of a conversation.
 
     Attributes:
-        opening: of its episode; for one that was pinned there it proves nothing.
+        opening: of its episode.
         url: of the arm's gateways; "": this one.
         pinned: the caller named the arm: nothing of it is evidence, and nothing is recorded.
         is_new: it was opened for this request.
-        continues: the episode whose arm was taken away.
-        helped: its id since somebody else than its arm has answered in it, which makes it no arm's evidence; "": nobody
-            has. The id itself says so, for another gateway may hear of the conversation next.
+        continues: the episode whose arm was withdrawn.
+        helped: its id since another arm or the fallback has answered in it, so that it counts for no arm; "": none has.
+            The id carries this because the next request may reach another gateway.
     """
 
     opening: Opening
@@ -58,7 +58,7 @@ class Arms:
         seal: Seal,
         agent: str = "",
     ) -> None:
-        """`agent`: whose conversations they are; "": nobody's."""
+        """`agent`: the LearningAgent that the conversations belong to; "": none."""
         self._revision, self._episodes, self._routing = revision, episodes, routing
         self._requests = {
             stable: OpenEpisode(agent=agent or None, stable_only=stable).model_dump_json().encode()
@@ -68,15 +68,15 @@ class Arms:
         self._helped = EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
-        """Draw an arm for a new conversation; raises Refusal 403, 409, 503. One that goes on from another arm's may
-        never be evidence, so it is not counted as opened yet: see `begun`."""
+        """Draw an arm for a new conversation; raises Refusal 403, 409, 503. One that continues another arm's is not
+        counted as opened until `begun`: it may never be evidence."""
         opened = self._episodes.open(self._requests[stable_only], counted=not continues)
         opening = self._episodes.ids.read(opened.episode_id)
         assert opening is not None
         return Place(opening, self._url(opened.revision), is_new=True, continues=continues)
 
     def begun(self, place: Place) -> None:
-        """A conversation goes on from another arm's that had not answered in it: the new arm's is a whole one."""
+        """Count a conversation that continues another arm's, which had not answered in it, as opened."""
         self._episodes.count_opened(place.opening.revision)
 
     def pin(self, revision: str) -> Place:
@@ -88,7 +88,7 @@ class Arms:
         return Place(opening, self._url(revision), pinned=True, is_new=True)
 
     def find(self, episode_id: str) -> Place:
-        """Find a conversation's arm; one whose arm was withdrawn goes on with the stable arm.
+        """Find a conversation's arm; if that was withdrawn, the stable arm continues in another episode.
 
         Raises:
             ApiError: 404, no gateway of this ModelDeployment opened it.
@@ -112,7 +112,7 @@ class Arms:
         return self._episodes.ids.again(episode_id) if result is not None else episode_id
 
     def helped(self, place: Place) -> Place:
-        """The same conversation, in which somebody else than its arm has answered."""
+        """The same conversation, in which another than its arm has answered."""
         return replace(place, helped=self._helped.again(place.opening.episode_id))
 
     def stable_elsewhere(self, revision: str) -> bool:
@@ -126,16 +126,12 @@ class Arms:
         return self._routing.overrides.now(agent_tag(agent))
 
     def touched(self, episode_id: str) -> bool:
-        """Was it a person who decided, at any moment since this episode was opened?"""
+        """Has a person decided at any moment since this episode was opened?"""
         opening = self._episodes.ids.read(episode_id)
         return opening is not None and self._episodes.touched(opening)
 
-    def is_shadow(self) -> bool:
-        """This arm answers nobody but those who pin it."""
-        return self._episodes.shadow.on
-
     def _serves(self, revision: str) -> bool:
-        return self._routing.lists(revision) and not (revision == self._revision and self.is_shadow())
+        return self._routing.lists(revision) and not (revision == self._revision and self._episodes.shadow.on)
 
     def _arm(self, revision: str) -> Arm | None:
         table = self._routing.table
@@ -148,31 +144,31 @@ class Arms:
         return arm.url if arm is not None else ""
 
 
-NOBODY = Usage(prompt_tokens=0, completion_tokens=0)
+NOTHING = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 def stopped(override: Override) -> ApiError:
-    """The refusal of a stop: 403, which OpenAI's clients do not try again."""
+    """The refusal of a stop: 403, which OpenAI's clients do not retry."""
     return ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
 
 
-async def say_fixed(override: Override, model: str, request: ChatRequest | CompletionRequest, out: Outgoing) -> None:
-    """The words that a person has ordered, whole or as a stream; no token of them is a model's.
+async def say_fixed(override: Override, model: str, request: ChatRequest, out: Outgoing) -> None:
+    """Send the words that a person has ordered, whole or as a stream.
 
     Raises:
-        ApiError: 403, the order is an action, which nobody can say.
+        ApiError: 403, the order is an action and has no words.
     """
     if override.answer is None:
         raise stopped(override)
     out.headers[names.HEADER_OVERRIDE] = "fixed"
-    reply = ChatReply(f"override-{uuid.uuid4().hex[:24]}", model, chat=isinstance(request, ChatRequest))
+    reply = ChatReply(f"override-{uuid.uuid4().hex[:24]}", model)
     if not request.stream:
-        await out.whole(200, reply.whole(override.answer, (), "stop", NOBODY))
+        await out.whole(200, reply.whole(override.answer, (), "stop", NOTHING))
         return
     counted = request.stream_options is not None and request.stream_options.include_usage
     await out.begin()
     await out.piece(reply.opening() + reply.piece(override.answer) + reply.end("stop"))
-    await out.end((reply.counted(NOBODY) if counted else b"") + DONE)
+    await out.end((reply.counted(NOTHING) if counted else b"") + DONE)
 
 
 BACK = (
@@ -181,11 +177,11 @@ BACK = (
     names.HEADER_REVISION,
     "retry-after",
 )
-"""Headers of the other gateway's that the client gets, beside its content-type."""
+"""Headers of the other gateway that the client gets, in addition to its content-type."""
 
 
 class Unreachable(Exception):
-    """No gateway of that arm answered."""
+    """No gateway of the arm answered."""
 
 
 class Forwarding:
@@ -196,7 +192,7 @@ class Forwarding:
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, url: str, path: str, headers: Mapping[str, str], body: bytes, out: Outgoing) -> None:
-        """Raises Unreachable where no answer began; an answer that breaks off is cut off for the client too."""
+        """Raises Unreachable if no answer began; an answer that breaks off is cut off for the client too."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=client_context() or True)
             self._session = aiohttp.ClientSession(

@@ -89,7 +89,7 @@ class ToolCallReader:
                 self._inside = True
                 yield from self._say(before)
             else:
-                remaining = _beginning(self._held)
+                remaining = _overlap(self._held, BEGIN)
                 ready, self._held = self._held[: len(self._held) - remaining], self._held[len(self._held) - remaining :]
                 yield from self._say(ready)
                 return
@@ -127,11 +127,6 @@ class ToolCallReader:
             return
         self.calls.append(call)
         yield call
-
-
-def _beginning(text: str) -> int:
-    """How many characters at the end of `text` may begin a call."""
-    return next((size for size in range(min(len(text), len(BEGIN) - 1), 0, -1) if BEGIN.startswith(text[-size:])), 0)
 
 
 def _call(raw: str) -> ToolCall | None:
@@ -209,9 +204,9 @@ class ChatTokens:
         listed = more if isinstance(more, list) else [more]
         return frozenset(int(word) for word in (own, *listed) if isinstance(word, int))
 
-    def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text that nobody sampled; `special`: with the ids that every text begins with."""
-        return list(self._tokeniser.encode(text, add_special_tokens=special).ids)
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without the special tokens that a text begins with."""
+        return list(self._tokeniser.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without those that end an answer."""
@@ -219,10 +214,6 @@ class ChatTokens:
         while words and words[-1] in self.stops:
             words.pop()
         return str(self._tokeniser.decode(words, skip_special_tokens=False))
-
-    def word(self, one: int) -> str:
-        """The text of one id by itself."""
-        return str(self._tokeniser.decode([one], skip_special_tokens=False))
 
     def stream(self) -> "TextStream":
         """Decodes ids one after another."""
@@ -262,7 +253,7 @@ class ChatTokens:
 
     def _render(self, messages: Messages, tools: Tools) -> str:
         if self._template is None:
-            raise ValueError("the model has no chat template: use /v1/completions")
+            raise ValueError("the model has no chat template: save one in its folder as chat_template.jinja")
         names = {name: text for name, text in self._names.items() if text}
         return str(
             self._template.render(

@@ -1,4 +1,4 @@
-"""Handling of a request in one gateway process: find the conversation, its arm and its server; else the fallback."""
+"""Requests in one gateway process: find the conversation, its arm and its server; else ask the fallback."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fix
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.recording import OpenSessions
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
-from learnloop_gateway.requests import ChatRequest, CompletionRequest, read_chat, read_completion
+from learnloop_gateway.requests import ChatRequest, read_chat
 from learnloop_gateway.session import Session
 from learnloop_gateway.settings import GatewaySettings
 from learnloop_gateway.text_turns import Relaying
@@ -26,13 +26,13 @@ from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Callers, Refusal
 
 log = logging.getLogger(__name__)
-CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
 FALLBACK = "fallback"
 PREPARE_PAUSE = 1.0
-MOST_METADATA = 61
-"""Keys of a conversation: a trajectory holds 64, and `user_id` and `continues` are the gateway's own."""
+MOST_METADATA = 63
+"""Keys of a conversation: a trajectory holds 64, and `user_id` is the gateway's own."""
 HANDED_ON = ("authorization", "content-type", "accept", names.HEADER_TOKEN)
-"""Headers of a client's that the gateway of another arm gets."""
+"""Headers of a client that the gateway of another arm gets."""
 
 Headers = Mapping[str, str]
 
@@ -41,9 +41,9 @@ class Gateway:
     """Everything one process holds.
 
     Attributes:
-        draining: the process is about to end: not ready any more.
-        loaded: the server of the own arm has answered once. A server that fails later is the arm's failure, which
-            the process stays up to count, and to answer from the fallback.
+        draining: the process is about to end, so it is not ready.
+        loaded: the model server has answered once. If it fails later, the process stays up to count the arm's failures
+            and to answer from the fallback.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class Gateway:
         self.metrics.model_load_seconds.set(time.monotonic() - started)
         log.info("the model server answers after %.1f s", time.monotonic() - started)
 
-    async def complete(self, path: str, headers: Headers, body: bytes, out: Outgoing) -> None:
-        """POST /v1/chat/completions and /v1/completions. Raises ApiError and Refusal before an answer began."""
+    async def complete(self, headers: Headers, body: bytes, out: Outgoing) -> None:
+        """POST /v1/chat/completions. Raises ApiError and Refusal before an answer began."""
         if self._in_flight >= self.settings.most_in_flight:
             self._language.throttled.inc()
             text = f"{self._in_flight} requests are being answered, as many as this gateway takes: try again"
             raise ApiError(429, text, code="too_many_requests", retry_after=1)
         self._in_flight += 1
         try:
-            request = read_chat(body) if path == CHAT else read_completion(body)
+            request = read_chat(body)
             if request.model != self.settings.serving.model_deployment:
                 text = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
                 raise ApiError(404, text, param="model", code="model_not_found")
@@ -105,13 +105,12 @@ class Gateway:
             if override is not None and not self._judges(headers):
                 await self._by_person(override, request, headers, body, out)
                 return
-            place = self._place(headers)
-            await self._at(place, path, headers, body, request, out)
+            await self._at(self._place(headers), headers, body, request, out)
         finally:
             self._in_flight -= 1
 
     def _judges(self, headers: Headers) -> bool:
-        """Does an account ask that may choose an arm, as gates do? Its questions are no user's."""
+        """Is the caller an account that may choose an arm, as gates do?"""
         if names.HEADER_ARM not in headers or self.settings.serving.routing_mode == "gateway":
             return False
         subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
@@ -120,12 +119,12 @@ class Gateway:
     async def _by_person(
         self,
         override: Override,
-        request: ChatRequest | CompletionRequest,
+        request: ChatRequest,
         headers: Headers,
         body: bytes,
         out: Outgoing,
     ) -> None:
-        """Do what a person has ordered. A conversation that was under way is over, and nobody's evidence."""
+        """Obey a person's override. A conversation under way ends, and counts for no arm."""
         self.metrics.apart["act", "overridden"].inc()
         episode = headers.get(names.HEADER_EPISODE, "")
         if session := self._sessions.find(self._arms.own_id(episode)):
@@ -145,7 +144,7 @@ class Gateway:
         await self._ask_fallback(request, body, out)
 
     def _place(self, headers: Headers) -> Place:
-        """The conversation of a request, a new one where it names none; raises ApiError and Refusal."""
+        """The conversation of a request, a new one if it names none; raises ApiError and Refusal."""
         if not self._episodes.has_table:
             raise Refusal(503, "NotReady", "no routing table has been read yet")
         if episode := headers.get(names.HEADER_EPISODE):
@@ -166,7 +165,7 @@ class Gateway:
             return  # the header is how a Gateway keeps a conversation at its arm
         subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
         if subject is None:
-            return  # everybody is served: whoever can ask here can ask the arm's own Service
+            return  # without known callers, anybody can ask the arm's own Service anyway
         account = _account(subject)
         if account not in self.settings.accounts_that_pin:
             text = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
@@ -175,21 +174,20 @@ class Gateway:
     async def _at(
         self,
         place: Place,
-        path: str,
         headers: Headers,
         body: bytes,
-        request: ChatRequest | CompletionRequest,
+        request: ChatRequest,
         out: Outgoing,
     ) -> None:
-        """Answer where the conversation is held; from the stable arm, or the fallback, where nobody answers there."""
-        if place.continues and request_history(request):  # what another arm said stands in it
+        """Answer by the conversation's arm; if it does not answer, by the stable arm or the fallback."""
+        if place.continues and has_answers(request):  # the history has answers of another arm
             place = self._arms.helped(place)
         elif place.continues:
             self._arms.begun(place)
         out.headers |= {names.HEADER_EPISODE: place.shown, names.HEADER_REVISION: place.opening.revision}
         try:
             if place.url:
-                await self._forwarding.forward(place.url, path, self._onward(place, headers), body, out)
+                await self._forwarding.forward(place.url, CHAT, self._onward(place, headers), body, out)
             else:
                 await self._here(place, request, body, out)
             return
@@ -198,12 +196,12 @@ class Gateway:
             if not place.pinned and self._arms.stable_elsewhere(place.opening.revision):
                 stable = self._arms.open(stable_only=True, continues=place.opening.episode_id)
                 if stable.opening.revision != place.opening.revision:
-                    await self._at(stable, path, headers, body, request, out)
+                    await self._at(stable, headers, body, request, out)
                     return
             failure: Exception = error
         except UpstreamDown as error:
             if out.started:
-                return  # the stream has said so
+                return  # the stream has ended in an error
             failure = error
         if self._fallback is None or place.pinned:
             raise ApiError(502, f"the model server does not answer: {failure}", code="upstream", retry_after=1)
@@ -213,17 +211,15 @@ class Gateway:
         onward = {name: headers[name] for name in HANDED_ON if name in headers}
         return onward | {names.HEADER_EPISODE: place.shown, names.HEADER_HOP: "1"}
 
-    async def _here(self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
-        """Answer by the own arm's server, and count what that says of the arm."""
+    async def _here(self, place: Place, request: ChatRequest, body: bytes, out: Outgoing) -> None:
+        """Answer by the own arm's server, and count the turn as evidence."""
         if not place.pinned:
             self._count_decision(place)
         touched = not place.pinned and self._episodes.touched(place.opening)
         existing = self._sessions.find(place.opening.episode_id) if touched else None
         if existing is not None and not existing.private:
             await self._sessions.drop(existing)
-        session = self._session(place, request, touched=touched)
-        await self._sessions.part(session)
-        session = self._sessions.find(place.opening.episode_id) or session
+        session = await self._sessions.part(self._session(place, request, touched=touched))
         session.evidence = session.evidence and not place.helped
         out.headers[names.HEADER_TRAJECTORY] = session.trajectory_id
         session.busy += 1
@@ -246,7 +242,7 @@ class Gateway:
         self._count(place, time.perf_counter() - start, failed=False)
 
     def _count_decision(self, place: Place) -> None:
-        """Raises Refusal 429: this gateway has given its part of the decisions."""
+        """Raises Refusal 429 when this gateway's part of spec.decisionLimits is used up."""
         try:
             self._episodes.count_decision(place.opening)
         except Refusal as refusal:
@@ -266,7 +262,7 @@ class Gateway:
             self.metrics.failed("act")
         self.metrics.observe["act"](seconds)
 
-    def _session(self, place: Place, request: ChatRequest | CompletionRequest, *, touched: bool) -> Session:
+    def _session(self, place: Place, request: ChatRequest, *, touched: bool) -> Session:
         result = self._sessions.find(place.opening.episode_id)
         if result is None:
             result = self._sessions.add(
@@ -274,13 +270,12 @@ class Gateway:
                     place.opening.episode_id,
                     place.opening.revision,
                     task=(request.metadata or {}).get("task", ""),
-                    continues=place.continues,
                     evidence=not place.pinned,
                     pinned=place.pinned,
-                    # What a person said stands in its history: nothing is learned from what follows.
+                    # Its history has a person's words: nothing that follows is learned from.
                     private=touched,
                     # A gateway that forwards has opened it for this very request.
-                    joined=not place.is_new and not place.url and bool(request_history(request)),
+                    joined=not place.is_new and not place.url and bool(has_answers(request)),
                 )
             )
         if request.metadata:
@@ -292,9 +287,7 @@ class Gateway:
             result.metadata["user_id"] = request.user
         return result
 
-    async def _stand_in(
-        self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing
-    ) -> None:
+    async def _stand_in(self, place: Place, request: ChatRequest, body: bytes, out: Outgoing) -> None:
         assert self._fallback is not None
         if session := self._sessions.find(place.opening.episode_id):
             session.evidence = False
@@ -305,7 +298,7 @@ class Gateway:
         out.headers.pop(names.HEADER_TRAJECTORY, None)
         await self._ask_fallback(request, body, out)
 
-    async def _ask_fallback(self, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
+    async def _ask_fallback(self, request: ChatRequest, body: bytes, out: Outgoing) -> None:
         assert self._fallback is not None
         try:
             await self._fallback.stand_in(request, orjson.loads(body), out)
@@ -316,13 +309,13 @@ class Gateway:
             raise ApiError(503, text, code="upstream", retry_after=1) from error
 
     async def end(self, episode_id: str, headers: Headers, body: bytes, out: Outgoing) -> None:
-        """POST /v1/episodes/{id}/end: the conversation is over, and the client says how it went."""
+        """POST /v1/episodes/{id}/end: the client reports the outcome of the conversation."""
         try:
             ending = EndEpisode.model_validate_json(body)
         except ValidationError as error:
             raise invalid(error) from None
         place = self._arms.find(episode_id)
-        if place.is_new:  # its arm was withdrawn: that is how it ended
+        if place.is_new:  # its arm was withdrawn, which ended it
             await self._sessions.end(self._arms.own_id(episode_id), "withdrawn", None, ending.episode_return)
             await out.whole(200, b'{"counted":false}')
             return
@@ -363,7 +356,7 @@ class Gateway:
     _started = time.time()
 
     async def close(self) -> None:
-        """The process ends: hand over what is under way."""
+        """Hand over the conversations under way, and close connections."""
         await self._sessions.leave()
         await self._forwarding.close()
         await self._upstream.close()
@@ -374,13 +367,13 @@ def _account(subject: str) -> str:
     return subject.removeprefix("system:serviceaccount:").replace(":", "/", 1)
 
 
-def request_history(request: ChatRequest | CompletionRequest) -> bool:
-    """Was something answered before this request?"""
-    return isinstance(request, ChatRequest) and any(one.role == "assistant" for one in request.messages)
+def has_answers(request: ChatRequest) -> bool:
+    """Does the history have an answer?"""
+    return any(one.role == "assistant" for one in request.messages)
 
 
 def refused(error: Exception) -> ApiError:
-    """Whatever stopped a request, in OpenAI's shape."""
+    """The refusal of a request that raised `error`, in OpenAI's shape."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, Refusal):

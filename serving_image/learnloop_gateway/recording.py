@@ -17,7 +17,7 @@ from learnloop_sdk.spool import Parcel, Spool, SpoolKeys
 from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, step
 
 log = logging.getLogger(__name__)
-LONGEST_KNOWN = 16_384
+LONGEST_CACHED = 16_384
 Status = Literal["completed", "error", "withdrawn"]
 
 
@@ -25,8 +25,8 @@ class Recording:
     """The journal of turns, and the recorder that delivers conversations.
 
     Args:
-        folder: for conversations under way and for what is not acknowledged yet; one process to a folder.
-        agent: whose experience it is; "": nobody's, and nothing is recorded.
+        folder: of conversations under way and of undelivered trajectories; one process to a folder.
+        agent: the LearningAgent that the experience belongs to; "": nothing is recorded.
         send: delivers a trajectory; None: nothing is recorded.
     """
 
@@ -41,7 +41,7 @@ class Recording:
         self._agent, self._model_deployment = agent, model_deployment
         self._redactor = redactor or default_redactor()
         # The same system prompt comes with every conversation.
-        self._known = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
+        self._is_clean = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
         self.on = bool(agent) and send is not None
         keys = SpoolKeys.read()
@@ -54,7 +54,7 @@ class Recording:
         return self._recorder.pending
 
     def start(self) -> list[Session]:
-        """Begin to deliver; returns the conversations that an earlier process left under way."""
+        """Begin to deliver; returns the conversations that an earlier process did not end."""
         if not self.on:
             return []
         if self._recorder.pending:
@@ -62,11 +62,11 @@ class Recording:
         return self._journal.left()
 
     def is_clean(self, text: str) -> bool:
-        """Nothing in the text would be redacted: its tokens, which say the same, may be kept."""
-        return self._known(text) if len(text) <= LONGEST_KNOWN else self._redactor(text) == text
+        """Would redaction leave the text, and so its tokens, unchanged?"""
+        return self._is_clean(text) if len(text) <= LONGEST_CACHED else self._redactor(text) == text
 
     def turn(self, session: Session, step: dict[str, Any]) -> bool:
-        """Keep a turn; False, counted and said, where that is not possible. It is durable on return."""
+        """Write a turn to disk before returning; False, counted and logged, if that fails."""
         try:
             self._journal.write(session, step)
         except OSError as error:  # a full disk is no reason for an agent to get no answer
@@ -76,7 +76,7 @@ class Recording:
         return True
 
     def mark(self, session: Session) -> None:
-        """Keep what has changed of the conversation, for the next process if this one is killed."""
+        """Write the conversation's state to disk, for the next process if this one is killed."""
         if not self.on or session.pinned or session.closed:
             return
         try:
@@ -87,9 +87,9 @@ class Recording:
     async def close(
         self, session: Session, status: Status, success: bool | None = None, episode_return: float = 0.0
     ) -> None:
-        """The conversation is over: hand its turns to the recorder."""
+        """End the conversation: hand its turns to the recorder."""
         if not session.recorded:
-            if session.kept:
+            if session.saved:
                 self._journal.forget(session)
             return
         try:
@@ -116,7 +116,6 @@ class Recording:
         done = status == "completed"
         last = steps[-1]
         steps[-1] = last | {"reward": last["reward"] + episode_return, "terminated": done, "truncated": not done}
-        more = {"continues": session.continues} if session.continues else {}
         trajectory = {
             "trajectory_id": session.trajectory_id,
             "agent": self._agent,
@@ -133,12 +132,12 @@ class Recording:
                 "success": success,
                 "values": dict(session.values),
             },
-            "metadata": session.metadata | more,
+            "metadata": session.metadata,
         }
         return encoded(trajectory, self._redactor, self.counters)
 
     async def flush(self, patience: float) -> int:
-        """Deliver, stop and let go; returns how many conversations stay on disk."""
+        """Deliver and stop; returns how many conversations stay on disk."""
         return await self._recorder.close(patience)
 
 
@@ -150,13 +149,13 @@ SWEEP_SECONDS = 5.0
 
 
 class OpenSessions:
-    """By the id of their episode, the least used first.
+    """Conversations by the id of their episode, the least recently used first.
 
     Args:
-        idle_seconds: after so long without a request a conversation is over.
-        most: conversations; above it the least used one is over.
-        largest: bytes of turns after which a conversation goes on in a trajectory of its own.
-        touched: whether a person has decided in it, wherever that was.
+        idle_seconds: a conversation without a request for this long ends.
+        most: conversations; above it the least recently used one ends.
+        largest: bytes of turns in one trajectory; a longer conversation is recorded in several.
+        touched: whether a person has decided in an episode, at any gateway.
     """
 
     def __init__(
@@ -176,12 +175,12 @@ class OpenSessions:
         return len(self._open)
 
     def restore(self) -> None:
-        """Take up what an earlier process left."""
+        """Continue the conversations that an earlier process did not end."""
         for session in self._recording.start():
             self._open[session.episode_id] = session
 
     def find(self, episode_id: str) -> Session | None:
-        """The conversation, if this process knows it."""
+        """The conversation, if this process has it."""
         session = self._open.get(episode_id)
         if session is not None:
             session.used = time.monotonic()
@@ -189,62 +188,57 @@ class OpenSessions:
         return session
 
     def add(self, session: Session) -> Session:
-        """A conversation that begins, or begins here."""
+        """Add a conversation that begins, or begins here."""
         self._open[session.episode_id] = session
         return session
 
-    async def part(self, session: Session) -> None:
-        """Put a conversation that has become too large into its trajectory; it goes on in another one."""
-        if session.busy > 1 or (session.size < self._largest and not session.full):
-            return
-        following = self._following(session)
-        if session.row is not None and not session.full:
-            following.row, following.rows = session.row, 1
-            session.row.number = 0
-        following.busy, session.busy = session.busy, 0
-        await self._close(session, "withdrawn")  # it has not ended, and its return comes with the last part
+    async def part(self, session: Session) -> Session:
+        """Deliver a conversation that has become too large, and continue it in another trajectory."""
+        if session.busy or (session.size < self._largest and not session.full):
+            return session
+        following = self._next_part(session)
+        await self._close(session, "withdrawn")  # the conversation's return comes with its last part
+        return following
 
-    def going_on(self, session: Session) -> Session:
-        """The same conversation, in another trajectory where this one was handed over in the meantime."""
-        return self._following(session) if session.closed else session
+    def current(self, session: Session) -> Session:
+        """The same conversation, in another trajectory if this one was handed over in the meantime."""
+        return self._next_part(session) if session.closed else session
 
     def mark(self, session: Session) -> None:
-        """Keep what was asked of the conversation, wherever it goes on by now."""
+        """Write the state of the conversation, whichever trajectory it continues in."""
         self._recording.mark(self._open.get(session.episode_id, session))
 
-    def _following(self, session: Session) -> Session:
-        following = session.following_part()
-        self._open[session.episode_id] = following
-        return following
+    def _next_part(self, session: Session) -> Session:
+        part = self._open[session.episode_id] = session.next_part()
+        return part
 
     async def _close(self, session: Session, status: Status, success: bool | None = None, total: float = 0.0) -> None:
         session.closed = True
         if not session.evidence or self._touched(session.episode_id):
-            # What a fallback or a person made of it, the arm's turns have not earned.
+            # A fallback or a person has a part in the outcome: the arm's turns have not earned it.
             status, success = "withdrawn", None
         await self._recording.close(session, status, success, total)
 
     async def end(self, episode_id: str, status: Status, success: bool | None, episode_return: float) -> Session | None:
-        """The client says how the conversation ended; None where this process does not know it."""
+        """End a conversation as its client says; None if this process does not have it."""
         session = self._open.pop(episode_id, None)
         if session is not None:
             await self._close(session, status, success, episode_return)
         return session
 
     async def drop(self, session: Session) -> None:
-        """Its arm was taken away."""
+        """End a conversation whose arm was withdrawn."""
         if self._open.get(session.episode_id) is session:
             del self._open[session.episode_id]
         await self._close(session, "withdrawn")
 
     async def sweep(self, every: float = SWEEP_SECONDS) -> None:
-        """End conversations that nobody goes on with, until cancelled."""
+        """End idle conversations, until cancelled."""
         while True:
             await asyncio.sleep(every)
             before = time.monotonic() - self._idle
             for session in list(self._open.values()):
-                over = session.used < before or len(self._open) > self._most
-                if not over:
+                if session.used >= before and len(self._open) <= self._most:
                     break
                 if session.busy:
                     continue
@@ -252,7 +246,7 @@ class OpenSessions:
                 await self._close(session, "completed")
 
     async def leave(self) -> None:
-        """The process ends: what is under way goes on elsewhere, in trajectories of its own."""
+        """Hand over all conversations: the process ends."""
         while self._open:
             _, session = self._open.popitem(last=False)
             await self._close(session, "withdrawn")

@@ -1,7 +1,8 @@
-"""Requests: the bodies of /v1/chat/completions and /v1/completions, bounded.
+"""Requests: the body of /v1/chat/completions, bounded.
 
-A field is obeyed or refused by name, at every level: what is silently ignored gives another answer than was asked for.
-A value that asks for nothing is fine, as are the fields that cannot change an answer.
+A field of the request or of a tool is obeyed or refused by name: ignoring it would change the answer.
+A value that asks for nothing is accepted. Unknown fields of messages are ignored, as OpenAI does: clients send answers
+back with all their fields.
 """
 
 import json
@@ -12,40 +13,42 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from learnloop_api.wire.base import MOST
-from learnloop_api.wire.language import MAX_TEXT, MAX_TOKENS, MAX_TURNS, TokenId
+from learnloop_api.wire.language import MAX_TEXT, MAX_TOKENS, MAX_TURNS
 from learnloop_gateway.replies import ApiError, invalid
 
 MAX_TOOLS = 128
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Short = Annotated[str, Field(max_length=256)]
-_OFF = (None, False)
-_ZERO = (None, 0, 0.0)
-_ONE = (None, 1, 1.0)
-_ON = (None, True)
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("echo", "ignore_eos", "use_beam_search", "include_stop_str_in_output", "strict"), _OFF),
-    **dict.fromkeys(("continue_final_message", "return_token_ids", "return_tokens_as_token_ids"), _OFF),
-    **dict.fromkeys(("continuous_usage_stats", "stream_continuous_usage_stats"), _OFF),
-    **dict.fromkeys(
-        ("presence_penalty", "frequency_penalty", "top_logprobs", "min_p", "min_tokens", "priority"), _ZERO
-    ),
-    **dict.fromkeys(("n", "best_of", "repetition_penalty", "length_penalty"), _ONE),
-    **dict.fromkeys(("parallel_tool_calls", "skip_special_tokens", "spaces_between_special_tokens"), _ON),
-    **dict.fromkeys(("add_generation_prompt", "include_reasoning"), _ON),
-    "logit_bias": (None, {}),
-    "modalities": (None, ["text"]),
-    "function_call": (None, "none", "auto"),
-    "reasoning_effort": (None, "none"),
-    "verbosity": (None, "medium"),
-    "response_format": (None, {"type": "text"}),
-    "service_tier": (None, "auto", "default"),
+_NEUTRAL: dict[str, Any] = {
+    "frequency_penalty": 0,
+    "function_call": "auto",
+    "ignore_eos": False,
+    "logit_bias": {},
+    "logprobs": False,
+    "min_p": 0,
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "reasoning_effort": "none",
+    "repetition_penalty": 1,
+    "response_format": {"type": "text"},
+    "service_tier": "auto",
+    "skip_special_tokens": True,
+    "strict": False,
+    "top_logprobs": 0,
+    "verbosity": "medium",
 }
-"""Fields that ask for something which is not done here, with the values that ask for nothing."""
-_NOTHING: tuple[Any, ...] = (None, "", [])
-"""The values of any other field that ask for nothing."""
+"""Values that ask for nothing, of fields that are not supported."""
 _HARMLESS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "cache_control", "include_obfuscation"}
 """Fields that change no answer."""
 MOST_DEPTH = 64
+
+
+def _asks_for_nothing(name: str, value: Any) -> bool:
+    neutral = _NEUTRAL.get(name)
+    same = value == neutral and isinstance(value, bool) is isinstance(neutral, bool)
+    return value is None or value == "" or value == [] or same
 
 
 class _Obeyed(BaseModel):
@@ -58,20 +61,25 @@ class _Obeyed(BaseModel):
         if not isinstance(given, dict):
             return given
         for name in given.keys() - cls.model_fields.keys() - _HARMLESS:
-            neutral = _NEUTRAL.get(name, _NOTHING)
-            if not any(type(given[name]) is type(value) and given[name] == value for value in neutral):
+            if not _asks_for_nothing(name, given[name]):
                 raise ValueError(f"{name} is {str(given[name])[:80]!r}, which is not supported here: leave it out")
         return given
 
 
-class Function(_Obeyed):
+class _Spoken(BaseModel):
+    """A part of the history."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Function(_Spoken):
     """A call as OpenAI writes it: the arguments are text."""
 
     name: Short
     arguments: Text = ""
 
 
-class Call(_Obeyed):
+class Call(_Spoken):
     """A tool call of an earlier answer."""
 
     id: Short = ""
@@ -79,14 +87,14 @@ class Call(_Obeyed):
     function: Function
 
 
-class TextPart(_Obeyed):
-    """A piece of a message; images and sound are no text."""
+class TextPart(_Spoken):
+    """A piece of a message; images and sound are refused."""
 
     type: Literal["text"]
     text: Text
 
 
-class ChatMessage(_Obeyed):
+class ChatMessage(_Spoken):
     """One message of the history."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -104,13 +112,15 @@ class ChatMessage(_Obeyed):
 
     @property
     def texts(self) -> list[str]:
-        """All that somebody wrote in it: the content, and the arguments of its calls."""
+        """All written text: the content, and the arguments of calls."""
         return [self.text, *(call.function.arguments for call in self.tool_calls or ())]
 
     @cached_property
-    def said(self) -> tuple[Any, ...]:
-        """Key for comparing two messages: a client may reformat the JSON of a call, but not change the call."""
-        calls = tuple((call.id, call.function.name, _read(call.function.arguments)) for call in self.tool_calls or ())
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal messages: a client may reformat the JSON of a call, but not change the call."""
+        calls = tuple(
+            (call.id, call.function.name, canonical(call.function.arguments)) for call in self.tool_calls or ()
+        )
         return (self.role, self.text, calls, self.tool_call_id)
 
     def to_template(self) -> dict[str, Any]:
@@ -130,7 +140,8 @@ class ChatMessage(_Obeyed):
         return fields
 
 
-def _read(arguments: str) -> str:
+def canonical(arguments: str) -> str:
+    """The JSON of a call's arguments in one form; other text as it is."""
     try:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
@@ -166,7 +177,12 @@ class StreamOptions(_Obeyed):
     include_usage: bool = False
 
 
-class _Request(_Obeyed):
+class ChatRequest(_Obeyed):
+    """POST /v1/chat/completions"""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_TURNS)
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Any = None
     model: Short
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -188,7 +204,7 @@ class _Request(_Obeyed):
 
     @property
     def most(self) -> int | None:
-        """Tokens of the answer at most; None: it is not said."""
+        """Tokens of the answer at most; None: not set."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -198,21 +214,12 @@ class _Request(_Obeyed):
             return []
         return [self.stop] if isinstance(self.stop, str) else list(self.stop)
 
-
-class ChatRequest(_Request):
-    """POST /v1/chat/completions"""
-
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_TURNS)
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Any = None
-    logprobs: bool | None = None
-
     @model_validator(mode="after")
     def _obeyed(self) -> "ChatRequest":
         if self.tool_choice not in (None, "auto", "none"):
             raise ValueError("tool_choice other than auto and none is not supported here: leave it out")
         if self.messages[-1].role == "assistant":
-            raise ValueError("messages end with the assistant's own: nothing is asked")
+            raise ValueError("messages end with the assistant's own: add a message that it answers")
         return self
 
     @cached_property
@@ -223,28 +230,10 @@ class ChatRequest(_Request):
         return [tool.model_dump(mode="json", exclude_none=True) for tool in self.tools]
 
 
-class CompletionRequest(_Request):
-    """POST /v1/completions"""
-
-    prompt: (
-        Annotated[str, Field(min_length=1, max_length=4 * MAX_TEXT)]
-        | Annotated[list[TokenId], Field(min_length=1, max_length=MAX_TOKENS)]
-    )
-    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
-
-
 def read_chat(body: bytes) -> ChatRequest:
     """The request in `body`; raises ApiError 400."""
     try:
         return ChatRequest.model_validate(_parsed(body))
-    except ValidationError as error:
-        raise invalid(error) from None
-
-
-def read_completion(body: bytes) -> CompletionRequest:
-    """The request in `body`; raises ApiError 400."""
-    try:
-        return CompletionRequest.model_validate(_parsed(body))
     except ValidationError as error:
         raise invalid(error) from None
 
@@ -262,16 +251,11 @@ def _parsed(body: bytes) -> Any:
 
 
 def too_deep(value: Any) -> bool:
-    """Does a JSON value nest more than MOST_DEPTH levels? Programs that read it call themselves for each level."""
+    """Does a JSON value nest more than MOST_DEPTH levels? Its readers recurse for each level."""
     level = [value]
     for _ in range(MOST_DEPTH):
-        level = [inner for one in level for inner in _inner(one)]
+        nested = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in nested for inner in one]
         if not level:
             return False
     return any(isinstance(one, dict | list) for one in level)
-
-
-def _inner(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []

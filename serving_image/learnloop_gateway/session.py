@@ -18,8 +18,8 @@ from learnloop_api.wire.language import MAX_TURNS, ToolResult
 from learnloop_gateway.requests import ChatMessage
 from learnloop_sdk.spool import KeyNotGiven, SpoolKeys
 
-Said = tuple[Any, ...]
-"""A message as two are compared: see ChatMessage.said."""
+MessageKey = tuple[Any, ...]
+"""See ChatMessage.key."""
 
 
 @dataclass(slots=True)
@@ -28,15 +28,15 @@ class Row:
 
     Attributes:
         ids: of the last prompt and its answer.
-        said: the messages they stand for; for /v1/completions none.
+        keys: of the messages they stand for.
         offered: the tools of its requests, as JSON.
         ended: the last answer drew an id that ends it.
-        broken: why nothing can be appended; "" where something can.
+        broken: why nothing can be appended; "" if something can.
     """
 
     number: int
     ids: list[int] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    keys: list[MessageKey] = field(default_factory=list)
     offered: str = ""
     ended: bool = False
     broken: str = ""
@@ -49,14 +49,14 @@ class Session:
     Attributes:
         trajectory_id: what its turns are recorded under.
         metadata: of the trajectory.
-        evidence: its ending says something of the arm: nobody pinned it there, and the arm gave every answer.
-        clean: nothing that redaction would take out was said in it.
-        private: somebody asked that nothing more of it be recorded.
-        joined: it began elsewhere: another process has its first turns.
-        closed: its turns were handed over.
+        evidence: its ending counts for the arm: the arm gave every answer, and no caller chose the arm.
+        clean: it contains nothing that redaction would change.
+        private: a request had `store: false`: no further turn is recorded.
+        joined: another process has its first turns.
+        closed: its turns were handed to the recorder.
         recorded: turns in the journal.
-        size: bytes of them.
-        kept: what the journal says of it beside its turns; empty: nothing is written yet.
+        size: bytes in the journal.
+        saved: its state as the journal has it; empty: the journal has nothing.
         busy: requests being answered.
     """
 
@@ -64,7 +64,6 @@ class Session:
     revision: str
     task: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
-    continues: str = ""
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     row: Row | None = None
@@ -78,7 +77,7 @@ class Session:
     joined: bool = False
     closed: bool = False
     size: int = 0
-    kept: dict[str, Any] = field(default_factory=dict)
+    saved: dict[str, Any] = field(default_factory=dict)
     busy: int = 0
     used: float = field(default_factory=time.monotonic)
     values: dict[str, float] = field(
@@ -90,22 +89,15 @@ class Session:
         """It has as many turns or rows as a recorded conversation may."""
         return self.turns >= MAX_TURNS or self.rows >= MAX_TURNS
 
-    def following_part(self) -> "Session":
-        """The same conversation, in a trajectory of its own."""
-        return Session(
-            self.episode_id,
-            self.revision,
-            self.task,
-            self.metadata,
-            continues=self.trajectory_id,
-            evidence=self.evidence,
-            pinned=self.pinned,
-            clean=self.clean,
-            private=self.private,
-        )
+    def next_part(self) -> "Session":
+        """The same conversation, in another trajectory."""
+        same = ("task", "metadata", "evidence", "pinned", "clean", "private")
+        part = Session(self.episode_id, self.revision, joined=True, **{name: getattr(self, name) for name in same})
+        part.metadata = dict(self.metadata)
+        return part
 
     def following(self, messages: Sequence[ChatMessage], offered: str) -> tuple[list[ChatMessage], str]:
-        """Messages since the last answer, where the request goes on with the row; else the reason why it does not."""
+        """The messages since the last answer if the request continues the row; else the reason why it does not."""
         row = self.row
         if row is None:
             return [], ""
@@ -113,27 +105,21 @@ class Session:
             return [], row.broken
         if row.offered != offered:
             return [], "tools"
-        if len(messages) <= len(row.said):
-            return [], "history"
-        if any(message.said != existing for message, existing in zip(messages, row.said, strict=False)):
-            return [], "history"
-        new = list(messages[len(row.said) :])
-        if any(message.role == "assistant" for message in new):
+        old, new = messages[: len(row.keys)], list(messages[len(row.keys) :])
+        if not new or [message.key for message in old] != row.keys or any(one.role == "assistant" for one in new):
             return [], "history"
         return new, ""
 
     def begin_row(self) -> Row:
-        """A new row of tokens; nothing was said in it yet."""
+        """Begin an empty row of tokens."""
         self.row = Row(self.rows)
         self.rows += 1
         return self.row
 
-    def count(self, asked: int, said: int, calls: int) -> None:
-        """Sum up a turn, for a RewardPolicy to use; the names are those of the SDK's Conversation."""
-        self.values["turns"] += 1
-        self.values["tool_calls"] += calls
-        self.values["input_tokens"] += asked
-        self.values["output_tokens"] += said
+    def count(self, prompt: int, answer: int, calls: int) -> None:
+        """Add a turn to the outcome's values; the names are those of the SDK's Conversation."""
+        for name, value in zip(self.values, (1, calls, prompt, answer), strict=True):
+            self.values[name] += value
 
 
 def results(new: Sequence[ChatMessage]) -> list[ToolResult]:
@@ -143,7 +129,7 @@ def results(new: Sequence[ChatMessage]) -> list[ToolResult]:
 
 
 def newest(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """The messages after the last answer of an assistant: what is new where nothing is known of the rest."""
+    """The messages after the assistant's last answer."""
     last = max((place for place, one in enumerate(messages) if one.role == "assistant"), default=-1)
     return list(messages[last + 1 :])
 
@@ -151,13 +137,15 @@ def newest(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 log = logging.getLogger(__name__)
 _FILE = re.compile(r"[0-9a-f]{32}\.jsonl")
 LONGEST = 64 * 2**20
+_STATE = ("episode_id", "revision", "task", "metadata", "evidence", "clean", "private", "values", "rows", "turns")
+"""Fields of a conversation in each line of its journal."""
 
 
 class Journal:
-    """The folder.
+    """Turns of conversations under way, a file for each: every line has the conversation's state, and may have a turn.
 
     Args:
-        keys: seal the turns; without any they lie in the open, for the process's user alone.
+        keys: seal the turns; without any they are readable by the process's user.
     """
 
     def __init__(self, folder: Path, keys: SpoolKeys | None = None) -> None:
@@ -166,29 +154,28 @@ class Journal:
         self._folder = folder
 
     def write(self, session: Session, step: dict[str, Any]) -> None:
-        """Append a turn; raises OSError. One write: it is there whole or not at all, but for a full disk."""
-        turn = {"step": step, "values": session.values, "rows": session.rows, "turns": session.turns + 1}
-        self._append(session, turn)
+        """Append a turn; raises OSError. One write: the line is whole or, on a full disk, ignored."""
+        self._append(session, _state(session) | {"turns": session.turns + 1}, {"step": step})
         session.recorded += 1
 
     def mark(self, session: Session) -> None:
-        """Append what has changed of the conversation since its last line, if anything has. Raises OSError."""
-        if _changes(session) and (session.kept or session.private or not session.evidence):
-            self._append(session, {})
+        """Append the conversation's state if it has changed since the last line. Raises OSError."""
+        state = _state(session)
+        if state != session.saved and (session.saved or session.private or not session.evidence):
+            self._append(session, state, {})
 
-    def _append(self, session: Session, told: dict[str, Any]) -> None:
-        changes = _changes(session)
-        line = self._line(session, told | changes)
-        if not session.kept:
-            line = b"%b\n%b" % (self._line(session, _head(session)), line)
+    def _append(self, session: Session, state: dict[str, Any], turn: dict[str, Any]) -> None:
+        text = orjson.dumps(state | turn | {"started_at": session.started_at.isoformat()})
+        sealed = self._keys.seal(text, session.trajectory_id)
+        line = (text if sealed is text else base64.b64encode(sealed)) + b"\n"
         target = os.open(self._path(session), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            if os.write(target, line + b"\n") != len(line) + 1:
+            if os.write(target, line) != len(line):
                 os.write(target, b"\n")
                 raise OSError("the disk of the journal is full")
         finally:
             os.close(target)
-        session.kept |= changes
+        session.saved = state
         session.size += len(line)
 
     def steps(self, session: Session) -> list[dict[str, Any]]:
@@ -196,100 +183,61 @@ class Journal:
         return [line["step"] for line in self._lines(self._path(session)) if "step" in line]
 
     def forget(self, session: Session) -> None:
-        """The conversation is somebody else's now."""
+        """Delete the conversation's file."""
         self._path(session).unlink(missing_ok=True)
 
     def left(self) -> list[Session]:
-        """Conversations that an earlier process did not end. What is said next in one begins a new row."""
+        """Conversations that an earlier process did not end. The next turn of each begins a new row."""
         items = []
         for path in sorted(self._folder.iterdir()):
             if not _FILE.fullmatch(path.name):
                 continue
             try:
-                if session := _session(path, list(self._lines(path))):
-                    items.append(session)
+                if lines := list(self._lines(path)):
+                    items.append(_restored(path, lines))
                 else:
-                    path.unlink(missing_ok=True)  # cut off in its first line: nobody was told that it was recorded
+                    path.unlink(missing_ok=True)  # its first line was cut off: no answer ended
             except (OSError, ValueError, KeyError, TypeError) as error:
-                log.error("journal %s cannot be read and is left where it is: %s", path, error)
+                log.error("journal %s cannot be read and stays in place: %s", path, error)
         return items
 
     def _path(self, session: Session) -> Path:
         return self._folder / f"{session.trajectory_id}.jsonl"
 
-    def _line(self, session: Session, told: dict[str, Any]) -> bytes:
-        line = orjson.dumps(told)
-        sealed = self._keys.seal(line, session.trajectory_id)
-        return line if sealed is line else base64.b64encode(sealed)
-
     def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
-        """Whole lines; one that was cut off says nothing.
+        """Whole lines; one that was cut off is left out.
 
         Raises:
             OSError: the file is too long. KeyNotGiven: a line is sealed by another key.
         """
         if path.stat().st_size > LONGEST:
             raise OSError(f"{path} is longer than {LONGEST} bytes")
-        for line in path.read_bytes().split(b"\n"):
+        for line in filter(None, path.read_bytes().split(b"\n")):
             try:
-                result = orjson.loads(self._plain(line, path.stem)) if line else None
+                sealed = not line.startswith(b"{")
+                text = self._keys.open(base64.b64decode(line, validate=True), path.stem) if sealed else line
+                yield orjson.loads(text)
             except KeyNotGiven:
                 raise
             except ValueError:
                 continue
-            if isinstance(result, dict):
-                yield result
-
-    def _plain(self, line: bytes, name: str) -> bytes:
-        return line if line.startswith(b"{") else self._keys.open(base64.b64decode(line, validate=True), name)
 
 
-def _head(session: Session) -> dict[str, Any]:
-    return {
-        "episode_id": session.episode_id,
-        "revision": session.revision,
-        "task": session.task,
-        "metadata": session.metadata,
-        "continues": session.continues,
-        "started_at": session.started_at.isoformat(),
-        "evidence": session.evidence,
-    }
+def _state(session: Session) -> dict[str, Any]:
+    fields = {name: getattr(session, name) for name in _STATE}
+    return fields | {"metadata": dict(session.metadata), "values": dict(session.values)}
 
 
-def _changes(session: Session) -> dict[str, Any]:
-    now = {
-        "metadata": dict(session.metadata),
-        "evidence": session.evidence,
-        "clean": session.clean,
-        "private": session.private,
-    }
-    return {name: value for name, value in now.items() if session.kept.get(name) != value}
-
-
-def _session(path: Path, lines: list[dict[str, Any]]) -> Session | None:
-    if not lines or "episode_id" not in lines[0]:
-        return None
-    head, more = lines[0], lines[1:]
-    turns = [line for line in more if "step" in line]
-    fields: dict[str, Any] = {"metadata": head["metadata"], "evidence": head["evidence"]}
-    for line in more:
-        fields |= {name: line[name] for name in ("metadata", "evidence", "clean", "private") if name in line}
+def _restored(path: Path, lines: list[dict[str, Any]]) -> Session:
+    last = lines[-1]
     session = Session(
-        episode_id=head["episode_id"],
-        revision=head["revision"],
-        task=head["task"],
-        metadata=dict(fields["metadata"]),
-        continues=head["continues"],
+        **{name: last[name] for name in _STATE},
         trajectory_id=path.stem,
-        started_at=datetime.fromisoformat(head["started_at"]),
-        evidence=fields["evidence"],
-        clean=fields.get("clean", False),
-        private=fields.get("private", False),
-        recorded=len(turns),
+        started_at=datetime.fromisoformat(last["started_at"]),
+        recorded=sum("step" in line for line in lines),
         size=path.stat().st_size,
-        kept=fields,
     )
-    if turns:
-        session.values, session.rows, session.turns = turns[-1]["values"], turns[-1]["rows"], turns[-1]["turns"]
-        session.row = Row(max(0, session.rows - 1), broken="restart")
-    return session if more else None
+    session.saved = _state(session)
+    if session.rows:
+        session.row = Row(session.rows - 1, broken="restart")
+    return session

@@ -14,9 +14,9 @@ from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, U
 from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.recording import OpenSessions, Recording
-from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, TokenText, call
-from learnloop_gateway.requests import ChatMessage, ChatRequest, CompletionRequest
-from learnloop_gateway.session import Row, Said, Session, newest, results
+from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
+from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
+from learnloop_gateway.session import Row, Session, newest, results
 from learnloop_gateway.settings import GatewaySettings
 from learnloop_gateway.upstream import Drawn, TokenUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
 
@@ -24,35 +24,33 @@ Shown = list[str | ToolCall]
 
 
 class DrawnAnswer:
-    """Tokens as they were drawn, and what a client is shown of them."""
+    """Tokens as they were drawn, and the text and calls in them."""
 
-    def __init__(self, tokens: ChatTokens, *, tools: bool, stops: Sequence[str], shows_tokens: bool) -> None:
+    def __init__(self, tokens: ChatTokens, *, tools: bool, stops: Sequence[str]) -> None:
         self._tokens = tokens
         self._text = tokens.stream()
         self._stops = StopTexts(stops)
         self._reader = ToolCallReader(tools)
-        self.shows_tokens = shows_tokens
         self._finish: Finish | None = None
         self._began = time.perf_counter()
         self._lost = False
         self.first_seconds: float | None = None
         self.ids: list[int] = []
         self.log_probs: list[float] = []
-        self.token_texts: list[TokenText] = []
 
     @property
     def stopped(self) -> bool:
-        """A text that ends the answer was written: no more tokens are wanted."""
+        """A text that ends the answer was written."""
         return self._stops.found
 
     @property
     def ended(self) -> bool:
-        """The last token is one that ends an answer."""
+        """The last token ends an answer."""
         return bool(self.ids) and self.ids[-1] in self._tokens.stops
 
     @property
     def complete(self) -> bool:
-        """The server said why it stopped, or was told to."""
+        """The server gave the reason why it stopped, or was stopped."""
         return self._finish is not None or self.stopped
 
     @property
@@ -62,12 +60,12 @@ class DrawnAnswer:
 
     @property
     def text(self) -> str:
-        """Text that the client received, without its calls."""
+        """The text that the client received, without its calls."""
         return self._reader.text
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The tool calls the client was shown."""
+        """The tool calls that the client received."""
         return self._reader.calls
 
     @property
@@ -78,7 +76,7 @@ class DrawnAnswer:
         return "tool_calls" if self.calls else "stop"
 
     def take(self, drawn: Drawn) -> Shown:
-        """More tokens; returns what they show."""
+        """Add tokens; returns the text and calls that they complete."""
         if drawn.ids and self.first_seconds is None:
             self.first_seconds = time.perf_counter() - self._began
         shown: Shown = []
@@ -86,8 +84,6 @@ class DrawnAnswer:
             self.ids.append(one)
             if drawn.log_probs is not None:
                 self.log_probs.append(drawn.log_probs[place])
-                if self.shows_tokens:
-                    self.token_texts.append(TokenText(self._tokens.word(one), drawn.log_probs[place]))
             if text := self._stops.feed(self._text.step(one)):
                 shown += self._reader.feed(text)
             if self.stopped:
@@ -105,7 +101,6 @@ class DrawnAnswer:
 
 
 log = logging.getLogger(__name__)
-Request = ChatRequest | CompletionRequest
 
 
 @dataclass(slots=True)
@@ -114,15 +109,15 @@ class Turn:
 
     Attributes:
         prompt: the tokens that are sent.
-        row: the row it goes on with; None: it begins one.
+        row: the row that it continues; None: it begins one.
         length: tokens of that row when the turn began.
         reason: why it begins a row.
         new: messages since the last answer.
-        offered: the tools the model is shown.
+        offered: the tools that the model is shown.
     """
 
     session: Session
-    request: Request
+    request: ChatRequest
     prompt: list[int]
     sampling: TokenSampling
     row: Row | None
@@ -133,11 +128,6 @@ class Turn:
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.perf_counter)
-
-    @property
-    def said(self) -> list[Said]:
-        """The messages of the request, as they are compared."""
-        return [one.said for one in self.request.messages] if isinstance(self.request, ChatRequest) else []
 
 
 class Answering:
@@ -158,22 +148,17 @@ class Answering:
         self._tools = [tool.to_openai() for tool in settings.model.tools]
         self._own_sampling = settings.model.sampling
 
-    async def answer(self, session: Session, request: Request, out: Outgoing) -> None:
+    async def answer(self, session: Session, request: ChatRequest, out: Outgoing) -> None:
         """Answer `request`.
 
         Raises:
-            ApiError: the request cannot be answered. Before the first byte of the answer alone.
-            UpstreamDown: the server does not answer. Before the first byte alone; later the stream ends in an error
-                and `out.status` says 200, but the turn is recorded as one that failed.
+            ApiError: the request cannot be answered; raised before the first byte of the answer alone.
+            UpstreamDown: the server does not answer. After the first byte the stream has ended in an error, and the
+                turn is recorded as failed.
         """
         turn = self._turn(session, request)
-        chat = isinstance(request, ChatRequest)
-        shows_tokens = bool(request.logprobs) if chat else request.logprobs is not None
-        answer = DrawnAnswer(
-            self._tokens, tools=bool(turn.offered) and chat, stops=request.stops, shows_tokens=shows_tokens
-        )
-        identity = f"{'chatcmpl' if chat else 'cmpl'}-{turn.identity}"
-        reply = ChatReply(identity, self._settings.serving.model_deployment, chat)
+        answer = DrawnAnswer(self._tokens, tools=bool(turn.offered), stops=request.stops)
+        reply = ChatReply(f"chatcmpl-{turn.identity}", self._settings.serving.model_deployment)
         try:
             await self._draw(turn, answer, reply, out)
         except UpstreamBusy as error:
@@ -189,7 +174,7 @@ class Answering:
             await out.end(b"data: %b\n\n" % failure.to_json())
             raise
         last = answer.close()
-        # Written before the answer ends: whoever has seen the end of it can rely on the record.
+        # Written before the answer ends: a client that has received the end can rely on the record.
         self._record(turn, answer, failed=False)
         await self._finish(turn, answer, reply, out, last)
 
@@ -200,61 +185,41 @@ class Answering:
                 try:
                     shown = answer.take(piece)
                 except (OverflowError, UnicodeError, ValueError, TypeError) as error:
-                    raise UpstreamDown(f"the server gave tokens that are none of this model's: {error}") from error
+                    raise UpstreamDown(f"the server gave tokens that this model does not have: {error}") from error
                 if len(answer.ids) > (turn.sampling.max_tokens or len(answer.ids)):
                     raise UpstreamDown(f"the server gave more than the {turn.sampling.max_tokens} tokens asked for")
                 if stream and not out.started:
                     await out.begin()
-                    await out.piece(reply.opening() + self._pieces(reply, shown, answer))
-                elif stream:
-                    await out.piece(self._pieces(reply, shown, answer))
+                    await out.piece(reply.opening())
+                if stream:
+                    await out.piece(b"".join(map(reply.piece, shown)))
                 if answer.stopped:
                     break
         if not answer.complete:
             raise UpstreamDown("the server ended an answer without saying why")
 
-    def _pieces(self, reply: ChatReply, shown: Shown, answer: DrawnAnswer) -> bytes:
-        tokens = None
-        if answer.token_texts and shown:
-            tokens, answer.token_texts = answer.token_texts, []
-        items = []
-        for one in shown:
-            items.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one, tokens))
-            tokens = None
-        return b"".join(items)
-
     async def _finish(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing, last: Shown) -> None:
         spent = Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids))
         if not turn.request.stream:
-            tokens = answer.token_texts if answer.shows_tokens else None
-            body = reply.whole(answer.text, answer.calls, answer.finish, spent, tokens)
-            await out.whole(200, body)
+            await out.whole(200, reply.whole(answer.text, answer.calls, answer.finish, spent))
             return
         if not out.started:
             await out.begin()
             await out.piece(reply.opening())
         options = turn.request.stream_options
         counted = reply.counted(spent) if options is not None and options.include_usage else b""
-        shown = self._pieces(reply, last, answer)
-        await out.end(shown + reply.end(answer.finish, answer.token_texts or None) + counted + DONE)
+        await out.end(b"".join(map(reply.piece, last)) + reply.end(answer.finish) + counted + DONE)
 
-    def _turn(self, session: Session, request: Request) -> Turn:
+    def _turn(self, session: Session, request: ChatRequest) -> Turn:
         """The tokens to send; raises ApiError."""
         if request.store is False:
             session.private = True
-        if isinstance(request, ChatRequest):
-            offered = request.offered or ([] if request.tool_choice == "none" else self._tools)
-            prompt, row, reason, new = self._chat_prompt(session, request, offered)
-            if session.clean:
-                # A row that begins has the whole history in its tokens, what others answered in it included.
-                shown = new if row is not None else request.messages
-                session.clean = all(self._recording.is_clean(text) for one in shown for text in one.texts)
-        else:
-            offered, new = [], []
-            prompt, row, reason = self._plain_prompt(session, request)
-            if session.clean and row is None:
-                text = request.prompt if isinstance(request.prompt, str) else self._tokens.decode(request.prompt)
-                session.clean = self._recording.is_clean(text)
+        offered = request.offered or ([] if request.tool_choice == "none" else self._tools)
+        prompt, row, reason, new = self._prompt(session, request, offered)
+        if session.clean:
+            # A row that begins has the whole history in its tokens, answers of others included.
+            shown = new if row is not None else request.messages
+            session.clean = all(self._recording.is_clean(text) for one in shown for text in one.texts)
         room = self._context - len(prompt) if self._context else request.most or self._own_sampling.max_tokens
         if room < 1:
             message = f"messages: {len(prompt)} tokens leave no room in the model's context of {self._context}"
@@ -262,7 +227,7 @@ class Answering:
         sampling = self._sampling(request, room)
         return Turn(session, request, prompt, sampling, row, len(row.ids) if row else 0, reason, new, offered)
 
-    def _sampling(self, request: Request, room: int) -> TokenSampling:
+    def _sampling(self, request: ChatRequest, room: int) -> TokenSampling:
         own = self._own_sampling
         return TokenSampling(
             temperature=own.temperature if request.temperature is None else request.temperature,
@@ -272,7 +237,7 @@ class Answering:
             seed=request.seed,
         )
 
-    def _chat_prompt(
+    def _prompt(
         self, session: Session, request: ChatRequest, offered: list[dict[str, Any]]
     ) -> tuple[list[int], Row | None, str, list[ChatMessage]]:
         new, reason = session.following(request.messages, _key(offered))
@@ -286,30 +251,18 @@ class Answering:
             else:
                 return row.ids + more, row, "", new
         prompt = self._tokens.opening([one.to_template() for one in request.messages], offered)
-        # Where the history is not the one that was recorded, all of it is new.
+        # A changed history is new as a whole.
         current = newest(request.messages) if row is not None and reason != "history" else list(request.messages)
-        return prompt, None, reason or _began(session), current
-
-    def _plain_prompt(self, session: Session, request: CompletionRequest) -> tuple[list[int], Row | None, str]:
-        row = session.row
-        if isinstance(request.prompt, str):
-            prompt = self._tokens.encode(request.prompt, special=True)
-        else:
-            prompt = list(request.prompt)
-        if row is None:
-            return prompt, None, _began(session)
-        if not row.broken and not row.said and prompt[: len(row.ids)] == row.ids:
-            return prompt, row, ""
-        return prompt, None, row.broken or "history"
+        return prompt, None, reason or ("elsewhere" if session.joined else "first"), current
 
     def _record(self, turn: Turn, answer: DrawnAnswer, *, failed: bool) -> None:
-        """Keep the turn, and what the next one goes on with."""
-        session, metrics = turn.session, self._metrics
+        """Record the turn, and remember the row that the next one continues."""
+        metrics = self._metrics
         if answer.first_seconds is not None:
             metrics.first.observe(answer.first_seconds)
         metrics.tokens["asked"].inc(len(turn.prompt))
         metrics.tokens["said"].inc(len(answer.ids))
-        session = turn.session = self._sessions.going_on(session)
+        session = turn.session = self._sessions.current(turn.session)
         row = self._row(turn, answer, failed)
         if session.clean and answer.text:
             session.clean = self._recording.is_clean(answer.text)
@@ -319,16 +272,14 @@ class Answering:
         text = "nothing"
         if self._recording.on and not session.private and not session.pinned and answer.ids:
             tokens = answer.measured and session.clean
-            step = (
-                self._token_step(turn, answer, row, failed) if tokens else text_step(self._seen(turn), said_by(answer))
-            )
-            if self._recording.turn(session, step):
+            written = self._token_step(turn, answer, row, failed) if tokens else text_step(turn.new, message(answer))
+            if self._recording.turn(session, written):
                 text = "tokens" if tokens else "text"
         metrics.turns[text].inc()
         session.turns += 1
 
     def _row(self, turn: Turn, answer: DrawnAnswer, failed: bool) -> int:
-        """The row the turn belongs to; afterwards the session's row is what the next request is compared with."""
+        """The row that the turn belongs to; the next request is compared with it."""
         session, row, reason = turn.session, turn.row, turn.reason
         if row is not None and (session.row is not row or len(row.ids) != turn.length):
             row, reason = None, "parallel"
@@ -336,17 +287,11 @@ class Answering:
             self._metrics.rows[reason or "first"].inc()
             row = session.begin_row()
         row.ids = turn.prompt + answer.ids
-        calls = tuple((one.id, one.name, json.dumps(json.loads(one.arguments), sort_keys=True)) for one in answer.calls)
-        row.said = [*turn.said, ("assistant", answer.text, calls, None)] if turn.said else []
+        calls = tuple((one.id, one.name, canonical(one.arguments)) for one in answer.calls)
+        row.keys = [*(one.key for one in turn.request.messages), ("assistant", answer.text, calls, None)]
         row.offered, row.ended = _key(turn.offered), answer.ended
         row.broken = "stop" if answer.stopped or failed else ""
         return row.number
-
-    def _seen(self, turn: Turn) -> dict[str, Any]:
-        if isinstance(turn.request, ChatRequest):
-            return messages_seen(turn.new)
-        prompt = turn.request.prompt
-        return {"prompt": prompt if isinstance(prompt, str) else self._tokens.decode(prompt)}
 
     def _token_step(self, turn: Turn, answer: DrawnAnswer, row: int, failed: bool) -> dict[str, Any]:
         base = self._settings.model.base.sha256
@@ -374,25 +319,16 @@ class Answering:
         return recorded.to_document()
 
 
-def messages_seen(new: Sequence[ChatMessage]) -> dict[str, Any]:
-    """New messages as an observation."""
-    return {"messages": [one.model_dump(mode="json", exclude_none=True) | {"content": one.text} for one in new]}
+def text_step(new: Sequence[ChatMessage], answer: dict[str, Any]) -> dict[str, Any]:
+    """A turn as text, in the form of the SDK's Conversation: rewarded and searched, but not learned from."""
+    shown = [one.model_dump(mode="json", exclude_none=True) | {"content": one.text} for one in new]
+    return {"observation": {"messages": shown}, "action": answer}
 
 
-def text_step(seen: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A turn as text, in the form of the SDK's Conversation: rewarded and searched, and nothing is learned from it."""
-    return {"observation": seen, "action": said}
-
-
-def said_by(answer: DrawnAnswer) -> dict[str, Any]:
+def message(answer: DrawnAnswer) -> dict[str, Any]:
     """A model's answer as a message."""
     calls = {"tool_calls": [call(one) for one in answer.calls]} if answer.calls else {}
     return {"role": "assistant", "content": answer.text} | calls
-
-
-def _began(session: Session) -> str:
-    """Why a conversation that has no row yet begins one."""
-    return "elsewhere" if session.joined else "first"
 
 
 def _key(offered: list[dict[str, Any]]) -> str:

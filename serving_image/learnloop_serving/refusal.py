@@ -51,12 +51,21 @@ def ordered(override: Override) -> Refusal:
     return Refusal(403, "Stopped", f"this agent gets no answers, as ordered {override.told()}")
 
 
+def first_error(error: ValidationError) -> tuple[str, str]:
+    """The first invalid field, and a sentence with the field, its value and the fix.
+
+    The value is left out where it is an object or a list: a sentence that begins with the whole body hides the fault.
+    """
+    every = error.errors(include_url=False)
+    first = next((one for one in every if one["type"] == "value_error"), every[0])  # of a union, the one that says why
+    field, value = ".".join(map(str, first["loc"])), first.get("input")
+    shown = "" if isinstance(value, dict | list) else f"{value!r:.80}: "
+    return field, f"{field or 'body'}: {shown}{first['msg'].removeprefix('Value error, ')}"
+
+
 def invalid(error: ValidationError) -> Refusal:
-    """400 that names the first field that is wrong, its value and what was expected."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(map(str, first["loc"])) or "body"
-    value = repr(first.get("input"))[:80]
-    return Refusal(400, "InvalidInput", f"{field}: {value}: {first['msg']}")
+    """400 that names the first invalid field, its value and the fix."""
+    return Refusal(400, "InvalidInput", first_error(error)[1])
 
 
 BELIEVED_SECONDS = 60.0

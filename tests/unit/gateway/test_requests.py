@@ -1,4 +1,4 @@
-"""Requests: each field is obeyed or refused by name, and what clients are shown of tokens is whole."""
+"""Requests: each field is obeyed or refused by name, and unknown fields of messages are ignored."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.unit.gateway.conftest import Bench, build, turns
 from tests.unit.gateway.scripted_chat import Chat
 
 from learnloop_gateway.chat_template import ChatTokens
-from learnloop_gateway.text_turns import SaidText
+from learnloop_gateway.text_turns import ServerText
 
 USER = {"role": "user", "content": "hi"}
 LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
@@ -46,8 +46,8 @@ CALL = '<tool_call>{"name": "lookup", "arguments": {"key": "k1"}}</tool_call>'
         {"web_search_options": {}},
         {"prompt_logprobs": 0},
         {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
-        {"messages": [USER | {"reasoning_content": "hm"}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "weight": 2}]}]},
+        {"logprobs": True},
+        {"logprobs": 0},
         {"stream_options": {"continuous_usage_stats": True}},
     ],
 )
@@ -68,12 +68,40 @@ async def test_a_field_that_is_not_obeyed_is_refused_by_name(bench: Bench, field
         {"skip_special_tokens": True, "ignore_eos": False, "service_tier": "auto", "prompt_cache_key": "k"},
         {"response_format": {"type": "text"}},
         {"messages": [USER, {"role": "assistant", "content": "a", "refusal": None, "annotations": []}, USER]},
+        {"logprobs": False, "top_logprobs": 0},
         {"tools": [{"type": "function", "function": {"name": "f", "strict": False}}]},
     ],
 )
 async def test_values_that_ask_for_nothing_are_fine(bench: Bench, field: dict[str, Any]) -> None:
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart", "messages": [USER]} | field)
     assert answer.status_code == 200, answer.text
+
+
+async def test_a_history_may_have_every_field_of_a_streamed_answer(bench: Bench) -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}", "x": 1}}
+    answer = {"role": "assistant", "content": "hm", "tool_calls": [call], "reasoning_content": "I think", "audio": {}}
+    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "4", "annotations": [1]}]}
+    said = await bench.ask(USER, answer, result, tools=[LOOKUP])
+    assert said.status_code == 200, said.text
+    assert "I think" not in bench.says.tokens.decode(bench.says.prompts[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "begin"),
+    [
+        ({"n": 2, "messages": [USER]}, "body: n is '2'"),
+        ({"messages": [{"content": "hi"}]}, "messages.0.role: Field required"),
+        ({"messages": [USER | {"content": 5}]}, "messages.0.content"),
+        ({"messages": [USER], "temperature": "hot"}, "temperature: 'hot': "),
+    ],
+)
+async def test_a_refusal_begins_with_the_field_and_never_with_the_body(
+    bench: Bench, body: dict[str, Any], begin: str
+) -> None:
+    answer = await bench.client.post("/v1/chat/completions", json={"model": "cart"} | body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(begin), answer.text
+    assert "'model':" not in answer.text
 
 
 async def test_a_server_of_text_gets_the_fields_that_are_its_business(tmp_path: Path) -> None:
@@ -112,29 +140,6 @@ async def test_an_answer_cut_off_inside_a_tool_call_says_length(bench: Bench) ->
     assert choice["finish_reason"] == "length"
     (turn,) = turns(await bench.ended())
     assert turn.finish_reason == "length"
-
-
-@pytest.mark.parametrize("text", ["hello there", f"Let me see. {CALL}", CALL])
-async def test_a_stream_shows_the_log_probabilities_of_all_tokens(bench: Bench, text: str) -> None:
-    bench.says.texts = [text, text]
-    whole = (await bench.ask(USER, tools=[LOOKUP], logprobs=True)).json()["choices"][0]
-    bench.history, bench.episode = [], ""
-    streamed = await bench.ask(USER, tools=[LOOKUP], logprobs=True, stream=True)
-    lines = [line[6:] for line in streamed.text.split("\n") if line.startswith("data: {")]
-    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
-    shown = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["content"]]
-    assert len(shown) == len(bench.says.tokens.encode(text)) + 1
-    assert shown == whole["logprobs"]["content"]
-
-
-async def test_a_completion_with_logprobs_0_shows_them_whole_as_streamed(bench: Bench) -> None:
-    body = {"model": "cart", "prompt": "hi", "logprobs": 0}
-    whole = (await bench.client.post("/v1/completions", json=body)).json()["choices"][0]
-    streamed = await bench.client.post("/v1/completions", json=body | {"stream": True})
-    lines = [line[6:] for line in streamed.text.split("\n") if line.startswith("data: {")]
-    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
-    shown = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["tokens"]]
-    assert shown == whole["logprobs"]["tokens"] != []
 
 
 def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +184,7 @@ def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict[str, Any]]) -> None:
-    said = SaidText()
+    said = ServerText()
     for piece in pieces:
         said.take(piece)
     calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in said.calls]
@@ -187,7 +192,7 @@ def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict[str, Any]]) -> 
 
 
 def test_two_calls_of_one_index_without_an_id_are_two() -> None:
-    said = SaidText()
+    said = ServerText()
     for name in "fg":
         said.take(_delta({"index": 0, "function": {"name": name, "arguments": "{}"}}))
     assert [call["function"] for call in said.calls] == [{"name": name, "arguments": "{}"} for name in "fg"]

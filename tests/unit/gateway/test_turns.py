@@ -263,30 +263,6 @@ async def test_another_model_an_unknown_episode_and_a_long_prompt_say_so(tmp_pat
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-async def test_completions_go_on_where_the_prompt_begins_with_the_tokens_of_before(bench: Bench) -> None:
-    async def complete(prompt: Any) -> dict[str, Any]:
-        headers = {"x-learnloop-episode": bench.episode} if bench.episode else {}
-        answer = await bench.client.post("/v1/completions", json={"model": "cart", "prompt": prompt}, headers=headers)
-        assert answer.status_code == 200, answer.text
-        bench.episode = answer.headers["x-learnloop-episode"]
-        return dict(answer.json())
-
-    bench.says.texts = [" world", " again", " new"]
-    first = await complete("hello")
-    assert first["choices"][0]["text"] == " world"
-    ids = bench.says.prompts[0] + bench.says.tokens.encode(" world<|im_end|>")
-    await complete([*ids, 5, 6])
-    await complete("something else")
-    assert [turn.row for turn in turns(await bench.ended())] == [0, 0, 1]
-
-
-async def test_probabilities_are_shown_to_who_asks(bench: Bench) -> None:
-    bench.says.texts = ["ab"]
-    answer = await bench.ask(USER, logprobs=True)
-    found = answer.json()["choices"][0]["logprobs"]["content"]
-    assert [(one["token"], one["logprob"]) for one in found] == [("a", -0.5), ("b", -0.5), ("<|im_end|>", -0.5)]
-
-
 async def test_without_probabilities_a_turn_is_recorded_as_text(bench: Bench) -> None:
     bench.says.log_probs = False
     await bench.ask(USER)
