@@ -172,7 +172,6 @@ METRIC_LANGUAGE_THROTTLED = "learnloop_language_throttled_total"
 # Metrics of an arm in shadow; `revision` is always that arm's, whoever counts.
 METRIC_SHADOW_COMPARED = "learnloop_shadow_compared_total"  # requests whose answer was compared with stable's
 METRIC_SHADOW_AGREED = "learnloop_shadow_agreed_total"  # those with the same greedy action
-METRIC_SHADOW_COPIES = "learnloop_shadow_requests_total"  # + source: server|gateway
 METRIC_SHADOW_ERRORS = "learnloop_shadow_errors_total"
 METRIC_SHADOW_SECONDS = "learnloop_shadow_duration_seconds"  # histogram
 METRIC_SHADOW_LOST = "learnloop_shadow_lost_total"  # counted by stable; + reason: full|unreachable|refused

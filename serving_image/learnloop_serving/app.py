@@ -83,8 +83,6 @@ class Arm:
         if opening is None:
             self.metrics.unproven[verb].inc()
             return 404, _refused(_unknown(episode_id))
-        if self.episodes.shadow.is_copy(arm):
-            return await self._copied(verb, body)
         start = time.perf_counter()
         status, answer, fault = await self._result(verb, opening, arm, body)
         self._count(verb, opening, fault, time.perf_counter() - start)
@@ -143,20 +141,6 @@ class Arm:
         if verb == "open":
             return self.episodes.open(body).model_dump_json().encode()
         return b'{"counted":true}' if self.episodes.end(opening, arm, body) else b'{"counted":false}'
-
-    async def _copied(self, verb: str, body: bytes) -> tuple[int, bytes]:
-        """A copy that the gateway made: the policy runs and is measured, the answer is for nobody."""
-        try:
-            if verb == "act":
-                await self.beside(self.episodes.act_on_copy, body)
-        except Refusal as refusal:
-            return refusal.status, _refused(refusal)
-        except PolicyError as error:
-            return 500, _refused(Refusal(500, "PolicyError", str(error)))
-        except Exception:  # as above
-            log.exception("a copy failed")
-            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log"))
-        return 200, b"{}"
 
 
 def _unknown(episode_id: str) -> Refusal:

@@ -186,12 +186,6 @@ class Episodes:
         """Was it a person who decided, at any moment since the episode was opened?"""
         return self._routing.overrides.touched(opening.tag, opening.at)
 
-    def act_on_copy(self, body: bytes) -> None:
-        """Act for nobody, on a copy that the gateway made of a request to stable; raises Refusal and PolicyError."""
-        policy = self.loaded()
-        _, observation = self._observation(policy, body)
-        self.shadow.answer_copy(lambda: policy.run(observation))
-
     def _observation(self, policy: Policy, body: bytes) -> tuple[ActRequest, Observations]:
         try:
             request = ActRequest.model_validate_json(body)

@@ -15,7 +15,6 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from learnloop_api import names
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Policy, PolicyError
 from learnloop_serving.refusal import Refusal
@@ -280,21 +279,16 @@ def _add_model_routes(router: APIRouter, arm: "Arm") -> None:
 
 async def _infer(arm: "Arm", request: Request) -> Response:
     start, says = time.perf_counter(), True
-    shadow = arm.episodes.shadow
-    copy = shadow.is_copy(request.headers.get(names.HEADER_ARM))
     other = None
     try:
-        other = None if copy else arm.episodes.stand_in.arm(request)
+        other = arm.episodes.stand_in.arm(request)
         if other is not None:
             return await arm.episodes.stand_in.answer(other, request, await _body(request))
-        policy = arm.episodes.loaded() if copy else arm.episodes.serving()
+        policy = arm.episodes.serving()
         body = await _body(request)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         length = request.headers.get(HEADER_JSON_LENGTH)
-        if not copy:
-            arm.episodes.count_decision(None)
-        if copy:
-            return _encoded(await arm.beside(shadow.answer_copy, lambda: infer(*arguments, length)))
+        arm.episodes.count_decision(None)
         if arm.offload or len(body) > OFFLOAD_BODY:
             encoded = await arm.beside(infer, *arguments, length, arm.episodes.inferred)
         else:
@@ -313,12 +307,11 @@ async def _infer(arm: "Arm", request: Request) -> Response:
             answer.headers["retry-after"] = str(refusal.retry_after)
         return answer
     except PolicyError as error:
-        if not copy:
-            arm.metrics.failed("infer")
-            log.error("policy failed: %s", error)
+        arm.metrics.failed("infer")
+        log.error("policy failed: %s", error)
         return _error(str(error), 500)
     finally:
-        if not copy and other is None and says:
+        if other is None and says:
             arm.metrics.observe["infer"](time.perf_counter() - start)
 
 

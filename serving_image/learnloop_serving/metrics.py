@@ -9,7 +9,6 @@ from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 
 _ARM = ("model_deployment", "revision")
-SOURCES = ("server", "gateway")
 _MAX_REVISIONS = 64
 
 
@@ -31,14 +30,9 @@ class ShadowMetrics:
         def counter(name: str, text: str) -> Counter:
             return Counter(name, text, _ARM, registry=registry).labels(*own)
 
-        def counters(name: str, text: str, label: str, values: tuple[str, ...]) -> dict[str, Counter]:
-            family = Counter(name, text, (*_ARM, label), registry=registry)
-            return {value: family.labels(*own, value) for value in values}
-
         self.compared = counter(names.METRIC_SHADOW_COMPARED, "Copies whose answer was compared with stable's")
         self.agreed = counter(names.METRIC_SHADOW_AGREED, "Compared copies with the same greedy action")
         self.errors = counter(names.METRIC_SHADOW_ERRORS, "Copies this arm's policy failed on")
-        self.copies = counters(names.METRIC_SHADOW_COPIES, "Copies that arrived, by who made them", "source", SOURCES)
         self.observe = (
             Histogram(
                 names.METRIC_SHADOW_SECONDS,

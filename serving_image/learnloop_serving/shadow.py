@@ -7,9 +7,8 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
@@ -141,9 +140,6 @@ class MirrorQueue:
         return "" if answer.status_code == 202 else "refused"
 
 
-T = TypeVar("T")
-
-
 class Shadow:
     """One server's share of the copies."""
 
@@ -158,13 +154,6 @@ class Shadow:
         """Is this the arm in shadow? Then no user may get its answers."""
         table = self._routing.table
         return table is not None and table.mirror is not None and table.mirror.revision == self._revision
-
-    def is_copy(self, arm: str | None) -> bool:
-        """Is a request that names `arm` a copy made by the gateway? Its answer goes to nobody."""
-        table = self._routing.table
-        return (
-            self.on and arm != self._revision and table is not None and bool(table.mirror and table.mirror.by_gateway)
-        )
 
     def read(self, body: bytes, mark: str) -> ShadowBatch:
         """The copies of a POST /v1/shadow; raises Refusal 400, 403 when no server of this ModelDeployment sent them,
@@ -183,20 +172,7 @@ class Shadow:
     def take(self, policy: Policy, batch: ShadowBatch) -> None:
         """Run, compare and count every copy. Never raises for what the policy does."""
         for decision in batch.decisions:
-            self._metrics.copies["server"].inc()
             self._decide(policy, decision)
-
-    def answer_copy(self, work: Callable[[], T]) -> T:
-        """Do `work` for a copy made by the gateway, measured as such; whatever it raises is counted and raised."""
-        self._metrics.copies["gateway"].inc()
-        start = time.perf_counter()
-        try:
-            return work()
-        except PolicyError:
-            self._metrics.errors.inc()
-            raise
-        finally:
-            self._metrics.observe(time.perf_counter() - start)
 
     def _decide(self, policy: Policy, decision: ShadowDecision) -> None:
         start = time.perf_counter()

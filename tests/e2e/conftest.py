@@ -149,7 +149,7 @@ def door(request: pytest.FixtureRequest, namespace: str) -> Door:
     if request.param == "service":
         return Door()
     host = f"{namespace}.example.com"
-    reference = {"name": "gateway", "namespace": "gateway", "requestMirror": "supported"}
+    reference = {"name": "gateway", "namespace": "gateway"}
     routing = {"mode": "gateway", "gateway": reference, "hostnames": [host]}
     return Door("http://gateway.gateway.svc", host, routing)
 

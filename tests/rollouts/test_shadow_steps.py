@@ -1,24 +1,19 @@
 """Shadow steps in whole simulated rollouts: nobody meets the canary before its copies have spoken for it."""
 
 import math
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from learnloop_api import names
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shadow_query
 from learnloop_operator.prometheus.queries import Arms
 from learnloop_operator.rollout.children.routing_table import read
-from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import ShadowEvidence, Verdict
 from learnloop_operator.rollout.judging.shadow import checks
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot, resolve, revision_of
-from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
+from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, uri
 from testing.simulation.shadow_cluster import BARS, ShadowCluster
 
 
@@ -142,113 +137,3 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert shadow_evidence([]) is None
     query = shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 60)
     assert query.count('revision="aaaaaaaa"') == 4 * 4 + 3 + 2 + 1
-
-
-def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:
-    revision = revision_of(uri(1), digest(1), PodOptions())
-    status = {
-        "stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4", "readyReplicas": 1},
-        "canary": {"revision": revision, "uri": uri(1), "sha256": digest(1), "readyReplicas": 1},
-        "step": 0,
-        "weight": 0,
-        "rolloutStartedAt": "2025-12-31T23:59:00Z",
-        "stepStartedAt": "2025-12-31T23:59:30Z",
-    }
-    steps = [{"weight": 0, "shadow": {"percent": percent}}, {"weight": 100}]
-    spec = ModelDeploymentSpec.model_validate(
-        {
-            "model": {"uri": uri(1), "sha256": digest(1)},
-            "routing": {"mode": "gateway", "gateway": {"name": "gw", "requestMirror": mirror}},
-            "rollout": {"steps": steps},
-        }
-    )
-    return Snapshot(
-        now=datetime(2026, 1, 1, tzinfo=UTC),
-        object={"metadata": {"name": "md", "namespace": "ns", "uid": "u"}, "apiVersion": "v1", "kind": "X"},
-        spec=spec,
-        before=ModelDeploymentStatus.model_validate(status),
-        desired=resolve(spec, None),
-        defaults=Defaults("serving:1", "http://data:8080"),
-        arms={"11111111": ArmWorld(ready=1), revision: ArmWorld(ready=1)},
-        mirror_problem=problem,
-        **more,
-    )
-
-
-def manifest(seen: Snapshot, kind: str) -> Any:
-    return next(item for item in decide(seen).apply if item["kind"] == kind)
-
-
-def test_a_gateway_that_can_copies_everything_but_the_opening_of_episodes() -> None:
-    seen = in_shadow("")
-    revision = revision_of(uri(1), digest(1), PodOptions())
-    rules = manifest(seen, "HTTPRoute")["spec"]["rules"]
-    mirrored = [rule for rule in rules if rule.get("filters")]
-    backend = {"group": "", "kind": "Service", "name": f"md-{revision}", "port": 8080}
-    assert mirrored[0]["filters"] == [
-        {"type": "RequestMirror", "requestMirror": {"backendRef": backend, "percent": 20}}
-    ]
-    assert mirrored[0]["matches"][0]["headers"][0]["value"] == "11111111"
-    assert mirrored[1]["matches"] == [{"path": {"type": "PathPrefix", "value": "/v2"}}]
-    assert "filters" not in rules[-1], "opening an episode must not be copied"
-    table = read(manifest(seen, "ConfigMap")).table
-    assert table is not None
-    assert table.mirror is not None
-    assert table.mirror.by_gateway
-
-
-def test_a_gateway_that_cannot_gets_no_filter_and_the_condition_says_who_copies() -> None:
-    problem = "GatewayClass edge does not list HTTPRouteRequestMirror in supportedFeatures"
-    seen = in_shadow(problem)
-    assert not [rule for rule in manifest(seen, "HTTPRoute")["spec"]["rules"] if rule.get("filters")]
-    table = read(manifest(seen, "ConfigMap")).table
-    assert table is not None
-    assert table.mirror is not None
-    assert not table.mirror.by_gateway
-    condition = next(item for item in decide(seen).status["conditions"] if item["type"] == "Shadowing")
-    assert condition["reason"] == "MirroredByServers"
-    assert problem in condition["message"]
-
-
-NO_PERCENT = "GatewayClass edge does not list HTTPRouteRequestPercentageMirror in supportedFeatures"
-
-
-@pytest.mark.parametrize(
-    ("percent", "mirror", "more", "copies", "said"),
-    [
-        (20, "detect", {}, True, ", and the gateway 20 % of the requests but the opening of episodes"),
-        (100, "detect", {}, True, ", and the gateway all requests but the opening of episodes"),
-        (100, "detect", {"percent_problem": NO_PERCENT}, True, ", and the gateway all requests but the opening"),
-        (
-            20,
-            "detect",
-            {"percent_problem": NO_PERCENT},
-            False,
-            f"; the gateway does not: it might copy every request where 20 % are asked: {NO_PERCENT}",
-        ),
-        (
-            20,
-            "supported",
-            {"percent_problem": "nobody knows"},
-            True,
-            ", and the gateway is asked for 20 % of the requests but the opening of episodes and may copy all of them",
-        ),
-        (
-            20,
-            "detect",
-            {"route_problem": "NotAllowedByListeners: no"},
-            True,
-            "; the gateway does not: the HTTPRoute is not in force as it stands: NotAllowedByListeners: no",
-        ),
-    ],
-)
-def test_the_condition_claims_of_the_gateway_what_it_has_said_it_does(
-    percent: int, mirror: str, more: dict[str, str], copies: bool, said: str
-) -> None:
-    seen = in_shadow("", percent, mirror, **more)
-    filters = [rule for rule in manifest(seen, "HTTPRoute")["spec"]["rules"] if rule.get("filters")]
-    assert bool(filters) == copies
-    condition = next(item for item in decide(seen).status["conditions"] if item["type"] == "Shadowing")
-    assert said in condition["message"]
-    by_gateway = copies and "route_problem" not in more
-    assert condition["reason"] == ("MirroredByGateway" if by_gateway else "MirroredByServers")

@@ -105,13 +105,6 @@ class GatewayRef(Resource):
     section_name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
         default=None, description="The listener to attach to; left out, all of them."
     )
-    request_mirror: Literal["detect", "supported", "unsupported"] = Field(
-        default="detect",
-        description="Whether shadow steps may write RequestMirror filters. detect: only when the GatewayClass lists "
-        "HTTPRouteRequestMirror in status.supportedFeatures, and for a percent below 100 "
-        "HTTPRouteRequestPercentageMirror too. supported: for gateways that mirror but list nothing; one that cannot "
-        "mirror answers errors to every user, and some copy every request whatever percent says. unsupported: never.",
-    )
 
 
 class Routing(Resource):

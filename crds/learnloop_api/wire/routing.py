@@ -86,10 +86,6 @@ class Mirror(WireModel):
     revision: str = Field(pattern=r"^[0-9a-f]{8}$")
     percent: int = Field(default=100, ge=1, le=100, description="share of stable's episodes")
     max_distance: float = Field(default=0.05, ge=0, description="continuous actions this near are the same")
-    by_gateway: bool = Field(
-        default=False,
-        description="the gateway copies raw requests too; the arm takes what names another arm for a copy",
-    )
 
 
 class RoutingTable(WireModel):

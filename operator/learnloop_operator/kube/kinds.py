@@ -61,8 +61,6 @@ ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 HTTP_ROUTE = ResourceKind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
 NETWORK_POLICY = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-GATEWAY = ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
-GATEWAY_CLASS = ResourceKind("gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass")
 LEASE = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = ResourceKind("events.k8s.io", "v1", "events", "Event")
 
@@ -84,8 +82,6 @@ ALL_KINDS = (
     ROLE_BINDING,
     NETWORK_POLICY,
     HTTP_ROUTE,
-    GATEWAY,
-    GATEWAY_CLASS,
     LEASE,
     EVENT,
 )

@@ -15,7 +15,7 @@ from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.events import with_events
-from learnloop_operator.kube.gateway_api import Mirroring, mirroring, route_problem
+from learnloop_operator.kube.gateway_api import route_problem
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -148,7 +148,6 @@ class ModelDeploymentController:
         pods = await with_events(self._kube, namespace, pods, self._clock())
         routing = read_table(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
-        mirror = await self._mirroring(namespace, spec)
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
         return Snapshot(
             now=self._clock(),
@@ -163,8 +162,6 @@ class ModelDeploymentController:
             ahead=self._ahead(),
             fresh_key=secrets.token_urlsafe(KEY_BYTES),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
-            mirror_problem=mirror.problem,
-            percent_problem=mirror.percent_problem,
         )
 
     async def _registered(self, body: Object, spec: ModelDeploymentSpec) -> tuple[Object, ...]:
@@ -206,12 +203,6 @@ class ModelDeploymentController:
             suite_runs=suite_runs(own, pods, result),
             reports_problem=problem,
         )
-
-    async def _mirroring(self, namespace: str, spec: ModelDeploymentSpec) -> Mirroring:
-        shadows = any(step.shadow for step in spec.rollout.steps)
-        if spec.routing.mode != "gateway" or not shadows:
-            return Mirroring()
-        return await mirroring(self._kube, namespace, spec.routing.gateway)
 
     async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
         if spec.model.learning_agent_ref is None:

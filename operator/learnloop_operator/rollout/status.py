@@ -17,7 +17,7 @@ from learnloop_operator.rollout.judging import fast_lane_breaches
 from learnloop_operator.rollout.judging.analysis import episode_rate
 from learnloop_operator.rollout.judging.arms import replicas, world
 from learnloop_operator.rollout.judging.gates import canary_waits
-from learnloop_operator.rollout.judging.shadow import figures, gateway_problem, mirror_for
+from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
 from learnloop_operator.rollout.model.overrides import in_force, sentence
@@ -210,24 +210,7 @@ def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dic
     if mirror is None:
         return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
     text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"
-    problem = gateway_problem(snapshot, mirror.percent)
-    if mirror.by_gateway and not snapshot.route_problem:
-        words = f"{text}, and the gateway {_of_requests(snapshot, mirror.percent)}"
-        return [condition(reasons.SHADOWING, TRUE, "MirroredByGateway", words, generation)]
-    if mirror.by_gateway:
-        problem = f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}"
-    words = f"{text}; the gateway does not: {problem}" if problem else text
-    return [condition(reasons.SHADOWING, TRUE, "MirroredByServers", words, generation)]
-
-
-def _of_requests(snapshot: Snapshot, percent: int) -> str:
-    """Describes what the gateway copies, as far as its features are known."""
-    but = "requests but the opening of episodes"
-    if percent == 100:
-        return f"all {but}"
-    if snapshot.percent_problem:
-        return f"is asked for {percent} % of the {but} and may copy all of them: {snapshot.percent_problem}"
-    return f"{percent} % of the {but}"
+    return [condition(reasons.SHADOWING, TRUE, "Mirrored", text, generation)]
 
 
 # Which changes of a status can wait: figures that move with every look, while nothing has been decided.

@@ -10,7 +10,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
+from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.rollout.children.http_route import http_route
 from learnloop_operator.rollout.model.snapshot import Defaults, Desired, Snapshot
@@ -20,21 +20,19 @@ from testing.operators.gateway_api import install
 STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
 
 
-def table(mirror: Mirror | None = None, **weights: int) -> RoutingTable:
+def table(**weights: int) -> RoutingTable:
     roles = {STABLE: "stable", CANARY: "canary", OTHER: "canary"}
     arms = [
         Arm.model_validate({"revision": revision, "role": roles[revision], "weight": weight, "url": "http://x:8080"})
         for revision, weight in zip(roles, weights.values(), strict=False)
     ]
-    return RoutingTable(model_deployment="md", mode="gateway", generation=1, arms=arms, mirror=mirror)
+    return RoutingTable(model_deployment="md", mode="gateway", generation=1, arms=arms)
 
 
 TABLES: dict[str, Callable[[], RoutingTable]] = {
     "one arm": lambda: table(stable=100),
     "a canary": lambda: table(stable=90, canary=10),
     "an experiment": lambda: table(stable=40, canary=30, other=30),
-    "every request is copied": lambda: table(Mirror(revision=CANARY, by_gateway=True), stable=100, canary=0),
-    "a fifth is copied": lambda: table(Mirror(revision=CANARY, percent=20, by_gateway=True), stable=100, canary=0),
 }
 
 

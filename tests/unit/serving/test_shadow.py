@@ -117,21 +117,6 @@ def test_nobody_gets_an_answer_of_the_arm_in_shadow(start: Start, tmp_path: Path
     assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).json()["model_version"] == STABLE
 
 
-def test_a_copy_made_by_the_gateway_is_measured_as_such_and_as_nothing_else(start: Start, tmp_path: Path) -> None:
-    canary = start(revision=CANARY, mode="gateway", policy=linear_policy(tmp_path))
-    canary.route(mirroring(canary, canary.url, by_gateway=True))
-    header, episode = {names.HEADER_ARM: STABLE}, canary.opened(STABLE)
-    assert canary.post(f"/v1/episodes/{episode}/act", {"observation": OBSERVATIONS[0]}, **header).status_code == 200
-    end = {"status": "completed", "episode_return": 1.0, "length": 1}
-    assert canary.post(f"/v1/episodes/{episode}/end", end, **header).status_code == 200
-    tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": OBSERVATIONS[0]}
-    assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 200
-    assert shadow(canary, names.METRIC_SHADOW_COPIES, source="gateway") == 2
-    assert shadow(canary, names.METRIC_SHADOW_SECONDS + "_count") == 2
-    assert canary.metric(names.METRIC_REQUEST_SECONDS + "_count", verb="act") == 0
-    assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="success") == 0
-
-
 @pytest.fixture
 def black_hole() -> Iterator[str]:
     """A receiver that takes connections and bytes and never answers."""
@@ -252,13 +237,3 @@ def test_copies_that_no_server_of_the_deployment_sent_are_refused_and_counted_ap
     assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 0
     assert send(canary, batch).status_code == 202
     assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 1
-
-
-def test_a_gateways_copy_of_an_episode_that_nobody_opened_is_measured_by_nobody(start: Start, tmp_path: Path) -> None:
-    canary = start(revision=CANARY, mode="gateway", policy=linear_policy(tmp_path))
-    canary.route(mirroring(canary, canary.url, by_gateway=True))
-    for made_up in ("e1", "0" * 32):
-        copy = canary.post(f"/v1/episodes/{made_up}/act", {"observation": OBSERVATIONS[0]})
-        assert (copy.status_code, copy.json()["reason"]) == (404, "UnknownEpisode")
-    assert shadow(canary, names.METRIC_SHADOW_COPIES, source="gateway") == 0
-    assert canary.metric(names.METRIC_UNPROVEN, verb="act") == 2

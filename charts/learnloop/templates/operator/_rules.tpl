@@ -63,14 +63,6 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [get, list, watch, create, patch, delete]
-# Whether the Gateway a route names is there.
-- apiGroups: [gateway.networking.k8s.io]
-  resources: [gateways]
-  verbs: [get]
-# Whether its implementation can copy requests (shadow steps). Without this right the policy servers do.
-- apiGroups: [gateway.networking.k8s.io]
-  resources: [gatewayclasses]
-  verbs: [get]
 # list: why pods cannot be made, which nothing but events says.
 - apiGroups: [events.k8s.io]
   resources: [events]

@@ -44,21 +44,6 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         }
         for arm in arms
     ]
-    copied = _copies(snapshot, table)
-    if copied:
-        # Opening an episode is never copied: it is the one request that changes who plays. Acting, ending and requests
-        # that know no episodes are.
-        for rule, arm in zip(by_header, arms, strict=True):
-            if arm.role == "stable":
-                rule["filters"] = copied
-        infer = {"path": {"type": "PathPrefix", "value": "/v2"}}
-        by_header.append(
-            {
-                "matches": [infer],
-                "filters": copied,
-                "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
-            }
-        )
     by_weight = {
         "matches": [_ANY_PATH],
         "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
@@ -95,20 +80,6 @@ def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:
     live = snapshot.routing.route
     places = {revision: place for place, revision in enumerate(live.weights)} if live else {}
     return sorted(table.arms, key=lambda arm: places.get(arm.revision, len(places)))
-
-
-def _copies(snapshot: Snapshot, table: RoutingTable) -> list[dict[str, Any]]:
-    """The filter that copies requests to the arm in shadow, for gateways that can; answers to copies are ignored.
-
-    A gateway that cannot answers 500 to every request of the rule (Gateway API: a filter must not be skipped), so the
-    filter is written only where GatewayClass.status.supportedFeatures lists it.
-    """
-    mirror = table.mirror
-    if mirror is None or not mirror.by_gateway:
-        return []
-    backend = {key: value for key, value in _backend(snapshot, mirror.revision, 1).items() if key != "weight"}
-    share = {"percent": mirror.percent} if mirror.percent < 100 else {}
-    return [{"type": "RequestMirror", "requestMirror": {"backendRef": backend, **share}}]
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:

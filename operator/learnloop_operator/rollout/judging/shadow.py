@@ -31,25 +31,7 @@ def mirror_for(snapshot: Snapshot, state: State) -> Mirror | None:
     bars = shadow_of(snapshot, state)
     if bars is None or state.canary is None:
         return None
-    return Mirror(
-        revision=state.canary.revision,
-        percent=bars.percent,
-        max_distance=bars.max_distance,
-        by_gateway=snapshot.spec.routing.mode == "gateway" and not gateway_problem(snapshot, bars.percent),
-    )
-
-
-def gateway_problem(snapshot: Snapshot, percent: int) -> str:
-    """Why the gateway must not copy `percent` of the requests; "" when it may, and in service mode.
-
-    A share is asked to spare the canary. A gateway that has not said that it keeps to one copies only where the user
-    has said that it shall.
-    """
-    gateway = snapshot.spec.routing.gateway
-    if snapshot.mirror_problem or percent == 100 or (gateway and gateway.request_mirror == "supported"):
-        return snapshot.mirror_problem
-    problem = snapshot.percent_problem
-    return f"it might copy every request where {percent} % are asked: {problem}" if problem else ""
+    return Mirror(revision=state.canary.revision, percent=bars.percent, max_distance=bars.max_distance)
 
 
 def only_stable_answers(snapshot: Snapshot, state: State) -> bool:

@@ -199,10 +199,6 @@ class Snapshot(BaseSnapshot):
     """Newly drawn by gather for a ModelDeployment that has no key of its episodes yet; never the one in use."""
     route_problem: str = ""
     """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
-    mirror_problem: str = ""
-    """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
-    percent_problem: str = ""
-    """gateway mode with shadow steps: why the gateway may copy every request where a share is asked."""
 
     @property
     def cluster_now(self) -> datetime:
