@@ -19,14 +19,14 @@ from learnloop_common import process_end
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls.contexts import own_context
 
-ADVICE = "send the body without Content-Encoding"
 
-
-def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The Content-Encoding that a request's headers name; "" where the body is as it is."""
+def encoding_problem(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The refusal of a compressed body; "" if the body is not compressed."""
     named = next((value for name, value in headers if name.lower() == b"content-encoding"), b"")
     encoding = named.decode("latin-1").strip()[:40]
-    return "" if encoding.lower() in ("", "identity") else encoding
+    if encoding.lower() in ("", "identity"):
+        return ""
+    return f"Content-Encoding: {encoding!r} is not supported: send the body without Content-Encoding"
 
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_operator.metrics import OperatorMetrics as OperatorMetrics
+from learnloop_serving.metrics import Families
 from learnloop_serving.metrics import Metrics as ServingMetrics
 from reference.markdown import code, page, table
 
@@ -54,7 +55,7 @@ class Described:
 
 def _spoken() -> CollectorRegistry:
     registry = CollectorRegistry()
-    LanguageMetrics(registry, "model", "0" * 8)
+    LanguageMetrics(Families(registry, "model", "0" * 8))
     return registry
 
 

@@ -1,12 +1,15 @@
 """Suites, cases, replies and labelled examples, and the .jsonl files that a user's ConfigMap brings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+
+from learnloop_api.wire.gates import DetectorReport
 
 
 class SuiteError(Exception):
@@ -92,6 +95,19 @@ class Suite:
     score: Callable[[Case, Reply], float] | None = None
     """kind pairs: 0 to 1, more is better; left out, 1 where nothing fails."""
     most_tokens: int = 256
+
+
+def detector_report(name: str, digest: str, outcomes: Iterable[tuple[bool, bool]]) -> DetectorReport:
+    """Counts of a detector on labelled answers: for each whether it fails, and whether the detector flags it."""
+    counts = Counter(outcomes)
+    return DetectorReport(
+        name=name,
+        sha256=digest,
+        positives=counts[True, True] + counts[True, False],
+        negatives=counts[False, True] + counts[False, False],
+        true_positives=counts[True, True],
+        false_positives=counts[False, True],
+    )
 
 
 def digest_of(*files: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from learnloop_api.wire.gates import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_gates.cases import Case, Reply, Suite, SuiteError, rows
+from learnloop_gates.cases import Case, Reply, Suite, SuiteError, detector_report, rows
 from learnloop_gates.model_client import ModelClient, Unanswered, token_of
 from learnloop_gates.replay import PolicyClient, cost, is_of_numbers, policy_replay, replay
 from learnloop_gates.settings import SuiteSettings
@@ -124,20 +124,11 @@ def play(settings: SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> Gat
 
 def calibrated(suite: Suite) -> DetectorReport:
     """How the detector does on its labelled set. The operator decides whether that is good enough."""
-    counts: Counter[tuple[bool, bool]] = Counter()
     try:
-        for item in suite.labelled:
-            counts[item.fails, bool(suite.judge(item.case, item.reply))] += 1
+        outcomes = [(item.fails, bool(suite.judge(item.case, item.reply))) for item in suite.labelled]
     except Unanswered as error:
         raise SuiteError(f"the detector {suite.detector} does not answer on its calibration set: {error}") from None
-    return DetectorReport(
-        name=suite.detector,
-        sha256=suite.digest,
-        positives=counts[True, True] + counts[True, False],
-        negatives=counts[False, True] + counts[False, False],
-        true_positives=counts[True, True],
-        false_positives=counts[False, True],
-    )
+    return detector_report(suite.detector, suite.digest, outcomes)
 
 
 def _chosen(suite: Suite, samples: int) -> list[Case]:

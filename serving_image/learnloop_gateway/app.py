@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_common.http_server import ADVICE, encoding_of
+from learnloop_common.http_server import encoding_problem
 from learnloop_gateway.gateway import CHAT, Gateway, refused
 from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
 
@@ -66,8 +66,8 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
     if refusal := await gateway.callers.refusal(authorization):
         gateway.metrics.strangers[refusal.reason].inc()
         raise of_refusal(refusal)
-    if encoding := encoding_of(scope["headers"]):
-        raise ApiError(415, f"Content-Encoding: {encoding!r} is not taken: {ADVICE}", code="unsupported_encoding")
+    if problem := encoding_problem(scope["headers"]):
+        raise ApiError(415, problem, code="unsupported_encoding")
     path = scope["path"]
     body = await _read(receive)
     if path == CHAT:

@@ -1,8 +1,4 @@
-"""The HTTP face of one arm. FastAPI carries the contract; the three episode verbs take a short cut past it.
-
-The short cut: routing, dependency solving and response classes of a framework cost several times what a small policy
-needs for its answer. So `/v1/episodes…` is answered from the raw ASGI scope with pre-encoded bytes.
-"""
+"""The HTTP interface of one arm: the episodes API, the Open Inference Protocol, shadow copies and probes."""
 
 import asyncio
 import logging
@@ -12,44 +8,36 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
-from learnloop_api.wire.routing import (
-    ActRequest,
-    ActResponse,
-    EndEpisode,
-    OpenedEpisode,
-    OpenEpisode,
-    Override,
-    ServingError,
-)
+from learnloop_api.wire.routing import Override
 from learnloop_common.acting.policy import Policy, PolicyError
-from learnloop_common.http_server import ADVICE, encoding_of
+from learnloop_common.http_server import closing, encoding_problem
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.inference_protocol import oip_routes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Apart, Callers, Refusal
+from learnloop_serving.refusal import Apart, Callers, Refusal, read_body
 from learnloop_serving.server_seal import Opening
 from learnloop_serving.settings import Settings
 from learnloop_serving.shadow import PATH as SHADOW_PATH
-from learnloop_serving.shadow import shadow_routes
+from learnloop_serving.shadow import shadow_route
 
 log = logging.getLogger(__name__)
 PREFIX = "/v1/episodes"
-ARM_HEADER = names.HEADER_ARM.encode()
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
 Fault = Literal["nobody", "arm"] | Apart
-"""Who a request speaks of: nobody but this arm, this arm that failed, or no arm at all, and why."""
+"""The side at fault for a request: nobody, this arm, or why it is no arm."""
 NEW = Opening("")
-"""The episode of a request that is about to open it."""
+"""The episode of a request that opens one."""
 
 
 class Arm:
-    """Everything one server process holds, and the verbs of the episodes API as (status, body)."""
+    """State of one server process, and the verbs of the episodes API."""
 
     def __init__(self, settings: Settings, episodes: Episodes, metrics: Metrics) -> None:
         self.settings = settings
@@ -64,11 +52,11 @@ class Arm:
 
     @property
     def ready(self) -> bool:
-        """May this pod get traffic?"""
+        """May this pod get requests?"""
         return self.episodes.ready and not self.draining
 
     def install(self, policy: Policy, seconds_per_run: float) -> None:
-        """Start serving `policy`; one that is slow runs beside the event loop so that probes are still answered."""
+        """Start serving `policy`; a slow one runs on a thread of its own, so that probes are still answered."""
         self.offload = seconds_per_run > SLOW_POLICY_SECONDS
         self.episodes.policy = policy
 
@@ -76,17 +64,16 @@ class Arm:
         """Run `work` on the one policy thread."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
-    async def answer(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> tuple[int, bytes]:
-        """One episode verb, measured; never raises. Nothing is measured of episodes that no server of this
-        ModelDeployment opened."""
+    async def answer(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> Response:
+        """Answer a verb and measure it; never raises. Episodes of other ModelDeployments are not measured."""
         opening = NEW if verb == "open" else self.episodes.ids.read(episode_id)
         if opening is None:
             self.metrics.unproven[verb].inc()
-            return 404, _refused(_unknown(episode_id))
+            return refused(_unknown(episode_id))
         start = time.perf_counter()
-        status, answer, fault = await self._result(verb, opening, arm, body)
+        answer, fault = await self._result(verb, opening, arm, body)
         self._count(verb, opening, fault, time.perf_counter() - start)
-        return status, answer
+        return answer
 
     def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
         """Count a request as evidence of this arm, unless its caller is at fault, a person decided, or its episode
@@ -101,22 +88,21 @@ class Arm:
             self.metrics.failed(verb)
         self.metrics.observe[verb](seconds)
 
-    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[int, bytes, Fault]:
-        """Status, body, and who is at fault."""
+    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[Response, Fault]:
         try:
             if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
-                return 200, self._fixed(override), "overridden"
+                return _json(self._fixed(override)), "overridden"
             if verb == "act":
                 self.episodes.count_decision(opening)
-            return 200, await self._do(verb, opening, arm, body), "nobody"
+            return _json(await self._do(verb, opening, arm, body)), "nobody"
         except Refusal as refusal:
-            return refusal.status, _refused(refusal), refusal.apart or "nobody"
+            return refused(refusal), refusal.apart or "nobody"
         except PolicyError as error:
             log.error("policy failed: %s", error)
-            return 500, _refused(Refusal(500, "PolicyError", str(error))), "arm"
-        except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
+            return refused(Refusal(500, "PolicyError", str(error))), "arm"
+        except Exception:  # a policy must not end the server
             log.exception("%s failed", verb)
-            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log")), "arm"
+            return refused(Refusal(500, "PolicyError", "internal error, see the server's log")), "arm"
 
     def _fixed(self, override: Override) -> bytes:
         """The action that a person has ordered, whatever was observed: it is certain, so its log-probability is 0."""
@@ -148,148 +134,70 @@ def _unknown(episode_id: str) -> Refusal:
     return Refusal(404, "UnknownEpisode", message)
 
 
-def _refused(refusal: Refusal) -> bytes:
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def refused(refusal: Refusal, *, close: bool = False) -> Response:
+    """The response of a refusal; `close`: the request's body was not read."""
     fields: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
-    return orjson.dumps(fields | ({"retry_after": refusal.retry_after} if refusal.retry_after else {}))
+    headers = {"connection": "close"} if close else {}
+    if refusal.retry_after:
+        fields["retry_after"] = refusal.retry_after
+        headers["retry-after"] = str(refusal.retry_after)
+    return JSONResponse(fields, refusal.status, headers)
 
 
-class EpisodesShortCut:
-    """ASGI: answers POST /v1/episodes…, hands everything else on."""
+def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:
+    """`app` for requests of known callers. Probes, metrics and metadata are open to everybody; copies have a mark."""
 
-    def __init__(self, inner: ASGIApp, arm: Arm) -> None:
-        self._inner = inner
-        self._arm = arm
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope.get("headers", ())
+        refusal = None
+        if problem := encoding_problem(headers):
+            refusal = Refusal(415, "InvalidInput", problem)
+        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
+            authorization = next((value for key, value in headers if key == b"authorization"), b"")
+            if refusal := await arm.callers.refusal(authorization):
+                arm.metrics.strangers[refusal.reason].inc()
+        await (refused(refusal, close=True) if refusal else app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
-        if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith(PREFIX):
-            await self._inner(scope, receive, send)
-            return
-        verb, episode_id = _verb(scope["path"])
-        if not verb:
-            await self._inner(scope, receive, send)
-            return
-        body = await _read(receive, MAX_BODY[verb])
-        if body is None:
-            message = f"body: longer than {MAX_BODY[verb]} bytes, the most {verb} takes"
-            status, answer = 413, _refused(Refusal(413, "TooLarge", message))
-        else:
-            arm = next((value.decode("latin-1") for key, value in scope["headers"] if key == ARM_HEADER), None)
-            status, answer = await self._arm.answer(verb, episode_id, arm, body)
-        await _say(send, status, answer, close=body is None or self._arm.draining)
-
-
-class KnownCallers:
-    """ASGI: hands on what known callers send. Probes, metrics and descriptions are for everybody, and copies between
-    servers carry a seal of their own."""
-
-    def __init__(self, inner: ASGIApp, arm: Arm) -> None:
-        self._inner = inner
-        self._arm = arm
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
-        if scope["type"] == "http" and (encoding := encoding_of(scope["headers"])):
-            text = f"Content-Encoding: {encoding!r} is not taken: {ADVICE}"
-            await _say(send, 415, _refused(Refusal(415, "InvalidInput", text)), close=True)
-            return
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
-            authorization = next((value for key, value in scope["headers"] if key == b"authorization"), b"")
-            if refusal := await self._arm.callers.refusal(authorization):
-                self._arm.metrics.strangers[refusal.reason].inc()
-                await _say(send, refusal.status, _refused(refusal), close=True)
-                return
-        await self._inner(scope, receive, send)
-
-
-async def _say(send: Send, status: int, answer: bytes, close: bool) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
-    if status == 429:
-        headers.append((b"retry-after", b"%d" % orjson.loads(answer).get("retry_after", 1)))
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
-
-
-def _verb(path: str) -> tuple[str, str]:
-    """("open"|"act"|"end"|"", episode id) of a path."""
-    if path == PREFIX:
-        return "open", ""
-    head, _, verb = path[len(PREFIX) + 1 :].rpartition("/")
-    return (verb, head) if verb in ("act", "end") and path[len(PREFIX)] == "/" and head else ("", "")
-
-
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The request body; None when it is longer than `limit` bytes or the client went away."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body if len(body) <= limit else None
-    parts, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            return None
-    return b"".join(parts)
+    return answer
 
 
 def build_app(arm: Arm) -> ASGIApp:
     """The whole server as one ASGI application."""
-    app = FastAPI(title="learnloop policy server", version="v1", redoc_url=None)
-    app.include_router(oip_routes(arm))
-    app.include_router(shadow_routes(arm))
-    _add_probes(app, arm)
-    _document_episodes(app, arm)
-    return KnownCallers(EpisodesShortCut(app, arm), arm)
+    routes = [*_episode_routes(arm), *oip_routes(arm), shadow_route(arm), *_probes(arm)]
+    return closing(known_callers(Router(routes, redirect_slashes=False), arm), arm)
 
 
-def _add_probes(app: FastAPI, arm: Arm) -> None:
-    @app.get("/healthz")
-    async def healthz() -> Response:
+def _episode_routes(arm: Arm) -> list[Route]:
+    def handler(verb: str) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            try:
+                body = await read_body(request, MAX_BODY[verb])
+            except Refusal as refusal:
+                return refused(refusal, close=True)
+            episode_id = request.path_params.get("episode_id", "")
+            return await arm.answer(verb, episode_id, request.headers.get(names.HEADER_ARM), body)
+
+        return handle
+
+    paths = {"open": PREFIX, "act": f"{PREFIX}/{{episode_id}}/act", "end": f"{PREFIX}/{{episode_id}}/end"}
+    return [Route(path, handler(verb), methods=["POST"]) for verb, path in paths.items()]
+
+
+def _probes(arm: Arm) -> list[Route]:
+    async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    @app.get("/readyz")
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         if arm.ready:
             return JSONResponse({"status": "ok"})
         missing = "draining" if arm.draining else "policy or routing table not loaded"
         return JSONResponse({"status": missing}, 503)
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(_: Request) -> Response:
         return Response(arm.metrics.render(), media_type=arm.metrics.content_type)
 
-
-def _document_episodes(app: FastAPI, arm: Arm) -> None:
-    """The same verbs as routes: they give /openapi.json its schemas, the short cut answers before them."""
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": ServingError} for status in (400, 403, 404, 409, 410, 413, 415, 421, 429, 500, 503)
-    }
-
-    def handler(verb: str) -> Callable[..., Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
-            episode_id = request.path_params.get("episode_id", "")
-            header = request.headers.get(names.HEADER_ARM)
-            status, body = await arm.answer(verb, episode_id, header, await request.body())
-            return Response(body, status, media_type="application/json")
-
-        return handle
-
-    for verb, path, takes, gives in (
-        ("open", PREFIX, OpenEpisode, OpenedEpisode),
-        ("act", f"{PREFIX}/{{episode_id}}/act", ActRequest, ActResponse),
-        ("end", f"{PREFIX}/{{episode_id}}/end", EndEpisode, None),
-    ):
-        schema = {"requestBody": {"content": {"application/json": {"schema": takes.model_json_schema()}}}}
-        app.add_api_route(
-            path,
-            handler(verb),
-            methods=["POST"],
-            name=verb,
-            summary=takes.__doc__,
-            responses=refusals | ({200: {"model": gives}} if gives else {}),
-            openapi_extra=schema,
-        )
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]

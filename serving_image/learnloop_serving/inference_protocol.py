@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Policy, PolicyError
-from learnloop_serving.refusal import Refusal
+from learnloop_serving.refusal import Refusal, read_body
 
 if TYPE_CHECKING:
     from learnloop_serving.app import Arm
@@ -209,72 +211,56 @@ MAX_BODY = 33_554_432
 OFFLOAD_BODY = 65_536
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")
-
-
 def _error(message: str, status: int) -> Response:
-    return _json({"error": message}, status)
+    return JSONResponse({"error": message}, status)
 
 
-def oip_routes(arm: "Arm") -> APIRouter:
+def oip_routes(arm: "Arm") -> list[Route]:
     """Routes under /v2 for `arm`."""
-    router = APIRouter(prefix="/v2", tags=["Open Inference Protocol v2"])
-    _add_server_routes(router, arm)
-    _add_model_routes(router, arm)
-    return router
-
-
-def _add_server_routes(router: APIRouter, arm: "Arm") -> None:
+    settings = arm.settings
     try:
         release = version("learnloop")
     except PackageNotFoundError:
         release = "0"
 
-    @router.get("")
-    async def server() -> Response:
-        return _json(server_metadata(release))
-
-    @router.get("/health/live")
-    async def live() -> Response:
-        return _json({"live": True})
-
-    @router.get("/health/ready")
-    async def server_is_ready() -> Response:
-        return _json({"ready": arm.ready}, 200 if arm.ready else 503)
-
-
-def _add_model_routes(router: APIRouter, arm: "Arm") -> None:
-    settings = arm.settings
-
-    def unknown(model: str, revision: str | None) -> Response | None:
+    def unknown(request: Request) -> Response | None:
+        model, revision = request.path_params["model"], request.path_params.get("version")
         if model == settings.model_deployment and revision in (None, settings.revision):
             return None
         wanted = model if revision is None else f"{model} version {revision}"
-        return _error(
-            f"model {wanted[:200]} is not here; this server has {settings.model_deployment} {settings.revision}", 404
-        )
+        text = f"unknown model {wanted[:200]}: this server has {settings.model_deployment} {settings.revision}"
+        return _error(text, 404)
 
-    async def metadata(model: str, version: str | None = None) -> Response:
+    async def server(_: Request) -> Response:
+        return JSONResponse(server_metadata(release))
+
+    async def live(_: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def server_is_ready(_: Request) -> Response:
+        return JSONResponse({"ready": arm.ready}, 200 if arm.ready else 503)
+
+    async def metadata(request: Request) -> Response:
         policy = arm.episodes.policy
-        if refused := unknown(model, version):
+        if refused := unknown(request):
             return refused
         if policy is None:
             return _error("the policy is still being loaded", 503)
-        return _json(model_metadata(model, settings.revision, policy))
+        return JSONResponse(model_metadata(settings.model_deployment, settings.revision, policy))
 
-    async def ready(model: str, version: str | None = None) -> Response:
-        if refused := unknown(model, version):
+    async def ready(request: Request) -> Response:
+        if refused := unknown(request):
             return refused
-        return _json({"name": model, "ready": arm.ready}, 200 if arm.ready else 503)
+        return JSONResponse({"name": settings.model_deployment, "ready": arm.ready}, 200 if arm.ready else 503)
 
-    async def infer(request: Request, model: str, version: str | None = None) -> Response:
-        return unknown(model, version) or await _infer(arm, request)
+    async def infer(request: Request) -> Response:
+        return unknown(request) or await _infer(arm, request)
 
-    for base in ("/models/{model}", "/models/{model}/versions/{version}"):
-        router.add_api_route(base, metadata, methods=["GET"])
-        router.add_api_route(f"{base}/ready", ready, methods=["GET"])
-        router.add_api_route(f"{base}/infer", infer, methods=["POST"])
+    routes = [Route("/v2", server), Route("/v2/health/live", live), Route("/v2/health/ready", server_is_ready)]
+    for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        routes += [Route(base, metadata), Route(f"{base}/ready", ready)]
+        routes.append(Route(f"{base}/infer", infer, methods=["POST"]))
+    return routes
 
 
 async def _infer(arm: "Arm", request: Request) -> Response:
@@ -283,9 +269,9 @@ async def _infer(arm: "Arm", request: Request) -> Response:
     try:
         other = arm.episodes.stand_in.arm(request)
         if other is not None:
-            return await arm.episodes.stand_in.answer(other, request, await _body(request))
+            return await arm.episodes.stand_in.answer(other, request, await read_body(request, MAX_BODY))
         policy = arm.episodes.serving()
-        body = await _body(request)
+        body = await read_body(request, MAX_BODY)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         length = request.headers.get(HEADER_JSON_LENGTH)
         arm.episodes.count_decision(None)
@@ -313,16 +299,6 @@ async def _infer(arm: "Arm", request: Request) -> Response:
     finally:
         if other is None and says:
             arm.metrics.observe["infer"](time.perf_counter() - start)
-
-
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise Refusal(413, "TooLarge", f"body: longer than {MAX_BODY} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def _encoded(encoded: Encoded) -> Response:

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
 
 from learnloop_api.wire.routing import Override, Reason
 from learnloop_common.service_accounts import KeySource, KeysUnavailable, account_of
@@ -66,6 +67,20 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 def invalid(error: ValidationError) -> Refusal:
     """400 that names the first invalid field, its value and the fix."""
     return Refusal(400, "InvalidInput", first_error(error)[1])
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The request's body; raises Refusal 413 for more than `limit` bytes."""
+    parts, size = [], 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise Refusal(413, "TooLarge", f"body: longer than {limit} bytes")
+            parts.append(chunk)
+    except ClientDisconnect:
+        raise Refusal(400, "InvalidInput", "body: the client closed the connection") from None
+    return b"".join(parts)
 
 
 BELIEVED_SECONDS = 60.0

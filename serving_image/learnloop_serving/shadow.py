@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import httpx
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ServingError, ShadowBatch, ShadowDecision
@@ -22,7 +24,7 @@ from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.metrics import ShadowMetrics
-from learnloop_serving.refusal import Refusal, invalid
+from learnloop_serving.refusal import Refusal, invalid, read_body
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server_seal import Seal
 
@@ -205,29 +207,17 @@ def _advice(policy: Policy, observation: list[float]) -> Advice:
 MAX_BODY = 4_194_304
 
 
-def shadow_routes(arm: "Server") -> APIRouter:
-    """The one route, for `arm`."""
-    router = APIRouter(tags=["shadow"])
-    schema = {"requestBody": {"content": {"application/json": {"schema": ShadowBatch.model_json_schema()}}}}
+def shadow_route(arm: "Server") -> Route:
+    """POST /v1/shadow: copies of stable's decisions, for `arm`."""
 
-    @router.post(PATH, status_code=202, openapi_extra=schema, summary="Copies of stable's decisions; nobody is told.")
     async def shadow(request: Request) -> Response:
         try:
-            batch = arm.episodes.shadow.read(await _body(request), request.headers.get(names.HEADER_MARK, ""))
+            body = await read_body(request, MAX_BODY)
+            batch = arm.episodes.shadow.read(body, request.headers.get(names.HEADER_MARK, ""))
             await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
         except Refusal as refusal:
             error = ServingError(reason=refusal.reason, message=refusal.message[:1000])
-            return Response(error.model_dump_json(), refusal.status, media_type="application/json")
+            return Response(error.model_dump_json(exclude_none=True), refusal.status, media_type="application/json")
         return Response(status_code=202)
 
-    return router
-
-
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise Refusal(413, "TooLarge", f"body: longer than {MAX_BODY} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
+    return Route(PATH, shadow, methods=["POST"])

@@ -12,7 +12,8 @@ guarded. The episodes that were opened on it go on where they began.
 from datetime import UTC, datetime
 
 import httpx
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable

@@ -33,7 +33,7 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
     assert table.mirror is not None
     assert (serving.status["stepText"], serving.weight(uri(1))) == ("1/5 shadow", 0)
     condition = next(item for item in serving.status["conditions"] if item["type"] == "Shadowing")
-    assert (condition["status"], condition["reason"]) == ("True", "MirroredByServers")
+    assert (condition["status"], condition["reason"]) == ("True", "Mirrored")
     assert serving.entry.get(names.LABEL_REVISION) == serving.status["stable"]["revision"]
     while not serving.weight(uri(1)):
         serving.run(1)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learnloop_common.http_server import ADVICE, encoding_of
+from learnloop_common.http_server import encoding_problem
 from learnloop_common.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.access.callers import RequestShare
 from learnloop_dataplane.api.responses import refusal
@@ -68,8 +68,8 @@ class RequestLimits:
             await send(message)
 
         try:
-            if encoding := encoding_of(scope["headers"]):
-                raise ApiError(415, f"Content-Encoding: {encoding!r} is not taken: {ADVICE}", field="body")
+            if problem := encoding_problem(scope["headers"]):
+                raise ApiError(415, problem, field="body")
             if _declared(scope) > limit:
                 raise _too_large(limit)
             await self._app(scope, receive if _declared(scope) == 0 else bounded, noting)

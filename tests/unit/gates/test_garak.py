@@ -1,4 +1,4 @@
-"""garak's report becomes ours: each answer counts once, and what is cut short or disagrees with itself is no report."""
+"""garak's report becomes ours: each answer counts once, and a report that is cut short is refused."""
 
 import json
 import os
@@ -119,14 +119,10 @@ def test_answers_that_are_missing_or_judged_by_nobody_are_errors() -> None:
     [
         ((GOOD, evaluation(1, 0)), False, "no digest"),
         ((GOOD,), True, "no evaluation"),
-        ((GOOD, BAD, evaluation(2, 0)), True, "has 2 passed, its attempts have 1"),
-        ((GOOD, evaluation(1, 0), evaluation(1, 0, probe=OTHER)), True, "attempts or its evaluations alone"),
-        ((GOOD, {**BAD, "probe_classname": OTHER}, evaluation(1, 0)), True, "attempts or its evaluations alone"),
-        ((GOOD, {"entry_type": "eval", "probe": PROBE, "detector": BYPASS}), True, "has None passed"),
-        (([],), True, "no JSON object"),
+        (([],), True, "not a JSON object"),
     ],
 )
-def test_a_report_that_is_cut_short_or_disagrees_with_itself_is_none(entries: Any, whole: bool, why: str) -> None:
+def test_a_report_that_is_cut_short_is_refused(entries: Any, whole: bool, why: str) -> None:
     with pytest.raises(SuiteError, match=why):
         read(*entries, whole=whole)
 

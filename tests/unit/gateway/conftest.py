@@ -153,7 +153,7 @@ def build(
         **more,
     )
     metrics = Metrics("cart", STABLE)
-    language = LanguageMetrics(metrics.registry, "cart", STABLE)
+    language = LanguageMetrics(metrics.of)
     routing = RoutingState("cart", metrics)
     assert routing.offer(arms or table((STABLE, "stable", 100), (CANARY, "canary", 0)), "test")
     seal = Seal()

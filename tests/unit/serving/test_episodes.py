@@ -248,10 +248,6 @@ def test_series_of_the_own_revision_exist_from_the_start(start: Callable[..., Li
         assert line in text
 
 
-def test_the_schema_of_the_episodes_api_is_published(server: LiveServer) -> None:
-    assert "/v1/episodes/{episode_id}/act" in server.get("/openapi.json").json()["paths"]
-
-
 def test_returns_are_counted_in_buckets_on_both_sides_of_zero(server: LiveServer) -> None:
     def at_most(bound: str) -> float:
         return server.metric("learnloop_episode_return_bucket", le=bound)

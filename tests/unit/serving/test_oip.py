@@ -125,7 +125,7 @@ def test_a_compressed_body_is_refused_as_such(server: LiveServer, path: str, enc
     answer = server.post(path, gzip.compress(b"{}"), **{"Content-Encoding": encoding})
     assert answer.status_code == 415
     assert answer.json()["message"] == (
-        f"Content-Encoding: '{encoding}' is not taken: send the body without Content-Encoding"
+        f"Content-Encoding: '{encoding}' is not supported: send the body without Content-Encoding"
     )
 
 

@@ -20,7 +20,7 @@ def test_probes_and_metrics_are_answered_and_nothing_else() -> None:
     for path in ("/healthz", "/readyz", "/metrics"):
         assert client.get(path).text == "answered"
         assert client.post(path).status_code == 404
-    for path in ("/v1/episodes", "/openapi.json", "/healthz/", "//metrics"):
+    for path in ("/v1/episodes", "/v2", "/healthz/", "//metrics"):
         assert client.get(path).status_code == 404, path
         assert client.post(path).status_code == 404, path
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from starlette.testclient import TestClient
 
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.training import Heartbeat
@@ -60,3 +61,11 @@ def test_a_heartbeat_of_impossible_numbers_is_refused_by_the_field(field: str, v
     Heartbeat.model_validate(beat | rest)
     with pytest.raises(ValidationError, match=field):
         Heartbeat.model_validate(beat | rest | {field: value})
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate"])
+def test_a_compressed_body_is_refused_as_such(encoding: str) -> None:
+    app = create_app(Config(dsn="postgresql://data/plane", artifacts="file:///artifacts", auth="none"))
+    answer = TestClient(app).post("/api/v1/trajectories", content=b"\x1f\x8b", headers={"Content-Encoding": encoding})
+    assert answer.status_code == 415
+    assert "send the body without Content-Encoding" in answer.text
