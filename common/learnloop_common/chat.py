@@ -6,10 +6,11 @@ from typing import Any
 
 
 class ChatFields:
-    """Remembers which fields a model refused. Use one for each model."""
+    """Remembers which fields a model refuses. Use one for each model."""
 
     def __init__(self) -> None:
         self._refused: set[str] = set()
+        self._guessed: set[str] = set()
 
     def of(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body as the model takes it; it is written with `max_tokens` and `temperature`."""
@@ -19,14 +20,28 @@ class ChatFields:
         return taken
 
     def refused(self, sent: Mapping[str, Any], sentence: str) -> bool:
-        """Does the server's refusal of `sent` name a field that can be left out? Then ask again."""
-        name = "max_tokens" if "max_completion_tokens" in sentence else "temperature"
-        if name not in sent or name not in sentence:
+        """Should the request be sent again without a field, after a refusal of `sent`?
+
+        Not every server names the field. Then both are tried, and sent again if neither was the cause.
+        """
+        bounds = "max_tokens" in sentence and not _UNSUPPORTED.search(sentence)
+        named = "max_tokens" if "max_" in sentence else "temperature"
+        if bounds and "max_completion_tokens" not in sentence:
+            return False  # its value is out of bounds
+        if named in sent and (named in sentence or "max_completion_tokens" in sentence):
+            self._refused.add(named)
+            return True
+        guess = next((name for name in ("max_tokens", "temperature") if name in sent), None)
+        if guess is None:
+            self._refused -= self._guessed
+            self._guessed.clear()
             return False
-        self._refused.add(name)
+        self._refused.add(guess)
+        self._guessed.add(guess)
         return True
 
 
+_UNSUPPORTED = re.compile("support|unknown|recogni[sz]ed|unexpected|permitted|allowed|extra|not accept", re.IGNORECASE)
 MARK = "\ufdd0"
 """A code point that Unicode reserves for such uses: no text that is exchanged contains it."""
 _AUTHORED = ("assistant", "system", "developer")

@@ -58,7 +58,7 @@ class ModelClient:
         }
         if case.tools:
             body["tools"] = list(case.tools)
-        why = ""
+        why = refusal = ""
         attempt = 0
         while attempt < TRIES:
             if attempt:
@@ -70,15 +70,17 @@ class ModelClient:
             except httpx.HTTPError as error:
                 why = str(error) or type(error).__name__
                 continue
-            if answer.status_code == 400 and self._fields.refused(sent, answer.text):
-                attempt -= 1
-                continue
+            if answer.status_code in (400, 422):
+                refusal = refusal or f"{answer.status_code} {answer.text[:300]}"
+                if self._fields.refused(sent, answer.text):
+                    attempt -= 1
+                    continue
             if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
                 return reply_of(answer.content)
             why = f"{answer.status_code} {answer.text[:300]}"
             if answer.status_code < 500 and answer.status_code != 429:
                 break
-        raise Unanswered(f"{self._url}: {why}")
+        raise Unanswered(f"{self._url}: {refusal or why}")
 
     def _sent(self) -> dict[str, str]:
         return {**self._headers, "content-type": "application/json"}

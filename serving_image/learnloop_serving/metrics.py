@@ -105,9 +105,7 @@ class Metrics:
         self._lasted = of.histogram(
             names.METRIC_EPISODE_SECONDS, "Time from the opening of an episode to its end", EPISODE_SECONDS_BUCKETS
         )
-        seconds = of.histograms(
-            names.METRIC_REQUEST_SECONDS, "Time this server needed for a request", buckets, "verb"
-        )
+        seconds = of.histograms(names.METRIC_REQUEST_SECONDS, "Time this server needed for a request", buckets, "verb")
         self.observe: dict[str, Callable[[float], Any]] = {v: seconds.labels(*own, v).observe for v in VERBS}
         self._errors = of.counters(
             names.METRIC_REQUEST_ERRORS, "Requests that failed because of this server or its policy", "verb", VERBS
@@ -153,7 +151,9 @@ class Metrics:
             ("table", "watch"),
         )
         self.routing_broken, self.routing_watch_failed = routing["table"], routing["watch"]
-        self.model_load_seconds = of.gauge("learnloop_model_load_seconds", "Time from start until the policy was loaded")
+        self.model_load_seconds = of.gauge(
+            "learnloop_model_load_seconds", "Time from start until the policy was loaded"
+        )
 
     def opened(self, revision: str) -> None:
         """Count an episode of `revision`, which in service mode may be another server's."""

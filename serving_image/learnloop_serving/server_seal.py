@@ -15,87 +15,79 @@ from learnloop_common.key_lines import KeyLines
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
 MARK_DIGITS = 32
-_TEXT = re.compile(rb"[\t\n\r -~]*")
 POLL_SECONDS = 5.0
-"""The kubelet takes up to a minute to mount a Secret's new content, so that more haste would gain nothing."""
+"""The kubelet takes up to a minute to mount a Secret's new content."""
 
 
 class Seal:
-    """The keys in force, and those before them: pods get new ones at different times."""
+    """The keys in force, and those before them: pods read new ones at different times."""
 
     def __init__(self, text: bytes | None = None) -> None:
-        """One key, or a line for each. Without any it draws one that no other process has."""
+        """`text`: a key on each line; None: a random key that no other process has."""
         self._lines = _lines(text or secrets.token_hex(LEAST_BYTES).encode())
         self._before: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path | None) -> "Seal":
-        """The keys in the file `path`; raises ValueError with what is wrong with it. None: a key of one's own."""
-        return cls(_key(path) if path is not None else None)
+        """The keys in the file `path`; raises ValueError with its fault. None: a random key."""
+        return cls(_read(path) if path is not None else None)
 
     def renew(self, text: bytes) -> None:
-        """Mark with the newest of these keys whose time has come; marks of those before them still hold."""
+        """Mark with the newest of these keys that is in use; marks of earlier keys still hold."""
         lines = _lines(text)
         if lines != self._lines:
             self._lines, self._before = lines, tuple(key for key in self._lines.values if key not in lines.values)
 
     def mark(self, purpose: bytes, message: bytes) -> str:
-        """32 hexadecimal digits that only holders of the key can give `message`, for this purpose and no other."""
-        return _mark(self._lines.current().encode("latin-1"), purpose, message)
+        """32 hexadecimal digits that only holders of the key can compute for `message` and this purpose."""
+        return _mark(self._lines.current(), purpose, message)
 
     def holds(self, purpose: bytes, message: bytes, mark: str) -> bool:
-        """Did a holder of the key give `message` this mark?"""
+        """Did a holder of the key compute this mark of `message`?"""
         given = mark.encode("utf-8", "replace")
-        existing = (key.encode("latin-1") for key in (*self._lines.values, *self._before))
-        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in existing)
+        keys = (*self._lines.values, *self._before)
+        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in keys)
 
 
-def _mark(key: bytes, purpose: bytes, message: bytes) -> str:
-    return hmac.digest(key, b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
+def _mark(key: str, purpose: bytes, message: bytes) -> str:
+    return hmac.digest(key.encode(), b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
 
 
 def _lines(content: bytes) -> KeyLines:
-    """A key on each line; raw random bytes, in which line feeds end nothing, are one key as a whole.
+    """The keys, one on each line, newest first.
 
     Raises:
-        ValueError: lines of text that are none, or too many.
+        ValueError: not text, too many lines, or a key is too short.
     """
-    whole = content.decode("latin-1")
-    raw = not _TEXT.fullmatch(content)
     try:
-        lines = KeyLines.parse(whole)
-    except ValueError:
-        if not raw:
-            raise
-        return KeyLines(((whole, 0.0),))
-    return KeyLines(((whole, 0.0),)) if raw and _shortest(lines) < LEAST_BYTES else lines
+        lines = KeyLines.parse(content.decode("ascii"))
+    except UnicodeDecodeError:
+        raise ValueError("is not text: write the key as hexadecimal digits") from None
+    shortest = min(map(len, lines.values))
+    if shortest < LEAST_BYTES:
+        raise ValueError(f"has a key of {shortest} characters: must be {LEAST_BYTES} random ones or more")
+    return lines
 
 
-def _shortest(lines: KeyLines) -> int:
-    return min(map(len, lines.values))
-
-
-def _key(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     try:
-        key = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        least = _shortest(_lines(key))
+        _lines(content)
     except ValueError as error:
         raise ValueError(f"{path} {error}") from None
-    if least < LEAST_BYTES:
-        raise ValueError(f"{path} holds {least} bytes: must hold {LEAST_BYTES} random ones or more")
-    return key
+    return content
 
 
 async def follow_key(path: Path, seal: Seal) -> None:
-    """Take over what the file says until cancelled; a key that is gone or broken stays in force as it was."""
+    """Follow the file until cancelled; while it is missing or invalid, the last key stays in force."""
     text = ""
     while True:
         await asyncio.sleep(POLL_SECONDS)
         try:
-            seal.renew(_key(path))
+            seal.renew(_read(path))
             text = ""
         except ValueError as error:
             if str(error) != text:
@@ -128,17 +120,17 @@ class EpisodeIds:
         self._seal = seal
 
     def make(self, revision: str, agent: str | None = None) -> str:
-        """The id of an episode of `agent` that is opened now and belongs to the arm `revision`."""
+        """A new id for an episode of `agent` that belongs to the arm `revision`."""
         text = f"{revision}.t{int(self._clock.now()):08x}.r{secrets.token_hex(8)}{agent_tag(agent)}"
         return f"{text}.m{self._seal.mark(self._purpose, text.encode())}"
 
     def again(self, episode_id: str) -> str:
-        """The id of the same episode among these ids; `episode_id` has a mark of others."""
+        """The id of the same episode among these ids; `episode_id` has another purpose's mark."""
         message = episode_id.rpartition(".m")[0]
         return f"{message}.m{self._seal.mark(self._purpose, message.encode())}"
 
     def read(self, episode_id: str) -> Opening | None:
-        """Read an id; None where no server of this ModelDeployment issued it."""
+        """Read an id; None if no server of this ModelDeployment issued it."""
         result = _SEALED.fullmatch(episode_id)
         if result is None:
             return None

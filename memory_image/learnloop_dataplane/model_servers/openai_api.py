@@ -211,10 +211,12 @@ class ChatModel:
     async def ask(self, messages: Sequence[dict[str, str]], read: Callable[[Any], T]) -> T:
         """What `read` makes of the answer; raises as ModelServer.post."""
         body = {"model": self._model, "messages": list(messages), "temperature": 0, "max_tokens": self._most}
+        first: NotTaken | None = None
         while True:
             sent = self._fields.of(body)
             try:
                 return await self.server.post("chat/completions", sent, read)
             except NotTaken as problem:
+                first = first or problem
                 if not self._fields.refused(sent, str(problem)):
-                    raise
+                    raise first from None
