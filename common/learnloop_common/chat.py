@@ -11,6 +11,7 @@ class ChatFields:
     def __init__(self) -> None:
         self._refused: set[str] = set()
         self._guessed: set[str] = set()
+        self._settled = False
 
     def of(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body as the model takes it; it is written with `max_tokens` and `temperature`."""
@@ -18,6 +19,10 @@ class ChatFields:
         if "max_tokens" in body and "max_tokens" in self._refused:
             taken["max_completion_tokens"] = body["max_tokens"]
         return taken
+
+    def accepted(self) -> None:
+        """Note that the model took a request: a later refusal that names no field has another cause."""
+        self._settled = True
 
     def refused(self, sent: Mapping[str, Any], sentence: str) -> bool:
         """Should the request be sent again without a field, after a refusal of `sent`?
@@ -32,6 +37,8 @@ class ChatFields:
             self._refused.add(named)
             return True
         guess = next((name for name in ("max_tokens", "temperature") if name in sent), None)
+        if self._settled:
+            return False
         if guess is None:
             self._refused -= self._guessed
             self._guessed.clear()

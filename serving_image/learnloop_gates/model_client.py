@@ -76,6 +76,7 @@ class ModelClient:
                     attempt -= 1
                     continue
             if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
+                self._fields.accepted()
                 return reply_of(answer.content)
             why = f"{answer.status_code} {answer.text[:300]}"
             if answer.status_code < 500 and answer.status_code != 429:

@@ -52,7 +52,7 @@ class DecisionBuckets:
         if not rates:
             self._buckets.clear()
             return
-        buckets = {key: self._buckets.pop(key, None) or Bucket(rate, now) for key, rate in rates.items()}
+        buckets = {key: self._bucket(key, rate, now) for key, rate in rates.items()}
         self._buckets |= buckets
         while len(self._buckets) > MOST_AGENTS:
             self._buckets.popitem(last=False)
@@ -63,6 +63,9 @@ class DecisionBuckets:
             raise Refusal(429, "Throttled", text, retry_after=seconds)
         for bucket in buckets.values():
             bucket.take()
+
+    def _bucket(self, key: str | None, rate: float, now: float) -> Bucket:
+        return self._buckets.pop(key) if key in self._buckets else Bucket(rate, now)
 
     def _rates(self) -> tuple[float | None, float | None]:
         """Decisions in a second of all agents, and of one."""

@@ -215,8 +215,12 @@ class ChatModel:
         while True:
             sent = self._fields.of(body)
             try:
-                return await self.server.post("chat/completions", sent, read)
+                answer = await self.server.post("chat/completions", sent, read)
             except NotTaken as problem:
                 first = first or problem
-                if not self._fields.refused(sent, str(problem)):
+                too_long = "HTTP 413" in str(problem)
+                if too_long or not problem.refused or not self._fields.refused(sent, str(problem)):
                     raise first from None
+            else:
+                self._fields.accepted()
+                return answer

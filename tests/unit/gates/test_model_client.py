@@ -115,3 +115,9 @@ def test_fields_that_were_not_the_cause_are_sent_again() -> None:
     fields, body = ChatFields(), {"max_tokens": 9, "temperature": 0}
     assert [fields.refused(fields.of(body), "no") for _ in range(3)] == [True, True, False]
     assert fields.of(body) == body
+
+
+def test_a_model_that_took_a_request_is_not_asked_again_after_a_refusal_without_a_name() -> None:
+    fields = ChatFields()
+    fields.accepted()
+    assert not fields.refused({"max_tokens": 9, "temperature": 0}, "the question is too long")

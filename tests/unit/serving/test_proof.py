@@ -154,7 +154,7 @@ def test_a_key_that_is_gone_or_too_short_is_refused_with_the_path_and_the_fix(tm
     with pytest.raises(ValueError, match=r"missing cannot be read: No such file"):
         Seal.read(tmp_path / "missing")
     (tmp_path / "short").write_text("secret\n")
-    with pytest.raises(ValueError, match=r"short holds 6 bytes: must hold 32 random ones or more"):
+    with pytest.raises(ValueError, match=r"short has a key of 6 characters: must be 32 random ones or more"):
         Seal.read(tmp_path / "short")
 
 
