@@ -1,7 +1,7 @@
 """The package that an agent imports: act with the served policy, record the outcome, remember."""
 
 from learnloop_sdk.conversation import Conversation
-from learnloop_sdk.environments import Environment, EpisodeResult, StepResult, difference, execute_with_learning
+from learnloop_sdk.environments import EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import (
     ArmWithdrawn,
@@ -22,7 +22,6 @@ __all__ = [
     "ArmWithdrawn",
     "Conversation",
     "Counters",
-    "Environment",
     "Episode",
     "EpisodeResult",
     "InvalidObservation",
@@ -37,7 +36,6 @@ __all__ = [
     "StepResult",
     "Stopped",
     "Throttled",
-    "difference",
     "execute_with_learning",
     "redact_text",
     "run",

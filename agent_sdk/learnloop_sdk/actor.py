@@ -1,10 +1,9 @@
 """`python -m learnloop_sdk.actor`: plays episodes with the served policy without end, to collect experience.
 
-Every option has an environment variable, LEARNLOOP_ACTOR_<OPTION>. SIGTERM stops between steps and delivers the
-recorded trajectories. One JSON line of progress every 10 seconds goes to standard output.
+Its options are environment variables, LEARNLOOP_ACTOR_<OPTION>. SIGTERM stops between steps and delivers the recorded
+trajectories. One JSON line of progress every 10 seconds goes to standard output.
 """
 
-import argparse
 import asyncio
 import json
 import logging
@@ -14,23 +13,163 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field, Json, ValidationError
 
 from learnloop_common import process_end
-from learnloop_sdk.environments import EpisodeResult, Setting, open_world
-from learnloop_sdk.environments import play as play_episode
-from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.loop import Learnloop
+from learnloop_sdk.environments import EpisodeResult, StepResult, ended
+from learnloop_sdk.episode import Episode
+from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
+from learnloop_sdk.loop import ENV_ENDPOINT, Learnloop
+from learnloop_sdk.memory import Recall
+from learnloop_sdk.trajectory import Decision, plain
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 10.0
 FLUSH_SECONDS = 20.0
 LONGEST_PAUSE = 10.0
+PREFIX = "LEARNLOOP_ACTOR_"
 NewPlayer = Callable[[], Callable[[], Awaitable[EpisodeResult]]]
 """Makes a player, which plays one episode at each call."""
+T = TypeVar("T")
+
+
+class Options(BaseModel):
+    """The environment variables of an actor.
+
+    Attributes:
+        environment: one of learnloop or Gymnasium, or module:EntryPoint.
+        endpoint: of the ModelDeployment's Service; default $LEARNLOOP_ENDPOINT.
+        randomise: physics that change with each episode: [[parameter, low, high], …].
+        credit: reward of a team's members.
+        success_return: an episode with at least this return succeeded.
+        recall: memories to ask for at the start of each episode.
+        episodes: stop after so many; 0: never.
+        max_steps_per_second: limit of all players together; 0: none.
+    """
+
+    environment: str
+    agent: str
+    endpoint: str = ""
+    level: str | None = None
+    randomise: Json[tuple[tuple[str, float, float], ...]] = ()
+    credit: Literal["team", "individual", "difference"] | None = None
+    concurrency: int = Field(4, ge=1, le=256)
+    success_return: float | None = None
+    recall: int = Field(0, ge=0, le=100)
+    episodes: int = Field(0, ge=0)
+    max_steps_per_second: float = Field(0.0, ge=0.0)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> "Options":
+        """Raises ValidationError."""
+        given = {name: text for name in cls.model_fields if (text := environ.get(PREFIX + name.upper()))}
+        return cls.model_validate({"endpoint": environ.get(ENV_ENDPOINT, ""), **given})
+
+
+@dataclass(frozen=True)
+class TeamStep(StepResult):
+    """Result of the members' actions: observations by member, and `rewards` by member."""
+
+    rewards: list[float] = field(default_factory=list)
+
+
+class World:
+    """One of the trainer's environments, for a team of one or more; episodes differ from world to world.
+
+    Observations, actions and their encodings are the trainer's own (learnloop_environments), so that a policy means the
+    same in both.
+    """
+
+    def __init__(self, options: Options, environ: Mapping[str, str] = os.environ) -> None:
+        """Raises LearnloopError, naming the field and the fix, when it cannot be played."""
+        from learnloop_environments import Conditions, make, own_code
+        from learnloop_environments.base import agents
+        from learnloop_environments.errors import EnvironmentFailed, TrainerError
+        from learnloop_environments.randomness import Split
+
+        self._name, self._failed = options.environment, EnvironmentFailed
+        own_code.use(environ)
+        conditions = Conditions(options.level, options.randomise, options.credit or "team")
+        try:
+            self._inner = make(self._name, Split.TRAINING, random.getrandbits(31), range(1), conditions)
+        except TrainerError as error:
+            raise LearnloopError(str(error)) from error
+        self.agents = agents(self._inner)
+        self._begun: Any = None
+
+    def reset(self) -> list[Any]:
+        """Begin another episode; returns the first observation of each member."""
+        begun, self._begun = self._begun, None
+        return self._by_member(self._call("reset", self._inner.reset) if begun is None else begun)
+
+    def step(self, actions: list[Any]) -> TeamStep:
+        """Take an action of each member."""
+        import numpy as np
+
+        taken = np.asarray(actions, dtype=np.int64 if self._inner.bounds is None else np.float32)
+        step = self._call("step", lambda: self._inner.step(taken[None] if self.agents > 1 else taken))
+        terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
+        # An episode that ends is followed by the next one within the step, whose observation reset then returns.
+        self._begun = step.observation if terminated or truncated else None
+        success = None if step.success is None else bool(step.success[0])
+        rewards = np.asarray(step.reward, dtype=np.float64).reshape(-1).tolist()
+        reward = sum(rewards) / len(rewards)
+        return TeamStep(self._by_member(step.successor), reward, terminated, truncated, success, rewards=rewards)
+
+    def _call(self, what: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except self._failed as error:
+            cause = process_end.sentence(error.__cause__ or error)
+            raise EnvironmentBroken(
+                f"environment: {self._name!r} raised {cause} in {what}: correct the environment"
+            ) from error
+
+    def _by_member(self, observation: Any) -> list[Any]:
+        return list(observation[0]) if self.agents > 1 else list(observation)
+
+
+async def play(
+    loop: Learnloop, world: World, *, task: str = "", recall: int = 0, success_return: float | None = None
+) -> EpisodeResult:
+    """Play one episode with the served policy. One arm decides for all members, so an outcome belongs to one revision.
+
+    Each member acts on its own observation; its steps are recorded in turn, each with its share of the team's mean
+    reward, so the episode's return is the team's.
+    """
+    observations = world.reset()
+    team = {"agents": str(world.agents)} if world.agents > 1 else {}
+    async with loop.episode(task, metadata=team) as episode:
+        context = {"task": task} if team else {"task": task, "observation": plain(observations[0])}
+        memories = await episode.recall(context, recall) if recall else Recall()
+        while True:
+            decisions = await _all_act(episode, observations)
+            step = world.step([decision[1] for decision in decisions])
+            over = step.terminated or step.truncated
+            for member, decision in enumerate(decisions):
+                last = over and member == world.agents - 1
+                episode.take_up(decision)
+                share = step.rewards[member] / world.agents
+                after = step.observation[member] if last else None
+                episode.record(None, share, last and step.terminated, last and step.truncated, next_observation=after)
+            observations = step.observation
+            if over:
+                return ended(episode, step, success_return, memories)
+
+
+async def _all_act(episode: Episode, observations: list[Any]) -> list[Decision]:
+    """Ask for every member's action by one arm: where it is withdrawn in between, all are asked again."""
+    while True:
+        arm, decisions = episode.episode_id, []
+        for observation in observations:
+            await episode.act(observation)
+            decisions.append(episode.set_aside())
+        if episode.episode_id == arm:
+            return decisions
 
 
 class Pace:
@@ -53,97 +192,17 @@ class Tally:
     """Counts of episodes, at most `limit` of them; 0: no limit."""
 
     limit: int
+    started: int = 0
     episodes: int = 0
     steps: int = 0
     errors: int = 0
-    started: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
-    def add(self, result: EpisodeResult) -> None:
-        """Count a finished episode."""
-        self.episodes += 1
-        self.steps += result.length
-        self.returns.append(result.episode_return)
-
-    def print(self, steps: int, seconds: float, more: Mapping[str, Any]) -> None:
-        """Print one line of progress: `steps` in `seconds`."""
-        line = {
-            "episodes": self.episodes,
-            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
-            "return_mean_100": round(sum(self.returns) / len(self.returns), 3) if self.returns else None,
-            "errors": self.errors,
-            **more,
-        }
+    def print(self, more: Mapping[str, Any]) -> None:
+        """Print one line of progress."""
+        mean = round(sum(self.returns) / len(self.returns), 3) if self.returns else None
+        line = {"episodes": self.episodes, "steps": self.steps, "return_mean_100": mean, "errors": self.errors, **more}
         print(json.dumps(line), flush=True)
-
-
-def _between(low: int, high: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return whole_number
-
-
-def _rate(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1e6:
-        raise ValueError(text)
-    return value
-
-
-def _ranges(text: str) -> tuple[tuple[str, float, float], ...]:
-    ranges = json.loads(text)
-    if not isinstance(ranges, list) or len(ranges) > 16:
-        raise ValueError(text)
-    return tuple((str(name), float(low), float(high)) for name, low, high in ranges)
-
-
-def _credit(text: str) -> str:
-    if text not in {"", "team", "individual", "difference"}:
-        raise ValueError(text)
-    return text
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of an actor; required where `otherwise` is None."""
-
-    help: str
-    otherwise: str | None
-    kind: Callable[[str], object] = str
-
-
-OPTIONS: Mapping[str, Option] = {
-    "environment": Option("an environment of learnloop or Gymnasium, or module:EntryPoint", None),
-    "level": Option("level of difficulty; empty: the easiest", ""),
-    "randomise": Option("physics that change with each episode, as JSON: [[parameter, low, high], …]", "[]", _ranges),
-    "credit": Option("reward of a team's members: team, individual or difference", "", _credit),
-    "agent": Option("name of the LearningAgent", None),
-    "endpoint": Option("base URL of the ModelDeployment's Service; default $LEARNLOOP_ENDPOINT", None),
-    "concurrency": Option("concurrent episodes, 1 to 256", "4", _between(1, 256)),
-    "success-return": Option(
-        "an episode with at least this return succeeded", "", lambda text: float(text) if text else None
-    ),
-    "recall": Option("memories to ask for at the start of each episode", "0", _between(0, 100)),
-    "episodes": Option("stop after so many episodes; 0: never", "0", _between(0, 10**9)),
-    "max-steps-per-second": Option("limit of all players together; 0: none", "0", _rate),
-    "spool": Option("directory that keeps undelivered trajectories", ""),
-}
-
-
-def parse(arguments: Sequence[str], wanted: Sequence[str] = tuple(OPTIONS)) -> argparse.Namespace:
-    """Read the wanted OPTIONS; each falls back to its environment variable."""
-    parser = argparse.ArgumentParser(prog="an actor of learnloop")
-    for name in wanted:
-        option = OPTIONS[name]
-        value = os.environ.get(f"LEARNLOOP_ACTOR_{name.upper().replace('-', '_')}") or option.otherwise
-        if name == "endpoint":
-            value = value or os.environ.get("LEARNLOOP_ENDPOINT")
-        parser.add_argument(f"--{name}", type=option.kind, default=value, required=value is None, help=option.help)
-    return parser.parse_args(arguments)
 
 
 async def _play_on(episode: Callable[[], Awaitable[EpisodeResult]], tally: Tally, pace: Pace) -> None:
@@ -160,12 +219,14 @@ async def _play_on(episode: Callable[[], Awaitable[EpisodeResult]], tally: Tally
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
         else:
-            tally.add(result)
+            tally.episodes += 1
+            tally.steps += result.length
+            tally.returns.append(result.episode_return)
             pause = 0.5
             await pace.after(result.length)
 
 
-async def _play_all(new_player: NewPlayer, options: argparse.Namespace, tally: Tally) -> None:
+async def _play_all(new_player: NewPlayer, options: Options, tally: Tally) -> None:
     """Run all players; one that breaks (a broken environment) stops the others."""
     pace = Pace(options.max_steps_per_second)
     async with asyncio.TaskGroup() as group:
@@ -174,16 +235,13 @@ async def _play_all(new_player: NewPlayer, options: argparse.Namespace, tally: T
 
 
 async def _report(tally: Tally, more: Callable[[], Mapping[str, Any]]) -> None:
-    before, steps = time.monotonic(), 0
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
-        now = time.monotonic()
-        tally.print(tally.steps - steps, now - before, more())
-        before, steps = now, tally.steps
+        tally.print(more())
 
 
 async def act(
-    options: argparse.Namespace,
+    options: Options,
     new_player: NewPlayer,
     close: Callable[[], Awaitable[int]],
     more: Callable[[], Mapping[str, Any]] = dict,
@@ -197,7 +255,7 @@ async def act(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    tally, start = Tally(options.episodes), time.monotonic()
+    tally = Tally(options.episodes)
     players = asyncio.create_task(_play_all(new_player, options, tally))
     others = [asyncio.create_task(_report(tally, more)), asyncio.create_task(stopping.wait())]
     await asyncio.wait([players, others[1]], return_when=asyncio.FIRST_COMPLETED)
@@ -205,27 +263,19 @@ async def act(
         task.cancel()
     failure = (await asyncio.gather(players, *others, return_exceptions=True))[0]
     left = await close()
-    tally.print(tally.steps, time.monotonic() - start, more())
+    tally.print(more())
     if isinstance(failure, Exception):
         process_end.end(failure, "the actor stops: ")
     return 1 if isinstance(failure, Exception) or left else 0
 
 
-async def run(options: argparse.Namespace) -> int:
+async def run(options: Options) -> int:
     """Play with the served policy."""
-    spool = Path(options.spool) if options.spool else None
-    loop = Learnloop(options.agent, options.endpoint, spool_directory=spool)
+    loop = Learnloop(options.agent, options.endpoint)
 
     def new_player() -> Callable[[], Awaitable[EpisodeResult]]:
-        setting = Setting(options.environment, options.level or None, options.randomise, options.credit or None)
-        environment = open_world(setting)
-        return lambda: play_episode(
-            loop,
-            environment,
-            task=options.environment,
-            recall=options.recall,
-            success_return=options.success_return,
-        )
+        world, recall = World(options), options.recall
+        return lambda: play(loop, world, task=options.environment, recall=recall, success_return=options.success_return)
 
     def counts() -> Mapping[str, Any]:
         pending = loop.recorder.pending if loop.recorder else 0
@@ -234,10 +284,14 @@ async def run(options: argparse.Namespace) -> int:
     return await act(options, new_player, lambda: loop.close(FLUSH_SECONDS), counts)
 
 
-def main(run: Callable[[argparse.Namespace], Awaitable[int]] = run, wanted: Sequence[str] = tuple(OPTIONS)) -> int:
+def main(run: Callable[[Options], Awaitable[int]] = run) -> int:
     """Entry point."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    options = parse(sys.argv[1:], wanted)
+    try:
+        options = Options.read()
+    except ValidationError as error:
+        process_end.end(error, f"environment variables {PREFIX}…: ")
+        return 2
 
     async def whole() -> int:
         return await run(options)

@@ -4,7 +4,6 @@ It takes tasks of a world (learnloop_environments), asks the model by OpenAI's w
 reports how each conversation ended. The gateway records the turns. Options as of learnloop_sdk.actor.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -14,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from learnloop_api import names
-from learnloop_sdk.actor import act, main
+from learnloop_sdk.actor import Options, act, main
 from learnloop_sdk.environments import EpisodeResult
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.http_client import Http, Identity, Response, namespace_of
@@ -23,7 +22,6 @@ SECONDS = 120.0
 """Limit of an answer."""
 MOST_TURNS = 64
 """Limit of a conversation that its world does not end; it then counts as a failure."""
-WANTED = ("environment", "agent", "endpoint", "concurrency", "episodes", "max-steps-per-second")
 
 
 class Model:
@@ -117,7 +115,7 @@ async def converse(model: Model, conversation: Any, tools: Sequence[Mapping[str,
     return EpisodeResult(episode, "", revision, reward, turns, success, 0)
 
 
-async def run(options: argparse.Namespace) -> int:
+async def run(options: Options) -> int:
     """Converse with the served model; raises LearnloopError where the world does not exist."""
     from learnloop_environments import own_code
     from learnloop_environments.conversations.make import make_world
@@ -145,4 +143,4 @@ async def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(run, WANTED))
+    sys.exit(main(run))

@@ -75,7 +75,6 @@ class Episode:
             self._metadata[JOINT_TASK] = joint_task
         self._segment: Segment | None = None
         self._decision: Decision | None = None
-        self._value: float | None = None
         self._reopenings = 0
         self._retrievals: list[str] = []
         self._values: dict[str, float] = {}
@@ -167,8 +166,7 @@ class Episode:
                 if answer.override and not segment.overridden:
                     await self._leave_to_person(numbers, OVERRIDE_REVISION, segment.opened)
                 self._loop.counters.actions_overridden += answer.override is not None
-                self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration)
-                self._value = answer.q_value
+                self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration, answer.q_value)
                 self._loop.counters.actions += 1
                 return answer.action
 
@@ -184,7 +182,7 @@ class Episode:
         if self._loop.fallback is None:
             raise LearnloopError("this episode has no policy: it was opened for an agent that decides itself")
         action = plain(self._loop.fallback(observation))
-        self._decision = (numbers, action, None, False)
+        self._decision = (numbers, action, None, False, None)
         self._loop.counters.actions_by_fallback += 1
         return action
 
@@ -205,11 +203,9 @@ class Episode:
             next_observation: observation after the step. Give it with the last step: learning estimates by it the
                 value of an episode that a limit cut off.
         """
-        decision, worth = self._decision, self._value
-        self._decision = self._value = None
+        decision, self._decision = self._decision, None
         if decision is None or (action is not None and action is not decision[1]):
-            drawn, decision = decision, self._as_done(decision, plain(action), observation)
-            worth = worth if decision is drawn else None
+            decision = self._as_done(decision, plain(action), observation)
         value = float(reward)
         if not math.isfinite(value):
             raise LearnloopError(f"record: reward is {value}, must be finite")
@@ -221,7 +217,7 @@ class Episode:
         if not self._recorded or segment.overridden:
             return
         if segment.length <= MAX_STEPS:
-            segment.steps.append(step(decision, value, terminated, truncated, worth))
+            segment.steps.append(step(decision, value, terminated, truncated))
             segment.last = None if next_observation is None else self._as_seen(next_observation)
         elif segment.length == MAX_STEPS + 1:
             segment.last = decision[0]
@@ -233,7 +229,7 @@ class Episode:
 
     def set_aside(self) -> Decision:
         """Return act's last decision, for `take_up`: all members of a team act before any of them is rewarded."""
-        decision, self._decision, self._value = self._decision, None, None
+        decision, self._decision = self._decision, None
         if decision is None:
             raise LearnloopError("set_aside: call act first")
         return decision
@@ -249,7 +245,7 @@ class Episode:
             before = observation if observation is not None else decision[0] if decision else None
             if own is None or before is None:
                 raise LearnloopError("record: give action and observation, or call act first")
-            return plain(before), own, None, False
+            return plain(before), own, None, False, None
         return decision
 
     def outcome(self, success: bool | None = None, **values: float) -> None:

@@ -47,6 +47,10 @@ class SinkDown(LearnloopError):
     """The service cannot be reached now; the parcel is kept and sent later."""
 
 
+class NotAsked(SinkDown):
+    """The service has no address, or it did not answer a moment ago."""
+
+
 class Refused(LearnloopError):
     """The service rejects the parcel for good; it is not sent again."""
 
@@ -75,7 +79,6 @@ class Counters:
     trajectories_dropped: int = 0
     delivery_failures: int = 0
     memory_failures: int = 0
-    posts_kept: int = 0
 
     def snapshot(self) -> dict[str, int]:
         """All counts by name."""

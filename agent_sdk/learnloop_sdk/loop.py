@@ -15,10 +15,10 @@ from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.outbox import Courier, Recorder, to_data_plane
+from learnloop_sdk.outbox import Recorder, Service
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.spool import Spool, SpoolKeys
-from learnloop_sdk.trajectory import Redactor, default_redactor, encoded
+from learnloop_sdk.trajectory import default_redactor, encoded
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
@@ -40,8 +40,6 @@ class Learnloop:
         memory_token_file: one for memory_url, of that MemoryService's own audience (names.memory_audience); default
             $LEARNLOOP_MEMORY_TOKEN_FILE, else names.MEMORY_TOKEN_FILE.
         fallback: observation → action, asked when no policy server answers.
-        redactor: applied to every string of a trajectory before it leaves the process; default: keys, tokens,
-            passwords, e-mail addresses, cards, IBANs.
         spool_directory: keep on disk what is not acknowledged yet (trajectories, memories, opinions of people), to
             outlive the process; one process to a directory.
         spool_key_file: seals what lies there by AES-256-GCM: lines of 32 random bytes in Base64, the newest first;
@@ -60,7 +58,6 @@ class Learnloop:
         token_file: Path | None = None,
         memory_token_file: Path | None = None,
         fallback: Callable[[Any], Any] | None = None,
-        redactor: Redactor | None = None,
         spool_directory: Path | None = None,
         spool_key_file: Path | None = None,
         timeout: float = 5.0,
@@ -69,7 +66,7 @@ class Learnloop:
         self.agent = agent
         self.fallback = fallback
         self.counters = Counters()
-        self._redactor = redactor or default_redactor()
+        self._redactor = default_redactor()
         identity = Identity(namespace_of(namespace), token_file)
         address = with_scheme(endpoint or os.environ.get(ENV_ENDPOINT) or "") or _usual_endpoint(agent, identity)
         self._http = Http()
@@ -82,18 +79,18 @@ class Learnloop:
         if memory_url != data_url:  # a service that is shown this token cannot show it to the data plane
             file = memory_token_file or Path(os.environ.get(names.ENV_MEMORY_TOKEN_FILE) or names.MEMORY_TOKEN_FILE)
             remembering = Identity(identity.namespace, file)
-        self._couriers = [
-            Courier(self._http, url, who, self.counters, spool_directory / name if spool_directory else None, keys)
-            for name, url, who in (("memories", memory_url, remembering), ("people", data_url, identity))
-        ]
-        self.memory = MemoryClient(self._couriers[0], agent, self._redactor)
-        self.people = People(self._couriers[1])
-        self.recorder: Recorder | None = None
-        if data_url:
-            spool = Spool(spool_directory, keys=keys)
-            self.recorder = Recorder(spool, to_data_plane(self._http, data_url, identity), self.counters)
-        else:
+        directories = {name: spool_directory / name if spool_directory else None for name in ("memories", "people")}
+        memory = Service(self._http, memory_url, remembering)
+        # One after the other: a service that is back is not overloaded.
+        memories = Recorder(Spool(directories["memories"], keys=keys), memory.deliver, Counters(), batch=1)
+        self.memory = MemoryClient(memory, memories, agent, self._redactor, self.counters)
+        data = Service(self._http, data_url, identity)
+        people = Recorder(Spool(directories["people"], keys=keys), data.deliver, Counters())
+        self.people = People(people if data_url else None)
+        self.recorder = Recorder(Spool(spool_directory, keys=keys), data.deliver, self.counters) if data_url else None
+        if self.recorder is None:
             log.warning("no data_url: episodes are played but not recorded")
+        self._recorders = [memories, people, *([self.recorder] if self.recorder else [])]
 
     def episode(
         self,
@@ -122,21 +119,18 @@ class Learnloop:
                 await self.recorder.put(str(trajectory["trajectory_id"]), body)
 
     async def flush(self, patience: float = 10.0) -> int:
-        """Wait until all trajectories are acknowledged, at most `patience` seconds; returns how many are not."""
-        return await self.recorder.flush(patience) if self.recorder else 0
+        """Wait until all is acknowledged, at most `patience` seconds; returns how many parcels are not."""
+        return sum(await asyncio.gather(*(recorder.flush(patience) for recorder in self._recorders)))
 
     async def close(self, patience: float = 20.0) -> int:
         """Flush and let go of all connections; returns how many trajectories, memories and opinions stay behind."""
-        parts = [courier.close(patience) for courier in self._couriers]
-        left = sum(await asyncio.gather(*parts, *([self.recorder.close(patience)] if self.recorder else [])))
+        left = sum(await asyncio.gather(*(recorder.close(patience) for recorder in self._recorders)))
         await self._http.close()
         return left
 
     async def __aenter__(self) -> "Learnloop":
-        if self.recorder is not None and self.recorder.pending:
-            self.recorder.start()
-        for courier in self._couriers:
-            courier.start()
+        for recorder in self._recorders:
+            recorder.start()
         return self
 
     async def __aexit__(

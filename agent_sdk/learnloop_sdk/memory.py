@@ -1,16 +1,19 @@
 """Memories of an agent, and people's opinions of its work. A service that is down never stops an agent."""
 
+import json
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal
 
 from learnloop_common.redaction.fields import safe_origin
-from learnloop_common.redaction.redactor import user_as_sent
-from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.outbox import Courier
-from learnloop_sdk.trajectory import Redactor, redact_value
+from learnloop_common.redaction.redactor import Redaction, user_as_sent
+from learnloop_sdk.errors import Counters, LearnloopError, NotAsked, Refused, SinkDown
+from learnloop_sdk.outbox import Recorder, Service
 
+log = logging.getLogger(__name__)
 UNAVAILABLE = "unavailable"
 
 
@@ -35,15 +38,11 @@ class MemoryClient:
     While it is away, recalls return nothing without waiting, and what is to be stored is sent later, once.
     """
 
-    def __init__(self, courier: Courier, agent: str, redactor: Redactor) -> None:
-        self._courier = courier
-        self._agent = agent
-        self._redactor = redactor
-
-    @property
-    def waiting(self) -> int:
-        """Posts that wait for the service to come back."""
-        return self._courier.waiting
+    def __init__(
+        self, service: Service, recorder: Recorder, agent: str, redactor: Redaction, counters: Counters
+    ) -> None:
+        self._service, self._recorder = service, recorder
+        self._agent, self._redactor, self._counters = agent, redactor, counters
 
     async def store(
         self,
@@ -60,14 +59,14 @@ class MemoryClient:
                 idempotency_key; see docs/explanation/memory.md.
         """
         memory = self._memory(content, memory_type, importance, options)
-        return await self._courier.hand_over("/api/v1/memory/store", memory)
+        return await self._hand_over("/api/v1/memory/store", memory)
 
     async def store_many(
         self, contents: Sequence[Mapping[str, Any]], *, memory_type: str = "episodic", **options: Any
     ) -> bool:
         """Remember up to 5,000 contents, all or none; answers as `store` does."""
         memories = [self._memory(content, memory_type, None, options) for content in contents]
-        return not memories or await self._courier.hand_over("/api/v1/memory/store/batch", {"memories": memories})
+        return not memories or await self._hand_over("/api/v1/memory/store/batch", {"memories": memories})
 
     async def feedback(
         self, recall: "Recall", *, reward: float | None = None, helpful: Sequence[str] | None = None
@@ -80,7 +79,7 @@ class MemoryClient:
             return False
         body: dict[str, Any] = {"retrieval_id": recall.retrieval_id}
         body |= {"reward": reward} if helpful is None else {"helpful": list(helpful)}
-        return await self._courier.hand_over("/api/v1/memory/feedback", body)
+        return await self._hand_over("/api/v1/memory/feedback", body)
 
     def _memory(
         self, content: Mapping[str, Any], memory_type: str, importance: float | None, options: Mapping[str, Any]
@@ -88,7 +87,7 @@ class MemoryClient:
         body: dict[str, Any] = {
             "agent_id": self._agent,
             "memory_type": memory_type,
-            "content": redact_value(dict(content), self._redactor),
+            "content": self._redactor.value(dict(content)),
             "idempotency_key": uuid.uuid4().hex,
         }
         body |= {} if importance is None else {"importance": importance}
@@ -110,14 +109,16 @@ class MemoryClient:
             scope: the agent's own memories, those of its group (`spec.memory.group` of the LearningAgent), or those of
                 all agents of the namespace. Each has its `agent_id`.
         """
-        redacted = redact_value(dict(context), self._redactor)
+        redacted = self._redactor.value(dict(context))
         body: dict[str, Any] = {"agent_id": self._agent, "context": redacted, "k": k}
         if memory_types is not None:
             body["memory_types"] = list(memory_types)
         if scope != "agent":
             body["scope"] = scope
-        answer = await self._courier.ask("/api/v1/memory/retrieve", body)
-        if answer is None:
+        try:
+            answer = await self._service.post("/api/v1/memory/retrieve", _encoded(body))
+        except (SinkDown, Refused) as error:
+            self._failed(error)
             return Recall(degraded=[UNAVAILABLE])
         memories, retrieval_id, degraded = (answer.get(name) for name in ("memories", "retrieval_id", "degraded"))
         return Recall(
@@ -126,17 +127,31 @@ class MemoryClient:
             [str(item) for item in degraded] if isinstance(degraded, list) else [],
         )
 
+    async def _hand_over(self, path: str, body: dict[str, Any]) -> bool:
+        """Post `body`, which may arrive twice. True: accepted. False: it waits, or was refused."""
+        try:
+            encoded = _encoded(body)
+            await self._service.post(path, encoded)
+            return True
+        except Refused as error:
+            self._failed(error)
+        except SinkDown as error:
+            self._failed(error)
+            if self._service.address:
+                await self._recorder.put(uuid.uuid4().hex, path.encode() + b"\n" + encoded)
+        return False
+
+    def _failed(self, error: SinkDown | Refused) -> None:
+        if not isinstance(error, NotAsked):
+            self._counters.memory_failures += 1
+            log.warning("%s; going on without it", error)
+
 
 class People:
-    """POST /api/v1/feedback. It does not raise because of the service: an opinion waits until it comes back."""
+    """POST /api/v1/feedback, in the background: an opinion waits while the data plane is away."""
 
-    def __init__(self, courier: Courier) -> None:
-        self._courier = courier
-
-    @property
-    def waiting(self) -> int:
-        """Opinions that wait for the service to come back."""
-        return self._courier.waiting
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
 
     async def feedback(
         self,
@@ -145,7 +160,7 @@ class People:
         *,
         thumbs: Literal["up", "down"] | None = None,
         stars: int | None = None,
-    ) -> bool:
+    ) -> None:
         """Send one person's opinion of one episode; a later one replaces it. It may arrive before the episode does.
 
         Args:
@@ -153,8 +168,7 @@ class People:
             user_id: the application's id of the person; the data plane keeps a pseudonym.
             stars: 1 to 5; 3 is neutral.
 
-        Returns True: accepted. False: it waits, or was refused. Raises LearnloopError: neither thumbs nor stars, both,
-        or stars outside of 1 to 5.
+        Raises LearnloopError: neither thumbs nor stars, both, or stars outside of 1 to 5.
         """
         if (thumbs is None) == (stars is None):
             raise LearnloopError("feedback: give either thumbs or stars")
@@ -162,4 +176,13 @@ class People:
             raise LearnloopError(f"feedback: stars is {stars}, must be 1 to 5")
         opinion: dict[str, Any] = {"thumbs": thumbs} if stars is None else {"stars": stars}
         body = {"trajectory_id": trajectory_id, "user_id": user_as_sent(user_id), **opinion}
-        return await self._courier.hand_over("/api/v1/feedback", body, f"{trajectory_id} {user_id}")
+        identity = sha256(f"{trajectory_id} {user_id}".encode("utf-8", "replace")).hexdigest()
+        if self._recorder is not None:
+            await self._recorder.put(identity, b"/api/v1/feedback\n" + _encoded(body))
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Refused(f"not JSON: {error}") from error

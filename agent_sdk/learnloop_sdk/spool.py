@@ -131,10 +131,6 @@ class Spool:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def has(self, identity: str) -> bool:
-        """Does a parcel of this identity wait?"""
-        return identity in self._entries
-
     def add(self, parcel: Parcel) -> int:
         """Keep `parcel` in place of an older one of its identity; returns how many others were dropped for it.
 

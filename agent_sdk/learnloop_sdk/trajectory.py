@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,9 +12,10 @@ from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.redaction.fields import safe_measurements
 from learnloop_common.redaction.keys import SuccessiveRedaction
-from learnloop_common.redaction.redactor import Redaction, is_secret_name, user_as_sent
+from learnloop_common.redaction.redactor import Redaction, user_as_sent
 from learnloop_sdk.errors import Counters, InvalidObservation, LearnloopError
 
+log = logging.getLogger(__name__)
 _ATOMS = frozenset((int, float, bool, str, type(None)))
 _FLOATS = {float}
 
@@ -51,13 +52,11 @@ def _flatten(value: Any, into: list[float]) -> None:
         raise InvalidObservation(f"observation: a policy takes numbers, not {type(value).__name__}")
 
 
-Redactor = Callable[[str], str]
-MASK = "<SECRET>"
 USER = "user_id"
-redact_text: Redactor = Redaction()
+redact_text = Redaction()
 
 
-def default_redactor() -> Redactor:
+def default_redactor() -> Redaction:
     """Make the default redactor, with pseudonyms by the key of $LEARNLOOP_PSEUDONYM_KEY that is in use.
 
     Raises LearnloopError where a key is too short.
@@ -69,26 +68,7 @@ def default_redactor() -> Redactor:
         raise LearnloopError(f"{names.ENV_PSEUDONYM_KEY}: {error}") from None
 
 
-def redact_value(value: Any, redactor: Redactor) -> Any:
-    """Apply `redactor` to every string, and mask whole values under a key such as `password`.
-
-    The default redactor does as the data plane does: same pseudonyms, same depth.
-    """
-    if isinstance(redactor, Redaction):
-        return redactor.value(value)
-    if isinstance(value, str):
-        return redactor(value)
-    if isinstance(value, dict):
-        return {
-            key: MASK if is_secret_name(key) and item is not None else redact_value(item, redactor)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [redact_value(item, redactor) for item in value]
-    return value
-
-
-def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+def redact_trajectory(trajectory: dict[str, Any], redactor: Redaction) -> dict[str, Any]:
     """Redact the free text of a wire.Trajectory in plain data; numeric observations are passed on.
 
     The id of its person stays the same for the same person: people who opted out are recognised by it.
@@ -97,37 +77,34 @@ def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[st
     steps = [
         step
         if isinstance(step["observation"], list) and isinstance(step["action"], (int, list))
-        else step | {name: redact_value(step[name], redactor) for name in ("observation", "action")}
+        else step | {name: redactor.value(step[name]) for name in ("observation", "action")}
         for step in trajectory["steps"]
     ]
     clean = {
         "task": redactor(trajectory["task"])[:MAX_TASK],  # a mark may be longer than the text it replaces
         "policy_revision": redactor(trajectory["policy_revision"])[:MAX_REVISION],
         "outcome": outcome | {"values": safe_measurements(outcome.get("values", {}), redactor)},
-        "metadata": redact_value(metadata, redactor),
+        "metadata": redactor.value(metadata),
         "steps": steps,
     }
     if USER in metadata:
         clean["metadata"] |= {USER: user_as_sent(str(metadata[USER]))}
     last = trajectory.get("last_observation")
     if last is not None and not isinstance(last, list):
-        clean["last_observation"] = redact_value(last, redactor)
+        clean["last_observation"] = redactor.value(last)
     if result is not None:
-        free = {name: redact_value(result.get(name), redactor) for name in ("output", "expected")}
-        clean["result"] = result | free | {"metadata": redact_value(result.get("metadata") or {}, redactor)}
+        free = {name: redactor.value(result.get(name)) for name in ("output", "expected")}
+        clean["result"] = result | free | {"metadata": redactor.value(result.get("metadata") or {})}
     return trajectory | clean
 
 
-log = logging.getLogger(__name__)
-Decision = tuple[Any, Any, float | None, bool]
-"""Answer of act: observation, action, log-probability, and whether it was sampled."""
+Decision = tuple[Any, Any, float | None, bool, float | None]
+"""Answer of act: observation, action, log-probability, whether it was sampled, and the policy's estimate of it."""
 
 
-def step(
-    decision: Decision, reward: float, terminated: bool = False, truncated: bool = False, value: float | None = None
-) -> dict[str, Any]:
-    """Make a wire.Step in plain data. `value`: the policy's estimate of the action."""
-    observation, action, log_prob, exploration = decision
+def step(decision: Decision, reward: float, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
+    """Make a wire.Step in plain data."""
+    observation, action, log_prob, exploration, value = decision
     return {
         "observation": observation,
         "action": action,
@@ -140,14 +117,12 @@ def step(
     }
 
 
-def encoded(trajectory: Mapping[str, Any], redactor: Redactor, counters: Counters) -> bytes | None:
+def encoded(trajectory: Mapping[str, Any], redactor: Redaction, counters: Counters) -> bytes | None:
     """Redact, check and encode a wire.Trajectory in plain data; None, counted and logged, where that fails."""
     try:
         clean = Trajectory.model_validate(redact_trajectory(dict(trajectory), redactor))
         return clean.model_dump_json(exclude_defaults=True).encode()
     except ValidationError as error:
         log.error("trajectory not recorded: %s", error.errors(include_url=False, include_input=False)[:3])
-    except Exception:  # the agent's own redactor: text that it could not clean must not leave the process
-        log.exception("trajectory not recorded: the redactor failed")
     counters.trajectories_rejected += 1
     return None

@@ -16,7 +16,6 @@ from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.planted import WORDS, Planted, planted
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane.memories.memory_store import redacted_content
-from learnloop_sdk.trajectory import redact_value
 
 SEED = 20261121
 COUNT = 100_000
@@ -26,7 +25,7 @@ SIDES = ("publisher", "consumer", "both", "memory")
 
 def leaks(item: Planted, rules: Redaction) -> dict[str, bool]:
     """Did it get past the publisher's hook, the consumer's, or both of them in a row, or into a memory?"""
-    hook = redact_value(item.value, rules)
+    hook = rules.value(item.value)
     kept = {"publisher": hook, "consumer": rules.value(item.value), "both": rules.value(hook)}
     kept["memory"], _ = redacted_content({"content": item.value})
     texts = {side: json.dumps(value, ensure_ascii=False) for side, value in kept.items()}

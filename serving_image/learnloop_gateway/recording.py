@@ -14,7 +14,7 @@ from learnloop_gateway.session import Journal, Session
 from learnloop_sdk.errors import Counters, SinkDown
 from learnloop_sdk.outbox import Recorder, Send
 from learnloop_sdk.spool import Parcel, Spool, SpoolKeys
-from learnloop_sdk.trajectory import Redactor, default_redactor, encoded, step
+from learnloop_sdk.trajectory import default_redactor, encoded, step
 
 log = logging.getLogger(__name__)
 LONGEST_CACHED = 16_384
@@ -36,10 +36,9 @@ class Recording:
         agent: str,
         model_deployment: str,
         send: Send | None,
-        redactor: Redactor | None = None,
     ) -> None:
         self._agent, self._model_deployment = agent, model_deployment
-        self._redactor = redactor or default_redactor()
+        self._redactor = default_redactor()
         # The same system prompt comes with every conversation.
         self._is_clean = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
@@ -57,8 +56,7 @@ class Recording:
         """Begin to deliver; returns the conversations that an earlier process did not end."""
         if not self.on:
             return []
-        if self._recorder.pending:
-            self._recorder.start()
+        self._recorder.start()
         return self._journal.left()
 
     def is_clean(self, text: str) -> bool:
@@ -106,7 +104,7 @@ class Recording:
         """The trajectory, redacted, checked and encoded."""
         steps = [
             step(
-                (turn["observation"], turn["action"], turn.get("log_prob"), turn.get("exploration", False)),
+                (turn["observation"], turn["action"], turn.get("log_prob"), turn.get("exploration", False), None),
                 turn.get("reward", 0.0),
             )
             for turn in self._journal.steps(session)

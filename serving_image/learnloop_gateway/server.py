@@ -18,7 +18,7 @@ from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ModelServer, TokenUpstream
 from learnloop_sdk.http_client import Http, Identity
-from learnloop_sdk.outbox import to_data_plane
+from learnloop_sdk.outbox import Service
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.routing_table import RoutingState
@@ -73,7 +73,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     arms = Arms(own.model_deployment, own.revision, episodes, routing, seal, settings.agent)
     identity = Identity(own.namespace, own.token_file)
     http, data_url = Http(), with_scheme(own.data_url)
-    send = to_data_plane(http, data_url, identity) if data_url else None
+    send = Service(http, data_url, identity).deliver if data_url else None
     recording = Recording(settings.turns, settings.agent, own.model_deployment, send)
     sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
     fallback = stand_in = None

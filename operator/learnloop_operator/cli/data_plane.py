@@ -1,6 +1,6 @@
 """Requests to the data plane as a service account of the caller's namespace.
 
-They go through the API server's service proxy with the caller's kubeconfig, or to a URL. Two rights decide: `create` on
+They go through the API server's service proxy with the caller's kubeconfig. Two rights decide: `create` on
 `serviceaccounts/token` of that account, which is to speak for the namespace, and `get` and `create` on `services/proxy`
 of the data plane's Service. The proxy keeps the header Authorization, so the token travels in one of its own.
 """
@@ -10,13 +10,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
-
-from urllib3 import PoolManager
-from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE, memory_audience
-from learnloop_operator.cli.objects import CommandError, Object, SendRequest
+from learnloop_operator.cli.objects import CommandError, Object
 
 if TYPE_CHECKING:
     from learnloop_operator.cli.cluster import KubernetesCluster
@@ -33,7 +29,6 @@ class DataPlaneOptions:
 
     memory_service: str | None = None
     data_service: str = SERVICE
-    data_url: str | None = None
     service_account: str = "default"
 
 
@@ -47,7 +42,7 @@ class DataPlaneAccess:
         self._cluster, self._account = cluster, options.service_account
         self._audience = memory_audience(cluster.namespace, memory) if memory else TOKEN_AUDIENCE
         service = f"{cluster.namespace}/{memory}-memory:http" if memory else options.data_service
-        self._send = at_url(options.data_url) if options.data_url else cluster.forward(service)
+        self._send = cluster.forward(service)
         self._token, self._since = "", -RENEW_SECONDS
 
     def within(self, cluster: "KubernetesCluster") -> "DataPlaneAccess":
@@ -83,27 +78,3 @@ def _sentence(answer: Any) -> str:
         return ""
     field = f"{error['field']}: " if error.get("field") else ""
     return f"{field}{error.get('message', '')}"
-
-
-def at_url(url: str) -> SendRequest:
-    """Requests to the data plane at a URL of the caller's, e.g. of `kubectl port-forward`."""
-    pool = PoolManager(retries=False)
-
-    def send(
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: Object | None,
-        seconds: float,
-    ) -> tuple[int, str]:
-        # PoolManager puts `fields` of a POST into its body.
-        tail = f"?{urlencode(query)}" if query else ""
-        address = f"{url.rstrip('/')}{path}{tail}"
-        try:
-            answer = pool.request(method, address, headers=dict(headers), json=body, timeout=seconds)
-        except HTTPError as error:
-            raise CommandError(f"--data-url {url!r} does not answer: {error}") from error
-        return answer.status, answer.data.decode("utf-8", "replace")
-
-    return send

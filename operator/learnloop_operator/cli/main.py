@@ -90,10 +90,6 @@ PLANE = {
     "data_service": Annotated[
         str | None, typer.Option(metavar="NAMESPACE/NAME:PORT", help="the data plane's Service", show_default=False)
     ],
-    "data_url": Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="default: the Service, through the API server's proxy", show_default=False),
-    ],
     "service_account": Annotated[
         str | None,
         typer.Option(metavar="NAME", help="the account of the namespace that asks (default)", show_default=False),

@@ -86,9 +86,10 @@ def test_a_world_that_is_not_there_is_named_and_ends_the_actor() -> None:
 
 
 def conversing(url: str, world: str) -> "subprocess.CompletedProcess[str]":
-    options = ["--environment", world, "--agent", "cart", "--episodes", str(EPISODES), "--concurrency", "4"]
-    command = [sys.executable, "-m", "learnloop_sdk.conversing_actor", *options]
-    environment = clean_environment(LEARNLOOP_ENDPOINT=url)
+    options = {"ENVIRONMENT": world, "AGENT": "cart", "EPISODES": str(EPISODES), "CONCURRENCY": "4"}
+    command = [sys.executable, "-m", "learnloop_sdk.conversing_actor"]
+    variables = {f"LEARNLOOP_ACTOR_{name}": value for name, value in options.items()}
+    environment = clean_environment(LEARNLOOP_ENDPOINT=url, **variables)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 

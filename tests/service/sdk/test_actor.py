@@ -25,7 +25,7 @@ def server() -> Iterator[LiveServer]:
 
 
 def test_the_actor_plays_its_episodes_and_delivers_them(server: LiveServer, data_plane: DataPlane) -> None:
-    done = _actor(server, data_plane, "--episodes", "6", "--concurrency", "3", "--success-return", "5")
+    done = _actor(server, data_plane, EPISODES="6", CONCURRENCY="3", SUCCESS_RETURN="5")
     out, _ = done.communicate(timeout=120)
     line = json.loads(out.splitlines()[-1])
     assert (done.returncode, line["episodes"], line["trajectories_delivered"]) == (0, 6, 6)
@@ -81,10 +81,12 @@ def test_an_actor_says_which_exception_stopped_it(server: LiveServer, data_plane
 
 
 def _actor(
-    server: LiveServer, data_plane: DataPlane, *options: str, environment: str = "CartPole-v1", **variables: str
+    server: LiveServer, data_plane: DataPlane, environment: str = "CartPole-v1", **options: str
 ) -> "subprocess.Popen[str]":
+    given = {"ENVIRONMENT": environment, "AGENT": "cart", **options}
+    variables = {name if name.startswith("LEARN") else f"LEARNLOOP_ACTOR_{name}": text for name, text in given.items()}
     return subprocess.Popen(
-        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", environment, "--agent", "cart", *options],
+        [sys.executable, "-m", "learnloop_sdk.actor"],
         env=clean_environment(LEARNLOOP_ENDPOINT=server.url, LEARNLOOP_DATA_URL=data_plane.url, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

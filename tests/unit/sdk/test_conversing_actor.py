@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from learnloop_environments.conversations.base import Message, ToolCall
-from learnloop_sdk.actor import parse
-from learnloop_sdk.conversing_actor import MOST_TURNS, WANTED, Model, converse, message_of, to_openai
+from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, message_of, to_openai
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.http_client import Identity
 
@@ -123,17 +122,3 @@ async def test_a_refusal_is_told_with_its_status() -> None:
     async with model(Gateway(429)) as client:
         with pytest.raises(LearnloopError, match="HTTP 429: not now"):
             await converse(client, Asked(), [], "t")
-
-
-def test_options_come_from_the_environment_as_an_actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEARNLOOP_ACTOR_ENVIRONMENT", "ToolLookup-v1")
-    monkeypatch.setenv("LEARNLOOP_ACTOR_AGENT", "tiny")
-    monkeypatch.setenv("LEARNLOOP_ENDPOINT", "http://tiny:8080")
-    monkeypatch.setenv("LEARNLOOP_ACTOR_CONCURRENCY", "6")
-    found = parse([], WANTED)
-    assert (found.environment, found.endpoint, found.concurrency, found.episodes) == (
-        "ToolLookup-v1",
-        "http://tiny:8080",
-        6,
-        0,
-    )

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
-from learnloop_sdk.actor import Pace, parse
+from learnloop_sdk.actor import Options, Pace
 from testing.servers.policy_servers import STABLE
 
 Make = Callable[..., Learnloop]
@@ -100,15 +101,22 @@ def test_the_sdk_imports_no_gymnasium_and_nothing_heavy() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_actor_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEARNLOOP_ACTOR_ENVIRONMENT", "CartPole-v1")
-    monkeypatch.setenv("LEARNLOOP_ACTOR_AGENT", "cart")
-    monkeypatch.setenv("LEARNLOOP_ACTOR_CONCURRENCY", "9")
-    monkeypatch.setenv("LEARNLOOP_ENDPOINT", "http://cart:8080")
-    options = parse(["--success-return", "195"])
+def test_actor_options_come_from_the_environment() -> None:
+    given = {
+        "LEARNLOOP_ACTOR_ENVIRONMENT": "CartPole-v1",
+        "LEARNLOOP_ACTOR_AGENT": "cart",
+        "LEARNLOOP_ACTOR_CONCURRENCY": "9",
+        "LEARNLOOP_ACTOR_SUCCESS_RETURN": "195",
+        "LEARNLOOP_ACTOR_LEVEL": "",
+        "LEARNLOOP_ACTOR_RANDOMISE": '[["gain", 0.5, 1.5]]',
+        "LEARNLOOP_ENDPOINT": "http://cart:8080",
+    }
+    options = Options.read(given)
     assert (options.concurrency, options.success_return, options.endpoint) == (9, 195.0, "http://cart:8080")
-    with pytest.raises(SystemExit):
-        parse(["--concurrency", "0"])
+    assert (options.level, options.randomise) == (None, (("gain", 0.5, 1.5),))
+    for name, wrong in (("CONCURRENCY", "0"), ("RANDOMISE", '{"gain": 1}'), ("RANDOMISE", "x"), ("CREDIT", "most")):
+        with pytest.raises(ValidationError, match=name.lower()):
+            Options.read({**given, f"LEARNLOOP_ACTOR_{name}": wrong})
 
 
 async def test_players_are_held_to_the_pace_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ async def test_what_is_stored_while_the_service_is_away_comes_later_and_once(
 ) -> None:
     loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path)
     assert not await loop.memory.store({"text": "mail anna@example.org"}, user_id="anna@example.org")
-    assert loop.memory.waiting == 1
+    assert await loop.flush(0) == 1
     assert await loop.close(0) == 1
     server = DataPlane(free_port)
     async with learn(data_url=server.url, spool_directory=tmp_path) as again:
@@ -124,7 +124,7 @@ async def test_what_is_no_json_is_the_agents_mistake_and_does_not_stop_it(learn:
     loop = learn(data_url=data_plane.url)
     assert not await loop.memory.store({"value": float("nan")})
     assert not await loop.memory.store({"value": object()})
-    assert (loop.memory.waiting, data_plane.posts) == (0, [])
+    assert (await loop.flush(0), data_plane.posts) == (0, [])
     assert await loop.memory.store({"value": 1.0}), "the breaker is for the service's failures"
 
 

@@ -141,17 +141,6 @@ async def test_a_full_disk_costs_a_trajectory_and_not_the_agent(learn: Make, dat
     assert loop.counters.trajectories_dropped == 1
 
 
-async def test_what_a_broken_redactor_could_not_clean_never_leaves(learn: Make, data_plane: Any) -> None:
-    def broken(text: str) -> str:
-        raise RuntimeError(text)
-
-    loop = learn(data_url=data_plane.url, redactor=broken)
-    await play(loop)
-    assert await loop.flush(60) == 0
-    assert data_plane.bodies() == []
-    assert loop.counters.trajectories_rejected == 1
-
-
 async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording_them(
     learn: Make, data_plane: Any
 ) -> None:
@@ -193,9 +182,9 @@ def test_what_took_the_place_of_a_parcel_in_flight_stays(kind: str, tmp_path: Pa
     spool.done(sent)
     spool.later(sent)
     (waiting,) = spool.head(9)
-    assert (waiting.body, len(spool), spool.has("opinion")) == (b"down", 1, True)
+    assert (waiting.body, len(spool)) == (b"down", 1)
     spool.done(waiting)
-    assert (spool.head(9), len(spool), spool.has("opinion")) == ([], 0, False)
+    assert (spool.head(9), len(spool)) == ([], 0)
 
 
 def test_of_two_files_of_one_identity_the_newer_counts(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ ROWS = st.lists(st.tuples(VECTORS, VECTORS | NUMBERS, NUMBERS | st.none(), st.fl
 
 
 def steps_of(*rows: tuple[Any, Any, Any, float]) -> list[dict[str, Any]]:
-    return [step((observation, action, log_prob, True), reward) for observation, action, log_prob, reward in rows]
+    return [step((observation, action, log_prob, True, None), reward) for observation, action, log_prob, reward in rows]
 
 
 @given(ROWS)

@@ -1,7 +1,6 @@
 """Actors play the trainer's environments, of every kind, by the policy that a server answers with."""
 
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,17 @@ from learnloop_environments import Conditions, make
 from learnloop_environments.base import team_return
 from learnloop_environments.randomness import Split
 from learnloop_sdk import Learnloop, LearnloopError
-from learnloop_sdk.actor import parse
-from learnloop_sdk.environments import Setting, World, open_world, play
+from learnloop_sdk.actor import Options, World, play
 from learnloop_serving.loader import parse_uniform
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 Make = Callable[..., Learnloop]
+
+
+def setting(name: str, **more: Any) -> Options:
+    return Options(environment=name, agent="cart", **more)
+
+
 PLAYED = ["CartPole-v1", "Pendulum-v1", "Courier-v1", "Cooperative-v1", "RelayHybrid-v1", "FrozenLake-v1"]
 
 
@@ -45,8 +49,7 @@ async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begin
     name: str, beginning: Callable[[str], str], learn: Make, data_plane: Any
 ) -> None:
     loop = learn(endpoint=beginning(name), data_url=data_plane.url)
-    world = open_world(Setting(name))
-    assert isinstance(world, World)
+    world = World(setting(name))
     results = [await play(loop, world, task=name) for _ in range(2)]
     await loop.flush(60)
     recorded = [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
@@ -65,7 +68,7 @@ async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begin
 async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
     beginning: Callable[[str], str], learn: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(Setting("Cooperative-v1"), {})
+    world = World(setting("Cooperative-v1"), {})
     told: list[list[Any]] = []
     earned: list[float] = []
     inner, original = world._inner, world._inner.step
@@ -84,8 +87,7 @@ async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
 
 
 def test_a_world_is_played_at_its_level_with_its_physics() -> None:
-    setting = Setting("Navigation-v1", "expert", (("gain", 2.0, 2.0),))
-    world = World(setting, {})
+    world = World(setting("Navigation-v1", level="expert", randomise='[["gain", 2, 2]]'), {})
     twin = make("Navigation-v1", Split.TRAINING, 0, range(1), Conditions("expert", (("gain", 2.0, 2.0),)))
     world.reset()
     inner: Any = world._inner
@@ -94,7 +96,7 @@ def test_a_world_is_played_at_its_level_with_its_physics() -> None:
 
 
 def test_an_abandoned_episode_is_followed_by_a_new_one_and_a_finished_one_too() -> None:
-    world = World(Setting("Relay-v1"), {})
+    world = World(setting("Relay-v1"), {})
     first = np.asarray(world.reset())
     for _ in range(1000):
         step = world.step([[0.0], [0.0]])
@@ -118,41 +120,25 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
     )
     before = list(sys.path)
     try:
-        world = World(Setting("actors_world:Two"), {"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(tmp_path)})
+        world = World(setting("actors_world:Two"), {"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(tmp_path)})
         world.reset()
-        assert world.step(5).rewards == [12.0]
+        assert world.step([5]).rewards == [12.0]
     finally:
         sys.path[:] = before
         sys.modules.pop("actors_world", None)
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("options", "said"),
     [
-        (Setting("Nowhere-v1"), "Nowhere-v1"),
-        (Setting("Navigation-v1", "godlike"), r"spec.data.level: 'godlike' is not a level.*choose one of beginner"),
-        (Setting("CartPole-v1", None, (("gain", 0.0, 1.0),)), "has no levels, credit or randomised parameters"),
+        (setting("Nowhere-v1"), "Nowhere-v1"),
+        (
+            setting("Navigation-v1", level="godlike"),
+            r"spec.data.level: 'godlike' is not a level.*choose one of beginner",
+        ),
+        (setting("CartPole-v1", randomise='[["gain", 0, 1]]'), "has no levels, credit or randomised parameters"),
     ],
 )
-def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(setting: Setting, said: str) -> None:
+def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(options: Options, said: str) -> None:
     with pytest.raises(LearnloopError, match=said):
-        open_world(setting)
-
-
-def test_without_learnloops_environments_gymnasiums_are_played_and_nothing_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "learnloop_environments", types.SimpleNamespace())
-    monkeypatch.setattr(sys, "meta_path", [])
-    monkeypatch.delitem(sys.modules, "learnloop_environments")
-    with pytest.raises(LearnloopError, match="need the package learnloop_environments"):
-        open_world(Setting("CartPole-v1", "hard"))
-
-
-def test_the_actors_options_are_those_that_the_operator_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEARNLOOP_ACTOR_RANDOMISE", '[["gain", 0.5, 1.5]]')
-    options = parse(["--environment", "Navigation-v1", "--agent", "a", "--endpoint", "http://x", "--level", "expert"])
-    assert (options.level, options.randomise, options.credit) == ("expert", (("gain", 0.5, 1.5),), "")
-    for wrong in (["--randomise", '{"gain": 1}'], ["--credit", "most"], ["--randomise", '[["gain"]]']):
-        with pytest.raises(SystemExit):
-            parse(["--environment", "e", "--agent", "a", "--endpoint", "http://x", *wrong])
+        World(options)

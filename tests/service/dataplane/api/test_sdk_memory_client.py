@@ -1,5 +1,6 @@
 """The SDK's memory client against the real service: it stores, recalls and gives feedback, and never raises."""
 
+import json
 from collections.abc import Mapping
 
 import httpx
@@ -7,7 +8,8 @@ import httpx
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, Response
 from learnloop_sdk.memory import MemoryClient, Recall
-from learnloop_sdk.outbox import Courier
+from learnloop_sdk.outbox import Recorder, Service
+from learnloop_sdk.spool import Parcel, Spool
 from learnloop_sdk.trajectory import redact_text
 
 from ..conftest import Api
@@ -26,12 +28,17 @@ class InProcess:
         return Response(answer.status_code, answer.content)
 
 
-def courier_to(api: Api) -> Courier:
-    return Courier(InProcess(api.client), str(api.client.base_url), Identity(namespace="team-a"), Counters())
+def service_of(api: Api) -> Service:
+    return Service(InProcess(api.client), str(api.client.base_url), Identity(namespace="team-a"))  # type: ignore[arg-type]
+
+
+def client_of(service: Service) -> MemoryClient:
+    recorder = Recorder(Spool(), service.deliver, Counters())
+    return MemoryClient(service, recorder, "sdk-agent", redact_text, Counters())
 
 
 def client(api: Api) -> MemoryClient:
-    return MemoryClient(courier_to(api), "sdk-agent", redact_text)
+    return client_of(service_of(api))
 
 
 async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -> None:
@@ -48,16 +55,16 @@ async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -
 async def test_a_refusal_costs_the_memory_and_nothing_else(api: Api) -> None:
     assert not await client(api).store({"text": "x"}, memory_type="dream")
     http = Http()
-    away = Courier(http, "http://127.0.0.1:9", Identity(namespace="a"), Counters())
-    assert await MemoryClient(away, "x", redact_text).retrieve({"q": "x"}) == Recall(degraded=["unavailable"])
+    away = Service(http, "http://127.0.0.1:9", Identity(namespace="a"))
+    assert await client_of(away).retrieve({"q": "x"}) == Recall(degraded=["unavailable"])
     await http.close()
 
 
 async def test_what_is_stored_again_because_nobody_knew_it_was_stored_is_there_once(api: Api) -> None:
     """As after a time-out: the service had it, the client did not hear of it, and the outbox sends it again."""
-    courier = courier_to(api)
+    service = service_of(api)
     sent = {"agent_id": "twice", "memory_type": "semantic", "content": {"text": "a buoy"}, "idempotency_key": "k-1"}
     for _ in range(2):
-        assert await courier.hand_over("/api/v1/memory/store", sent)
+        await service.deliver(Parcel("x", b"/api/v1/memory/store\n" + json.dumps(sent).encode()))
     entries = await api.call("GET", "/api/v1/memory/entries?agent_id=twice")
     assert [entry["content"]["text"] for entry in entries["memories"]] == ["a buoy"]
