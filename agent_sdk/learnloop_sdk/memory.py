@@ -33,7 +33,7 @@ class Recall:
 
 
 class MemoryClient:
-    """POST /api/v1/memory/store, /store/batch, /retrieve and /feedback. No method raises because of the service.
+    """POST /api/v1/memory/store, /retrieve and /feedback. No method raises because of the service.
 
     While it is away, recalls return nothing without waiting, and what is to be stored is sent later, once.
     """
@@ -60,13 +60,6 @@ class MemoryClient:
         """
         memory = self._memory(content, memory_type, importance, options)
         return await self._hand_over("/api/v1/memory/store", memory)
-
-    async def store_many(
-        self, contents: Sequence[Mapping[str, Any]], *, memory_type: str = "episodic", **options: Any
-    ) -> bool:
-        """Remember up to 5,000 contents, all or none; answers as `store` does."""
-        memories = [self._memory(content, memory_type, None, options) for content in contents]
-        return not memories or await self._hand_over("/api/v1/memory/store/batch", {"memories": memories})
 
     async def feedback(
         self, recall: "Recall", *, reward: float | None = None, helpful: Sequence[str] | None = None

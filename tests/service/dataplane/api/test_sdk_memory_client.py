@@ -44,7 +44,8 @@ def client(api: Api) -> MemoryClient:
 async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -> None:
     memory = client(api)
     assert await memory.store({"text": "the tide turns at six"}, memory_type="semantic", session_id="s", origin="note")
-    assert await memory.store_many([{"text": "one gull"}, {"text": "two gulls"}], importance=0.9)
+    for text in ("one gull", "two gulls"):
+        assert await memory.store({"text": text}, importance=0.9)
     found = await memory.retrieve({"question": "when does the tide turn"}, k=2)
     assert found.memories[0]["content"]["text"] == "the tide turns at six"
     assert await memory.feedback(found, helpful=[found.memories[0]["id"]])
