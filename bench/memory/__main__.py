@@ -70,7 +70,7 @@ async def measure(size: Size) -> dict[str, Any]:
     figures |= {"load_average_before": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE ours;")
-        settings = {"INDEX_CHECK_SECONDS": "0.5", "RECALL_WAIT_MS": "10000"}
+        settings = {"INDEX_CHECK_SECONDS": "0.5"}
         with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), **settings) as product:
             figures |= await ours(server, product, agents, size)
     return figures | {"load_average_after": round(os.getloadavg()[0], 2)}

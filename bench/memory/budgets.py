@@ -38,7 +38,7 @@ def main() -> None:
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE budgets;")
         dsn = server.get_uri("budgets")
-        with Product(dsn, Path(server.pgdata), Path(directory), RECALL_WAIT_MS="1000") as product:
+        with Product(dsn, Path(server.pgdata), Path(directory)) as product:
             figures |= asyncio.run(_measure(product, large, rounds, seconds))
     print(json.dumps(figures))
 

@@ -57,7 +57,7 @@ async def speed(product: Product, agents: Sequence[Agent], seconds: float) -> di
     pushed = await load.closed(product.port, requests * 20, 16, seconds)
     crowd = await load.closed(product.port, requests * 20, 100, seconds)
     product.stop()
-    product.start(RECALL_WAIT_MS="10000")
+    product.start()
     await load.closed(product.port, requests, 4, 2.0)
     patient = await load.closed(product.port, requests * 20, 100, seconds)
     saturated = max(pushed.rps, crowd.rps, patient.rps)

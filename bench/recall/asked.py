@@ -159,8 +159,7 @@ def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[
     """One with a database of its own and these settings, after everything is stored and indexed."""
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE ours;")
-        more = {"RECALL_WAIT_MS": "10000"} | settings
-        with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), **more) as product:
+        with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), **settings) as product:
             turns = sum(len(conversation.turns) for conversation in conversations)
-            print(f"  storing {turns} turns, {more.get('EMBEDDER', 'default settings')} …", file=sys.stderr, flush=True)
+            print(f"  storing {turns} turns, {settings.get('EMBEDDER', 'default settings')} …", file=sys.stderr, flush=True)
             yield Asked(product, server.get_uri("ours"), conversations, embeds="EMBEDDER" in settings)

@@ -13,17 +13,15 @@ from typing import Any
 import uvicorn
 import uvloop
 from fastapi import FastAPI
-from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, serve_both
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.settings import ConfigurationError
 from learnloop_common.telemetry.json_logs import set_up
 from learnloop_common.tls.contexts import own_context
 from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
 
 MOST_CONNECTIONS = 4096  # of all callers; a namespace has `requests_per_namespace` requests under way at most
@@ -35,8 +33,8 @@ def main(arguments: list[str]) -> int:
     """Exit codes: 0 done, 1 the database or NATS refused or there is no certificate, 2 configuration error."""
     options = _parser().parse_args(arguments)
     try:
-        config = Config.from_env()
-    except ConfigError as error:
+        config = Config.read()
+    except ConfigurationError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
     set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -49,7 +47,7 @@ def main(arguments: list[str]) -> int:
         return asyncio.run(run(config, options))
     try:
         app = create_app(config)
-    except ConfigError as error:
+    except ConfigurationError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
     try:
@@ -115,23 +113,19 @@ def _migrate(config: Config, *, prepare: bool) -> int:
     from learnloop_dataplane.postgres import logins
     from learnloop_dataplane.postgres.migrate import migrate
 
-    own, admin = config.dsn.get_secret_value(), config.admin_dsn
+    admin = config.admin_dsn
     if prepare and admin is None:
         print("configuration error: LEARNLOOP_ADMIN_DSN: set the address with a superuser's login", file=sys.stderr)
         return 2
     try:
-        given = (config.owner_dsn or config.dsn).get_secret_value()
-        passwords, admins = map(_lines, (config.database_password, config.admin_password))
         if prepare and admin:
-            work = logins.prepare(admin.get_secret_value(), given, passwords, admin_passwords=admins)
+            passwords, admins = config.lines("database_password"), config.lines("admin_password")
+            own = config.dsn.get_secret_value()
+            work = logins.prepare(admin.get_secret_value(), own, passwords, admin_passwords=admins)
         else:
-            work = migrate(own)
+            work = migrate(config.database_url)
         asyncio.run(work)
     except Exception as error:
         print(f"migration failed: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _lines(held: SecretStr | None) -> KeyLines | None:
-    return KeyLines.parse(held.get_secret_value()) if held else None

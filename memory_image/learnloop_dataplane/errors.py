@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from learnloop_common.settings import ConfigurationError
+
 
 class ApiError(Exception):
     """A refusal with an HTTP status.
@@ -66,8 +68,8 @@ class ApiServerRefused(ApiError):
     """What the API server does not do, with its own words; 4xx only."""
 
 
-class ConfigError(Exception):
-    """The environment of the process is wrong; the message names the variable and the fix."""
+class ConfigError(ConfigurationError):
+    """A setting does not fit what it names; the message names the variable and the fix."""
 
 
 class StoreAway(Exception):

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from learnloop_api import names
 from learnloop_common.service_accounts import NAMESPACE, KeySource, KeysUnavailable, account_of
@@ -54,24 +54,11 @@ class Identity:
     """rank, gate suite: the token opens what these do alone; None: an agent's, or an administrator's."""
 
 
-class Reviewer(Protocol):
-    """Whoever knows whether a token that verifies still holds; see token_review."""
-
-    async def holds(self, token: str) -> bool:
-        """False: its pod or service account is gone. Raises Unavailable."""
-        ...
-
-
 class Authenticator:
-    """Turns a request's headers into an Identity.
+    """Turns a request's headers into an Identity. A token is valid until it expires."""
 
-    Args:
-        reviewer: asked about every token that verifies; None: a token holds until it expires.
-    """
-
-    def __init__(self, config: Config, reviewer: Reviewer | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._reviewer = reviewer
         self._tokens = None if config.auth == "none" else _tokens(config)
 
     async def identify(self, authorization: str | None, asked: str | None) -> Identity:
@@ -113,10 +100,7 @@ class Authenticator:
             raise Unavailable(error.what, retry_after=error.retry_after) from error
         # Who has both is an agent: it could take the wider one.
         bearer = None if self._config.audience in account.audiences else bearer_of(account.audiences)
-        identity = Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
-        if self._reviewer is not None and not await self._reviewer.holds(token):
-            raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
-        return identity
+        return Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
 
 
 def _tokens(config: Config) -> "Tokens":

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import health, responses
 from learnloop_dataplane.api.idempotency import PARAMETER, WITHOUT, Idempotency
@@ -56,7 +55,7 @@ ROUTERS = (
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    keys = KeyLines.parse(config.pseudonym_key.get_secret_value()) if config.pseudonym_key else None
+    keys = config.lines("pseudonym_key")
     redaction.use_keys(keys)
     keyed_digests.use_keys(keys)
     plane = DataPlane(config)

@@ -139,7 +139,7 @@ class DataPlane:
         self.quotas = StorageQuotas(self.shared.db, config.quotas, self.shared.metrics)
         self.privacy = PrivacyParts(self.shared, self.audit, self.experience, self.memory)
         self.readiness = Readiness(self.shared, self.memory, self.training, Drain(config.drain_seconds))
-        self._statistics = Statistics(self.shared.db, config.dsn.get_secret_value())
+        self._statistics = Statistics(self.shared.db, config.database_url)
 
     def start(self) -> None:
         """Begins everything."""
@@ -172,4 +172,4 @@ class DataPlane:
     async def _make_partitions(self) -> None:
         """Long before they are needed: two weeks of failures are borne."""
         config = self.shared.config
-        await make_ahead(config.dsn.get_secret_value(), config.retention_days)
+        await make_ahead(config.database_url, config.retention_days)

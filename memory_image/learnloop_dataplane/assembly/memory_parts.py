@@ -5,7 +5,7 @@ from pathlib import Path
 
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.assembly.parts import SharedParts, Step
-from learnloop_dataplane.concurrency.limits import OneEach, Turns
+from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.embedding.factory import open_embedder
@@ -27,6 +27,7 @@ from learnloop_dataplane.vectors.following import Following
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
 HEAVY_AT_ONCE = 2  # of each kind of work that reads or rewrites all of an agent's memory
 RECALLS_AT_ONCE = 8  # enough to keep PostgreSQL busy while this process ranks
+MOST_WAITING = 64  # recalls of a namespace; they take some 100 ms
 
 
 class MemoryParts:
@@ -54,7 +55,7 @@ class MemoryParts:
             self.recall_log,
             embed_seconds=config.embedder_recall_ms / 1000,
         )
-        self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
+        self.places = FairPlaces(RECALLS_AT_ONCE, MOST_WAITING)
         self.outcomes = Outcomes(db, self.recall_log, shared.metrics.agents.judged)
         waiting, grew = shared.arrived, self.budgets.changed
         self.writes = MemoryWrites(db, shared.users, analyzer, waiting, grew)

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.access.callers import Authenticator, accepted_audiences
+from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import chain, sealer
 from learnloop_dataplane.audit.sealer import Sealer
@@ -54,7 +53,7 @@ from learnloop_dataplane.warehouse.episode_shipper import Shipper
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
     from learnloop_dataplane.experience.nats_workers import NatsSide
-    from learnloop_dataplane.kubernetes.api_client import KubeApi, TokenReviews
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
     from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
 
 
@@ -70,7 +69,7 @@ class SharedParts:
         self.metrics = Metrics()
         days = config.retention_days
         self.db = Database(
-            config.dsn.get_secret_value(),
+            config.database_url,
             pool_size=config.pool_size,
             retention_days=days,
             first=_logins(config) if config.database_is_own else None,
@@ -86,11 +85,8 @@ class SharedParts:
         if self.data_keys:
             self.blobs = SealedBlobs(self.plain_blobs, self.db, self.data_keys)
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
-        self.kube = (
-            _kube(config) if config.training_api or config.sandbox or config.auth == "tokenreview" or asks else None
-        )
-        reviewer = _reviewer(self.kube, config) if self.kube and config.auth == "tokenreview" else None
-        self.authenticator = Authenticator(config, reviewer)
+        self.kube = _kube(config) if config.training_api or config.sandbox or asks else None
+        self.authenticator = Authenticator(config)
         self.rate = EpisodeRate(config.quotas, self.metrics)
         parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
         self.nats = _nats(config, *parts) if config.nats_url else None
@@ -108,9 +104,7 @@ class SharedParts:
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
-        self.warehouse = (
-            ClickHouse(warehouse, days=config.warehouse_days, cluster=config.warehouse_cluster) if warehouse else None
-        )
+        self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
 
     def arrived(self, namespace: str) -> None:
         """New work may be waiting in this namespace."""
@@ -132,22 +126,15 @@ class SharedParts:
 def _logins(config: Config) -> Callable[[], Awaitable[None]]:
     from learnloop_dataplane.postgres.logins import keep
 
-    assert config.owner_dsn, "Config.from_env refuses it without a password"
-    assert config.database_password
-    lines = KeyLines.parse(config.database_password.get_secret_value())
-    return partial(keep, config.owner_dsn.get_secret_value(), lines)
+    lines = config.lines("database_password")
+    assert lines, "Config refuses database_is_own without a password"
+    return partial(keep, config.dsn.get_secret_value(), lines)
 
 
 def _kube(config: Config) -> "KubeApi":
     from learnloop_dataplane.kubernetes.api_client import KubeApi
 
     return KubeApi(config)
-
-
-def _reviewer(kube: "KubeApi", config: Config) -> "TokenReviews":
-    from learnloop_dataplane.kubernetes.api_client import TokenReviews
-
-    return TokenReviews(kube, accepted_audiences(config))
 
 
 def _nats(
@@ -295,7 +282,7 @@ class TrainingParts:
         self.keeping = Keeping(db, blobs, config.artifact_retention_days)
         publish = shared.bus.publish_best_effort if shared.bus else None
         self.runs = Runs(db, blobs, shared.metrics, shared.events, shared.arrived, publish)
-        self.studies = StudyThreads(db, config.dsn.get_secret_value())
+        self.studies = StudyThreads(db, config.database_url)
         self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
         self.gates = GateRecords(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)

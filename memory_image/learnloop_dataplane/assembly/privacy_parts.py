@@ -24,7 +24,7 @@ class PrivacyParts:
         kept = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
         self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer, records)
         has_warehouse = shared.warehouse is not None
-        dsn, days = shared.config.dsn.get_secret_value(), shared.config.retention_days
+        dsn, days = shared.config.database_url, shared.config.retention_days
         self.retention = Retention(shared.db, days, dsn=dsn, warehouse=has_warehouse)
 
     def start(self) -> None:

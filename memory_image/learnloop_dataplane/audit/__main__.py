@@ -13,7 +13,7 @@ from learnloop_dataplane.audit.signing import Checkpoint, trusted_keys
 from learnloop_dataplane.audit.verification import VerificationReport, verify
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError, ConfigError
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 
 READY_SECONDS = 30.0
@@ -23,10 +23,10 @@ def main(arguments: list[str]) -> int:
     """Exit codes: 0 every chain is whole, 1 one is not, 2 configuration error, 3 the database does not answer."""
     options = _parser().parse_args(arguments)
     try:
-        config = Config.from_env()
+        config = Config.read()
         kept = [Checkpoint.from_json(json.loads(path.read_bytes())) for path in options.checkpoint]
         trusted = [*trusted_keys(config), *(bytes.fromhex(key) for key in options.public_key)]
-    except (ConfigError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
     if options.verb == "public-key":
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 async def _verify(
     config: Config, namespace: str | None, trusted: list[bytes], kept: list[Checkpoint]
 ) -> list[VerificationReport]:
-    db = Database(config.dsn.get_secret_value(), pool_size=2)
+    db = Database(config.database_url, pool_size=2)
     db.start()
     try:
         await asyncio.wait_for(db.ready.wait(), READY_SECONDS)

@@ -143,7 +143,7 @@ def _document(namespace: str, seq: int, at: datetime, hash: bytes) -> dict[str, 
 
 def successive_signer(config: Config) -> SuccessiveSigner | None:
     """The keys of this process; None: it has none."""
-    return SuccessiveSigner(KeyLines.parse(config.audit_key.get_secret_value())) if config.audit_key else None
+    return SuccessiveSigner(keys) if (keys := config.lines("audit_key")) else None
 
 
 def trusted_keys(config: Config, signer: SuccessiveSigner | None = None) -> list[bytes]:

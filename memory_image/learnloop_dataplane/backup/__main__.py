@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import successive_signer, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.making import begin, finish
@@ -20,7 +19,7 @@ from learnloop_dataplane.backup.restoring import check, restore
 from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.config_values import with_password
-from learnloop_dataplane.errors import ApiError, ConfigError
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.postgres.database import Database
 
@@ -33,9 +32,9 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     try:
-        config = Config.from_env()
+        config = Config.read()
         print(json.dumps(asyncio.run(_run(config, options))))
-    except (ConfigError, ValueError) as error:
+    except ValueError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
     except BackupError as error:
@@ -50,11 +49,11 @@ def main(arguments: list[str]) -> int:
 async def _run(config: Config, options: argparse.Namespace) -> dict[str, Any]:
     folder = Folder(options.folder)
     blobs = open_blobs(config.artifacts)
-    dsn = config.dsn.get_secret_value()
+    dsn = config.database_url
     if config.admin_dsn is not None:
         dsn = config.admin_dsn.get_secret_value()
-        if config.admin_password is not None:
-            dsn = with_password(dsn, KeyLines.parse(config.admin_password.get_secret_value()))
+        if passwords := config.lines("admin_password"):
+            dsn = with_password(dsn, passwords)
     if options.verb == "check":
         from learnloop_dataplane.postgres.migrate import migrate
 

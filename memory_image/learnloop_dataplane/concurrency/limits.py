@@ -1,116 +1,27 @@
-"""Limits: a queue that refuses early, one heavy task per agent, slots fair by namespace, a rate of episodes."""
+"""Limits: one heavy task per agent, slots fair by namespace, a rate of episodes."""
 
 import asyncio
 import math
-import random
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from learnloop_dataplane.config_values import Quotas
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
 
-LATEST_SECONDS = 2  # whoever is refused is asked to come back by then
-SHARE = 0.05  # of the latest wait in the pace
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """One in the queue: since when, and how many had ended by then."""
-
-    turn: asyncio.Future[None]
-    since: float
-    ended: int
-
-
-class Turns:
-    """An async context manager around the work. Overload then costs some callers a retry, and nobody a long wait.
-
-    Args:
-        at_once: how many are in at a time.
-        patience: seconds one may wait. Who would wait longer, by the pace at which others got their turns of late, is
-            refused on arrival; who did in spite of that, when the turn comes.
-        most_waiting: above, one is refused on arrival.
-    """
-
-    def __init__(self, *, at_once: int, patience: float, most_waiting: int = 256) -> None:
-        self._free = at_once
-        self._patience = patience
-        self._most = most_waiting
-        self._queue: deque[_Waiting] = deque()
-        self._ended = 0
-        self._pace = 0.0  # seconds from one end to the next while somebody waits, of late
-
-    def expect(self) -> None:
-        """For before anything else is done for one: a refusal that comes first costs next to nothing.
-
-        Raises:
-            ApiError: 429, no turn would come in time.
-        """
-        waiting = len(self._queue)
-        # One may always wait, or a pace that was slow once would never be found to be better.
-        if waiting >= self._most or (waiting and (waiting + 1) * self._pace > self._patience):
-            raise _too_many()
-
-    async def __aenter__(self) -> None:
-        """Waits for a turn.
-
-        Raises:
-            ApiError: 429, none would come in time, or it did not.
-        """
-        if self._free:
-            self._free -= 1
-            return
-        self.expect()
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(turn, time.monotonic(), self._ended))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        now = time.monotonic()
-        self._ended += 1
-        while self._queue:
-            one = self._queue.popleft()
-            if one.turn.done():  # gave up
-                continue
-            waited = now - one.since
-            pace = waited / (self._ended - one.ended)
-            self._pace += SHARE * (pace - self._pace) if self._pace else pace
-            if waited > self._patience:
-                one.turn.set_exception(_too_many())
-                continue
-            one.turn.set_result(None)
-            return
-        self._free += 1
-
-
-def _too_many() -> ApiError:
-    # Those who are refused together would come back together, and be refused together again.
-    seconds = random.randint(1, LATEST_SECONDS)
-    message = f"more recalls than can be answered in time; send it again after {seconds} s"
-    return ApiError(429, message, retry_after=seconds)
-
-
 RETRY_SECONDS = 10
 
 
 class OneEach:
-    """Who is at it. To be entered before a connection is taken: what waits here would keep it from everybody else.
+    """Refuses a second heavy task of an agent, and more than a few of all agents. Enter it before taking a connection.
 
     Args:
         what: the work, as a refusal names it.
-        at_once: how much of it there is at a time.
+        at_once: tasks of all agents at the same time.
     """
 
     def __init__(self, what: str, at_once: int) -> None:
@@ -120,17 +31,13 @@ class OneEach:
 
     @contextmanager
     def turn(self, namespace: str, agent: str) -> Iterator[None]:
-        """Around the work for one agent.
-
-        Raises:
-            ApiError: 429, this agent is being seen to, or as many others as may be.
-        """
-        if (namespace, agent) in self._busy:
-            message = f"{self._what} of this agent is under way; send it again after {RETRY_SECONDS} s"
-            raise ApiError(429, message, field="agent_id", value=agent, retry_after=RETRY_SECONDS)
-        if len(self._busy) >= self._at_once:
-            message = f"{self._what} of {self._at_once} agents is under way; send it again after {RETRY_SECONDS} s"
-            raise ApiError(429, message, retry_after=RETRY_SECONDS)
+        """Wraps the work for one agent; raises ApiError 429."""
+        busy = (namespace, agent) in self._busy
+        if busy or len(self._busy) >= self._at_once:
+            whose = "this agent" if busy else f"{self._at_once} agents"
+            message = f"{self._what} of {whose} is under way; send it again after {RETRY_SECONDS} s"
+            field, value = ("agent_id", agent) if busy else (None, None)
+            raise ApiError(429, message, field=field, value=value, retry_after=RETRY_SECONDS)
         self._busy.add((namespace, agent))
         try:
             yield
@@ -139,23 +46,28 @@ class OneEach:
 
 
 class FairPlaces:
-    """What costs the processor, or a server, of everybody. Use from one event loop at a time.
+    """A semaphore shared by namespaces. Use it from one event loop.
 
     Args:
-        at_once: how many places there are. With more than one, a namespace has all but one of them at most: so the
-            first that another one asks for is free at once.
+        at_once: how many places there are. With more than one, a namespace has all but one of them at most, so another
+            namespace's first request never waits.
+        most_waiting: requests of a namespace that may wait; more are refused. None: no limit.
     """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, most_waiting: int | None = None) -> None:
+        self._most_waiting = most_waiting
         self._free = at_once
         self._most = max(1, at_once - 1)
         self._taken: Counter[str] = Counter()
-        # Who was served last is behind all others that have as many places.
+        # The namespace that was served last is behind all others that have as many places.
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def of(self, namespace: str) -> AsyncIterator[None]:
-        """Waits for a place, and keeps it meanwhile."""
+        """Holds a place, once one is free; raises ApiError 429 where too many wait."""
+        waiting = len(self._waiting.get(namespace, ()))
+        if self._most_waiting is not None and waiting >= self._most_waiting:
+            raise ApiError(429, f"{waiting} requests of {namespace} wait; send it again later", retry_after=1)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, deque()).append(turn)
         self._hand_out()
@@ -177,7 +89,7 @@ class FairPlaces:
             able = [namespace for namespace in self._waiting if self._taken[namespace] < self._most]
             if not able:
                 return
-            namespace = min(able, key=self._taken.__getitem__)  # of several the first, who has waited longest
+            namespace = min(able, key=self._taken.__getitem__)  # of several the one that has waited longest
             turn = self._waiting[namespace].popleft()
             if self._waiting[namespace]:
                 self._waiting.move_to_end(namespace)
@@ -205,34 +117,27 @@ class FairPlaces:
 
 
 BURST_SECONDS = 10.0
-KNOWN = 10_000
-"""Namespaces that are remembered; the one that was quiet longest is full again anyway."""
+MOST_NAMESPACES = 10_000
+"""The namespace that was quiet longest has its whole burst again, so it need not be remembered."""
 
 
 class EpisodeRate:
-    """What each namespace may still send now, at this replica."""
+    """A token bucket for each namespace of this replica."""
 
     def __init__(self, quotas: Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas, self._metrics, self._clock = quotas, metrics, clock
-        self._left: dict[str, tuple[float, float]] = {}
+        self._left: LRUCache[str, tuple[float, float]] = LRUCache(MOST_NAMESPACES)
 
     def admit(self, namespace: str) -> None:
-        """Counts one episode.
-
-        Raises:
-            ApiError: 429, there were too many in the last seconds.
-        """
+        """Counts one episode; raises ApiError 429 after too many in the last seconds."""
         limit = self._quotas.of(namespace).episodes_per_second
         if limit is None:
             return
         now, most = self._clock(), max(1.0, limit * BURST_SECONDS)
-        left, since = self._left.pop(namespace, (most, now))
+        left, since = self._left.get(namespace, (most, now))
         left = min(most, left + (now - since) * limit)
-        allowed = left >= 1
-        while len(self._left) >= KNOWN:
-            del self._left[next(iter(self._left))]
-        self._left[namespace] = (left - 1 if allowed else left, now)
-        if not allowed:
+        self._left[namespace] = (left - 1 if left >= 1 else left, now)
+        if left < 1:
             self._metrics.over_quota(namespace, "episodes")
             raise ApiError(
                 429,

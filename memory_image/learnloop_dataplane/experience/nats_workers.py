@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import Background
@@ -257,8 +256,8 @@ class NatsSide:
         cipher: StepCipher,
     ) -> None:
         self._cipher = cipher
-        keys = config.nats_issuer_key
-        issuers = [Issuer(seed_from(key)) for key in KeyLines.parse(keys.get_secret_value()).values] if keys else []
+        keys = config.lines("nats_issuer_key")
+        issuers = [Issuer(seed_from(key)) for key in keys.values] if keys else []
         callout = AuthCallout(auth, issuers) if issuers else None
         relay = Relay(metrics, rate)
         self.bus = Bus(config, TenantConnection(config, callout, relay) if callout else None)

@@ -2,16 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-from cachetools import TTLCache
 
-from learnloop_api import names
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiServerRefused, Unavailable
@@ -120,42 +116,3 @@ def _message(answer: httpx.Response) -> str:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"the API server answered {answer.status_code}"
-
-
-PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-FRESH_SECONDS = 30.0
-MAX_KNOWN = 10_000
-
-
-class TokenReviews:
-    """Asks once for each token and half a minute.
-
-    Args:
-        kube: with the right to create TokenReviews, as system:auth-delegator has.
-        audiences: of which the tokens must be for one.
-    """
-
-    def __init__(self, kube: KubeApi, audiences: Sequence[str] = (names.TOKEN_AUDIENCE,)) -> None:
-        self._kube, self._audiences = kube, list(audiences)
-        self._fresh: TTLCache[bytes, bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
-
-    async def holds(self, token: str) -> bool:
-        """The API server's word, at most half a minute old.
-
-        Raises:
-            Unavailable: it does not answer, and nothing fresh is known of this token.
-            Refused: the data plane itself may not ask.
-        """
-        digest = sha256(token.encode("utf-8", "replace")).digest()
-        if (fresh := self._fresh.get(digest)) is not None:
-            return fresh
-        review = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": self._audiences},
-        }
-        status = (await self._kube.request("POST", PATH, body=review)).get("status", {})
-        meant = set(self._audiences) & set(status.get("audiences") or ())
-        holds = bool(status.get("authenticated")) and bool(meant)
-        self._fresh[digest] = holds
-        return holds

@@ -174,10 +174,9 @@ async def store_batch(request: Request) -> Response:
 async def retrieve(request: Request) -> Response:
     """The k best memories, each with its score and one word that says why it is there."""
     memory = data_plane(request).memory
-    memory.turns.expect()
     caller = await identify(request)
     body: Retrieve = await _read(request, caller, Retrieve)
-    async with memory.turns:
+    async with memory.places.of(caller.namespace):
         return quick(await memory.recall(caller.namespace, await in_thread_if_large(caller.namespace, body.ask)))
 
 
@@ -185,10 +184,9 @@ async def retrieve(request: Request) -> Response:
 async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
     memory = data_plane(request).memory
-    memory.turns.expect()
     caller = await identify(request)
     body: RetrieveBatch = await _read(request, caller, RetrieveBatch)
-    async with memory.turns:
+    async with memory.places.of(caller.namespace):
         answers = []
         for query in body.queries:
             ask = await in_thread_if_large(caller.namespace, query.ask)

@@ -14,7 +14,6 @@ from nats.js import JetStreamContext
 from nats.js.api import PubAck
 from nats.js.errors import APIError, NotFoundError
 
-from learnloop_common.key_lines import KeyLines
 from learnloop_common.tls.contexts import client_context
 from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.config import Config
@@ -47,8 +46,8 @@ async def connected(config: Config, user: str | None) -> Client:
     options: dict[str, Any] = {}
     if user:
         name, password = user, ""
-        if config.nats_password:
-            name, password = newest_login(user, KeyLines.parse(config.nats_password.get_secret_value()))
+        if passwords := config.lines("nats_password"):
+            name, password = newest_login(user, passwords)
         options = {"user": name, "password": password}
     client = await nats.connect(
         (config.nats_url or "").split(","),

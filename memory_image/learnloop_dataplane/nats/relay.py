@@ -21,7 +21,7 @@ from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.auth_callout import ACCOUNT, AuthCallout
+from learnloop_dataplane.nats.auth_callout import ACCOUNT, TENANTS_USER, AuthCallout
 from learnloop_dataplane.nats.connection import connected
 from learnloop_dataplane.nats.subjects import tenants_id, valid_namespace
 
@@ -178,10 +178,10 @@ class TenantConnection:
             ConfigError: the server would answer tenants by itself.
         """
         await self.close()
-        self._client = await connected(self._config, self._config.nats_tenants_user)
+        self._client = await connected(self._config, TENANTS_USER)
         if not await isolated(self._client):
             raise ConfigError(
-                f"user {self._config.nats_tenants_user} of NATS reaches JetStream, so every tenant would; "
+                f"user {TENANTS_USER} of NATS reaches JetStream, so every tenant would; "
                 f"give it an account {ACCOUNT} without JetStream, as the chart's nats.conf does"
             )
         await self._relay.listen(own, self._client)

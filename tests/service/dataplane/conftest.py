@@ -71,7 +71,6 @@ def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
         "auth": "none",
         "ack_wait_seconds": 2.0,
         "sweep_seconds": 0.2,
-        "recall_wait_ms": 10_000,
         "pool_size": 4,
         "consolidate_seconds": 0,  # where a test does not say when, it would be any time
     }

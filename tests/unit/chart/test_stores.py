@@ -68,7 +68,7 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     key = tmp_path / "audit-key"
     key.write_text(base64.b64encode(bytes(32)).decode())
     given["LEARNLOOP_AUDIT_KEY_FILE"] = given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)
-    check = "from learnloop_dataplane.config import Config; print(Config.from_env().auth)"
+    check = "from learnloop_dataplane.config import Config; print(Config.read().auth)"
     answer = subprocess.run(
         [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
     )
@@ -87,16 +87,6 @@ def test_a_warehouse_comes_from_a_secret_or_not_at_all(render: Render) -> None:
     environment = render(values).environment("learnloop-data")
     assert environment["LEARNLOOP_WAREHOUSE"] == secret("clickhouse", "url")
     assert environment["LEARNLOOP_WAREHOUSE_DAYS"] == "90"
-    assert "LEARNLOOP_WAREHOUSE_CLUSTER" not in environment
-
-
-def test_a_cluster_of_warehouses_is_named_and_takes_an_address(render: Render) -> None:
-    values = {"dataPlane": {"warehouse": {"urlSecret": {"name": "clickhouse"}, "cluster": "{cluster}"}}}
-    assert render(values).environment("learnloop-data")["LEARNLOOP_WAREHOUSE_CLUSTER"] == "{cluster}"
-    with pytest.raises(Rejected, match=r"takes urlSecret\.name"):
-        render({"dataPlane": {"warehouse": {"cluster": "c"}}})
-    with pytest.raises(Rejected, match="cluster"):
-        render({"dataPlane": {"warehouse": {"urlSecret": {"name": "clickhouse"}, "cluster": "a'b"}}})
 
 
 def test_weaviate_has_an_address_and_its_key_comes_from_a_secret(render: Render) -> None:

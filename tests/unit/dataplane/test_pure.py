@@ -1,9 +1,11 @@
 """Rewards, redaction, configuration, subjects, metrics: decisions without a server."""
 
 import math
+import os
 import statistics
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_common.reward_rules.components import LIMIT, Episode, component_value, evaluate
+from learnloop_common.settings import ConfigurationError
 from learnloop_common.telemetry.bounded_labels import MOST_SETS
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
@@ -154,25 +156,28 @@ GOOD = {"LEARNLOOP_DSN": "postgresql://u:secret@h/d", "LEARNLOOP_ARTIFACTS": "fi
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"LEARNLOOP_DSN": ""}, "LEARNLOOP_DSN: Field required"),
-        ({"LEARNLOOP_DSN": "mysql://u:secret@h/d"}, "LEARNLOOP_DSN does not start with postgresql://"),
-        ({"LEARNLOOP_ARTIFACTS": "data"}, "LEARNLOOP_ARTIFACTS=data"),
-        ({"LEARNLOOP_RETENTION_DAYS": "0"}, "LEARNLOOP_RETENTION_DAYS=0"),
-        ({"LEARNLOOP_AUTH": "maybe"}, "LEARNLOOP_AUTH=maybe"),
-        ({"LEARNLOOP_WAREHOUSE": "http://u:secret@h/d"}, "LEARNLOOP_WAREHOUSE does not start with clickhouse://"),
+        ({"LEARNLOOP_DSN": ""}, "LEARNLOOP_DSN: '' is empty: give postgresql://"),
+        ({"LEARNLOOP_DSN": "mysql://u:secret@h/d"}, "LEARNLOOP_DSN: does not start with postgresql://"),
+        ({"LEARNLOOP_ARTIFACTS": "data"}, "LEARNLOOP_ARTIFACTS: 'data' is not valid: give file:///"),
+        ({"LEARNLOOP_RETENTION_DAYS": "0"}, "LEARNLOOP_RETENTION_DAYS: '0' is not valid"),
+        ({"LEARNLOOP_AUTH": "maybe"}, "LEARNLOOP_AUTH: 'maybe' is not valid"),
+        ({"LEARNLOOP_WAREHOUSE": "http://u:secret@h/d"}, "LEARNLOOP_WAREHOUSE: is not an address: write clickhouse://"),
+        ({"LEARNLOOP_AUDIT_KEY": "secret"}, "LEARNLOOP_AUDIT_KEY: is not 32 random bytes"),
+        ({"LEARNLOOP_DATABASE_IS_OWN": "true"}, "takes LEARNLOOP_DATABASE_PASSWORD"),
         ({"LEARNLOOP_DSN_FILE": "/nowhere/dsn"}, "LEARNLOOP_DSN_FILE=/nowhere/dsn: cannot be read"),
     ],
 )
 def test_a_wrong_environment_names_the_variable_and_keeps_secrets(change: dict[str, str], expected: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        Config.from_env(GOOD | change)
+    with patch.dict(os.environ, GOOD | change), pytest.raises(ConfigurationError) as error:
+        Config.read()
     assert expected in str(error.value)
     assert "secret" not in str(error.value)
 
 
 def test_secrets_may_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "dsn").write_text("postgresql://u@h/d\n")
-    config = Config.from_env({"LEARNLOOP_DSN_FILE": str(tmp_path / "dsn"), "LEARNLOOP_ARTIFACTS": "s3://b/p"})
+    with patch.dict(os.environ, {"LEARNLOOP_DSN_FILE": str(tmp_path / "dsn"), "LEARNLOOP_ARTIFACTS": "s3://b/p"}):
+        config = Config.read()
     assert config.dsn.get_secret_value() == "postgresql://u@h/d"
 
 

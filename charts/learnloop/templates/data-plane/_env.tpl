@@ -23,13 +23,8 @@
 {{- end -}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
-{{- if eq $options.auth.mode "kubernetes" }}
-{{- fail "dataPlane.auth.mode: kubernetes is called jwks now; set jwks, or tokenreview to have the API server asked as well" }}
-{{- end }}
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
 - {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
-- {name: LEARNLOOP_ROLES, value: {{ $options.access.roles | quote }}}
-- {name: LEARNLOOP_RUN_WRITERS, value: {{ $options.access.runWriters }}}
 {{- with $options.access.admins }}
 - {name: LEARNLOOP_ADMINS, value: {{ join " " . | quote }}}
 {{- end }}
@@ -73,11 +68,6 @@
 - name: LEARNLOOP_WAREHOUSE
   valueFrom: {secretKeyRef: {name: {{ .urlSecret.name }}, key: {{ .urlSecret.key }}}}
 - {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
-{{- with .cluster }}
-- {name: LEARNLOOP_WAREHOUSE_CLUSTER, value: {{ . | quote }}}
-{{- end }}
-{{- else if .cluster }}
-{{- fail "dataPlane.warehouse.cluster: takes urlSecret.name, the Secret with the URL of the cluster; set it" }}
 {{- end }}
 {{- end }}
 - {name: LEARNLOOP_LANGUAGE, value: {{ $options.language | quote }}}

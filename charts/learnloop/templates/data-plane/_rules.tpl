@@ -5,12 +5,11 @@
 - apiGroups: [learnloop.dev]
   resources: [trainingjobs]
   verbs: [get, list, create, patch]
-{{- else if eq $options.access.runWriters "ranks" }}
+{{- else }}
 - apiGroups: [learnloop.dev]
   resources: [trainingjobs]
   verbs: [get]
 {{- end }}
-{{- if eq $options.access.runWriters "ranks" }}
 # Whose rank a pod is that reports a run.
 - apiGroups: [""]
   resources: [pods]
@@ -27,12 +26,9 @@
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get]
-{{- end }}
-{{- if or $options.trainingApi.enabled (eq $options.access.roles "rbac") }}
 - apiGroups: [authorization.k8s.io]
   resources: [localsubjectaccessreviews]
   verbs: [create]
-{{- end }}
 {{- end -}}
 
 {{/* The namespace in which code is run. */}}
@@ -44,11 +40,10 @@
 {{- $found -}}
 {{- end -}}
 
-{{/* Whether it asks anything: "true" or nothing. Without authentication nobody is told apart. */}}
+{{/* "true" where the data plane calls the API server. */}}
 {{- define "learnloop.dataPlane.asks" -}}
 {{- $options := .Values.dataPlane -}}
-{{- $tells := or (eq $options.access.roles "rbac") (eq $options.access.runWriters "ranks") -}}
-{{- if or $options.trainingApi.enabled (and $tells (ne $options.auth.mode "none")) -}}
+{{- if or $options.trainingApi.enabled (ne $options.auth.mode "none") -}}
 true
 {{- end -}}
 {{- end -}}

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import http.server
 import json
+import os
 import resource
 import threading
 import time
@@ -11,14 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from learnloop_common.circuit_breaker import Breaker
+from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
-from learnloop_dataplane.errors import ConfigError, Unavailable
+from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, TASKS, ModelDistiller
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
@@ -342,8 +345,8 @@ async def test_a_service_with_a_distiller_keeps_its_lessons_and_an_erasure_takes
 @pytest.mark.parametrize("bad", ["gpt", "https://host/v1", "ftp://host#m", "https://host/v1#a b"])
 def test_a_distiller_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     env = {"LEARNLOOP_DSN": "postgresql://x/y", "LEARNLOOP_ARTIFACTS": "file:///tmp", "LEARNLOOP_DISTILLER": bad}
-    with pytest.raises(ConfigError, match="LEARNLOOP_DISTILLER"):
-        Config.from_env(env)
+    with patch.dict(os.environ, env), pytest.raises(ConfigurationError, match="LEARNLOOP_DISTILLER"):
+        Config.read()
 
 
 async def test_a_request_that_the_server_does_not_take_says_nothing_about_the_server() -> None:

@@ -10,7 +10,6 @@ import asyncpg
 import pytest
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.config import Config
 from learnloop_dataplane.config_values import with_login, with_password
 from learnloop_dataplane.postgres.logins import keep, prepare
 from testing.failover.postgres_standby import Server, one_server
@@ -121,10 +120,7 @@ async def test_a_memory_services_password_changes_under_load_and_the_old_one_end
 
     def pod(text: str) -> dict[str, Any]:
         """What a MemoryService's pod is given."""
-        given = {"DSN": base, "DATABASE_PASSWORD": text, "DATABASE_IS_OWN": "true", "ARTIFACTS": f"file://{tmp_path}"}
-        config = Config.from_env({f"LEARNLOOP_{name}": value for name, value in given.items()})
-        held = {"owner_dsn": config.owner_dsn, "database_password": text, "database_is_own": True}
-        return settings(config.dsn.get_secret_value(), tmp_path) | held
+        return settings(base, tmp_path) | {"database_password": text, "database_is_own": True}
 
     async def load(api: Api) -> None:
         while not over.is_set():

@@ -1,13 +1,16 @@
 """Episodes a second of each namespace: what is over its quota is refused with a sentence, and no neighbour feels it."""
 
+import os
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.concurrency.limits import BURST_SECONDS, EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.config_values import Quotas
-from learnloop_dataplane.errors import ApiError, ConfigError
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
 
 BASE = {"LEARNLOOP_DSN": "postgresql://data/plane", "LEARNLOOP_ARTIFACTS": "file:///artifacts"}
@@ -46,13 +49,12 @@ def test_ten_seconds_worth_at_once_and_then_what_the_quota_says() -> None:
 
 
 def test_a_namespace_has_its_own_limits_and_the_others_of_the_default() -> None:
-    config = Config.from_env(
-        BASE
-        | {
-            "LEARNLOOP_QUOTAS": '{"default": {"artifactBytes": 1.073741824e+10, "memories": 10},'
-            ' "namespaces": {"big": {"memories": 1000}, "free": {"artifactBytes": null}}}'
-        }
+    quotas = (
+        '{"default": {"artifactBytes": 1.073741824e+10, "memories": 10},'
+        ' "namespaces": {"big": {"memories": 1000}, "free": {"artifactBytes": null}}}'
     )
+    with patch.dict(os.environ, BASE | {"LEARNLOOP_QUOTAS": quotas}):
+        config = Config.read()
     assert config.quotas.of("big").memories == 1000
     assert config.quotas.of("big").artifact_bytes == 10 * 2**30, "as Helm writes large numbers"
     assert config.quotas.of("free").artifact_bytes is None
@@ -62,12 +64,13 @@ def test_a_namespace_has_its_own_limits_and_the_others_of_the_default() -> None:
 
 @pytest.mark.parametrize("wrong", ["{", '{"default": {"memory": 1}}', '{"default": {"memories": 0}}', "[]"])
 def test_a_wrong_quota_stops_the_process_with_the_variable(wrong: str) -> None:
-    with pytest.raises(ConfigError, match="LEARNLOOP_QUOTAS"):
-        Config.from_env(BASE | {"LEARNLOOP_QUOTAS": wrong})
+    refused = pytest.raises(ConfigurationError, match=r"LEARNLOOP_QUOTAS|quotas")
+    with patch.dict(os.environ, BASE | {"LEARNLOOP_QUOTAS": wrong}), refused:
+        Config.read()
 
 
 def test_a_crowd_of_namespaces_takes_no_more_memory_than_that_of_known_ones(monkeypatch: Any) -> None:
-    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.KNOWN", 10)
+    monkeypatch.setattr("learnloop_dataplane.concurrency.limits.MOST_NAMESPACES", 10)
     rate = EpisodeRate(Quotas.model_validate({"default": {"episodesPerSecond": 5}}), Metrics())
     for number in range(100):
         rate.admit(f"team-{number}")

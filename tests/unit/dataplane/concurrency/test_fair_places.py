@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_dataplane.concurrency.limits import FairPlaces
+from learnloop_dataplane.errors import ApiError
 
 
 async def work(places: FairPlaces, whose: str, order: list[str], gate: asyncio.Event) -> None:
@@ -79,6 +80,20 @@ def test_places_are_never_lost_whoever_gives_up(asked: list[tuple[str, bool, int
         assert not places._taken
 
     asyncio.run(run())
+
+
+async def test_of_a_flood_only_so_many_wait_and_a_neighbour_is_not_refused() -> None:
+    places, order, gate = FairPlaces(2, most_waiting=3), list[str](), asyncio.Event()
+    flood = [asyncio.create_task(work(places, "loud", order, gate)) for _ in range(4)]
+    await settled()
+    with pytest.raises(ApiError, match="3 requests of loud wait") as refused:
+        await work(places, "loud", order, gate)
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    quiet = asyncio.create_task(work(places, "quiet", order, gate))
+    await settled()
+    assert order == ["loud", "quiet"]
+    gate.set()
+    await asyncio.gather(quiet, *flood)
 
 
 async def test_who_gives_up_in_the_moment_of_its_turn_passes_it_on() -> None:
