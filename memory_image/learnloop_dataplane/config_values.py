@@ -2,22 +2,23 @@
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from learnloop_api.wire.base import MOST
+from learnloop_common.encryption import DataKey, Unreadable, seal, unseal
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.errors import KeyMissing
 
 
 class QuotaLimits(BaseModel):
-    """Limits of one namespace; a field that is left out, or null, is no limit."""
+    """Limits of one namespace; null: no limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -31,7 +32,7 @@ class QuotaLimits(BaseModel):
 
 
 class Quotas(BaseModel):
-    """The limits of all namespaces: what one says itself wins over the default, field by field."""
+    """The limits of all namespaces: a namespace's own fields replace those of the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,7 +71,8 @@ def warehouse_connection(url: str) -> dict[str, str]:
     return {"dsn": parts._replace(query=urlencode(options)).geturl(), "secure": secure}
 
 
-_NONCE_BYTES = 12
+_ID = UUID(int=0)
+"""Wrapping keys have names, and no id."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -107,26 +109,20 @@ class WrappingKeys:
         return cls(next(iter(secrets)), secrets)
 
     def wrap(self, secret: bytes, context: str) -> bytes:
-        """By the newest key: AES-256-GCM with a random nonce before it."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # as in `learnloop_common.encryption`
-
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + AESGCM(self.secrets[self.newest]).encrypt(nonce, secret, context.encode())
+        """Seals a data key by the newest key."""
+        return seal(secret, DataKey(_ID, self.secrets[self.newest]), context)
 
     def unwrap(self, wrapped: bytes, name: str, context: str) -> bytes:
-        """What was wrapped by the key `name`.
+        """The data key that the key `name` has wrapped.
 
         Raises:
             KeyMissing: there is no such key, or another one under this name.
         """
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         if name not in self.secrets:
             raise KeyMissing(f"LEARNLOOP_ENCRYPTION_KEYS has no key {name}, which wraps data keys; put its line back")
         try:
-            return AESGCM(self.secrets[name]).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], context.encode())
-        except InvalidTag:
+            return unseal(wrapped, DataKey(_ID, self.secrets[name]), context)
+        except Unreadable:
             problem = f"the key {name} of LEARNLOOP_ENCRYPTION_KEYS is not the one that wrapped; put the old one back"
             raise KeyMissing(problem) from None
 

