@@ -15,7 +15,8 @@ from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statis
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.kubernetes.pod_owners import Asked, GangMembers, GateSuites
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
+    from learnloop_dataplane.kubernetes.pod_owners import PodOwners
 
 
 MOST_SAID = 500
@@ -72,8 +73,7 @@ class CallerChecks:
         self._operator = config.operator_subject
         self._roles = Roles(config, shared.kube)
         ranks_only = not self.anonymous and config.run_writers == "ranks"
-        self._gangs = _gang_members(shared) if shared.kube and ranks_only else None
-        self._suites = _gate_suites(shared) if shared.kube and ranks_only else None
+        self._owners = _pod_owners(shared.kube) if shared.kube and ranks_only else None
 
     async def identify(self, authorization: str | None, namespace: str | None) -> Identity:
         """The caller; see `Authenticator.identify`."""
@@ -84,18 +84,18 @@ class CallerChecks:
         await self._roles.require(caller, verb, resource)
 
     async def require_rank(
-        self, caller: Identity, job: str, attempt: int | None = None, *, asked: "Asked" = "lately"
+        self, caller: Identity, job: str, attempt: int | None = None, *, fresh: bool = False
     ) -> int | None:
         """The attempt of the run that the caller reports; raises a 403 where it does not belong to the run's gang."""
-        if self._gangs is None:
+        if self._owners is None:
             return attempt
-        known = await self._gangs.require(caller, job, attempt, asked=asked)
-        return attempt if known is None else known
+        current = await self._owners.require_rank(caller, job, attempt, fresh=fresh)
+        return attempt if current is None else current
 
     async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
-        """Raises a 403 where the caller is no pod of this gate suite's Job."""
-        if self._suites is not None:
-            await self._suites.require(caller, deployment, job)
+        """Raises a 403 where the caller is not a pod of this gate suite's Job."""
+        if self._owners is not None:
+            await self._owners.require_suite(caller, deployment, job)
 
     def is_operator(self, caller: Identity) -> bool:
         return not self.anonymous and caller.subject == self._operator
@@ -106,18 +106,10 @@ class CallerChecks:
             raise ApiError(403, message, field="authorization")
 
 
-def _gang_members(shared: SharedParts) -> "GangMembers":
-    from learnloop_dataplane.kubernetes.pod_owners import GangMembers
+def _pod_owners(kube: "KubeApi") -> "PodOwners":
+    from learnloop_dataplane.kubernetes.pod_owners import PodOwners
 
-    assert shared.kube is not None
-    return GangMembers(shared.kube)
-
-
-def _gate_suites(shared: SharedParts) -> "GateSuites":
-    from learnloop_dataplane.kubernetes.pod_owners import GateSuites
-
-    assert shared.kube is not None
-    return GateSuites(shared.kube)
+    return PodOwners(kube)
 
 
 REWRAP_SECONDS = 60.0

@@ -131,8 +131,8 @@ async def put_checkpoint(
     which incarnation of the gang sends it (from 0): none that a newer one has followed."""
     await callers.require_rank(caller, job, x_learnloop_attempt)
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
-        # Again: what was begun before a TrainingJob waited for this run is no rank's now, nor is a pod that is gone.
-        attempt = await callers.require_rank(caller, job, x_learnloop_attempt, asked="now")
+        # Again: the pod may be gone by now, or a TrainingJob may have begun to wait for this run.
+        attempt = await callers.require_rank(caller, job, x_learnloop_attempt, fresh=True)
         await quotas.room_for_bytes(caller.namespace, upload.size)
         step, agent = x_learnloop_step, x_learnloop_agent
         return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent, attempt))
@@ -153,7 +153,7 @@ async def put_manifest(
 ) -> Response:
     """Writes the proof of a finished run: once for each attempt of its gang."""
     same("job", job, body.job)
-    await callers.require_rank(caller, job, body.attempts - 1, asked="now-or-never")
+    await callers.require_rank(caller, job, body.attempts - 1, fresh=True)
     await training.runs.put_manifest(caller.namespace, body)
     return answer({"job": job})
 

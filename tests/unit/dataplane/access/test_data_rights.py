@@ -9,7 +9,7 @@ from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Roles
-from learnloop_dataplane.kubernetes.pod_owners import FRESH_SECONDS, GangMembers, GateSuites
+from learnloop_dataplane.kubernetes.pod_owners import PodOwners
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
 RANK = Identity("team", "system:serviceaccount:team:default", "t-master-0", "pod-1")
@@ -69,17 +69,17 @@ def gang(**changes: Any) -> Api:
     return Api(objects | changes)
 
 
-async def refused(members: GangMembers, caller: Identity, job: str = "t", attempt: int | None = None) -> str:
+async def refused(members: PodOwners, caller: Identity, job: str = "t", attempt: int | None = None) -> str:
     with pytest.raises(ApiError) as refusal:
-        await members.require(caller, job, attempt)
+        await members.require_rank(caller, job, attempt)
     assert refusal.value.status == 403
     return refusal.value.message
 
 
 async def test_only_a_rank_of_the_runs_gang_reports_it() -> None:
-    members = GangMembers(gang())  # type: ignore[arg-type]
-    await members.require(RANK, "t", 1)
-    await members.require(RANK, "t")
+    members = PodOwners(gang())  # type: ignore[arg-type]
+    await members.require_rank(RANK, "t", 1)
+    await members.require_rank(RANK, "t")
     assert "pod web-0 belongs to no gang" in await refused(members, STRANGER)
     bare = Identity("team", "system:serviceaccount:team:default")
     assert "its token names no pod" in await refused(members, bare)
@@ -88,15 +88,15 @@ async def test_only_a_rank_of_the_runs_gang_reports_it() -> None:
 
 
 async def test_a_rank_of_another_attempt_or_of_another_job_does_not() -> None:
-    members = GangMembers(gang())  # type: ignore[arg-type]
+    members = PodOwners(gang())  # type: ignore[arg-type]
     assert "is at attempt 1, counted from 0; the report is of 0" in await refused(members, RANK, attempt=0)
     other = gang(**{GANG: owned("gang-1", "TrainingJob", "t", "job-of-before")})
-    assert "is a rank of another job" in await refused(GangMembers(other), RANK)  # type: ignore[arg-type]
+    assert "is a rank of another job" in await refused(PodOwners(other), RANK)  # type: ignore[arg-type]
     made_up = gang(**{POD + "web-0": owned("pod-9", "PyTorchJob", "t", "gang-0")})
-    assert "belongs to no gang" in await refused(GangMembers(made_up), STRANGER)  # type: ignore[arg-type]
+    assert "belongs to no gang" in await refused(PodOwners(made_up), STRANGER)  # type: ignore[arg-type]
     not_its = owned("pod-9", "PyTorchJob", "t", "gang-1")
     not_its["metadata"]["ownerReferences"][0]["controller"] = False
-    assert await refused(GangMembers(gang(**{POD + "web-0": not_its})), STRANGER)  # type: ignore[arg-type]
+    assert await refused(PodOwners(gang(**{POD + "web-0": not_its})), STRANGER)  # type: ignore[arg-type]
 
 
 def below(*kinds: str) -> Api:
@@ -115,8 +115,8 @@ def below(*kinds: str) -> Api:
 
 @pytest.mark.parametrize("kinds", [("Job",), ("JobSet", "Job"), ("TrainJob", "JobSet", "Job")], ids="/".join)
 async def test_a_rank_is_known_through_all_that_its_backend_makes_of_a_gang(kinds: tuple[str, ...]) -> None:
-    members = GangMembers(below(*kinds))  # type: ignore[arg-type]
-    await members.require(RANK, "t", 1)
+    members = PodOwners(below(*kinds))  # type: ignore[arg-type]
+    await members.require_rank(RANK, "t", 1)
     assert "is at attempt 1" in await refused(members, RANK, attempt=0)
 
 
@@ -124,72 +124,67 @@ async def test_a_gang_by_another_name_is_none_of_the_run() -> None:
     api = below("JobSet", "Job")
     path = next(path for path in api.objects if "jobsets" in path)
     api.objects[path]["metadata"]["name"] = "made-by-somebody"
-    assert "is a rank of another job" in await refused(GangMembers(api), RANK)  # type: ignore[arg-type]
+    assert "is a rank of another job" in await refused(PodOwners(api), RANK)  # type: ignore[arg-type]
 
 
 async def test_a_chain_of_objects_ends_somewhere() -> None:
     api = below("Job")
     path = next(path for path in api.objects if "/jobs/" in path)
     api.objects[path] = owned("Job", "Job", "t", "Job")
-    assert "belongs to no gang" in await refused(GangMembers(api), RANK)  # type: ignore[arg-type]
+    assert "belongs to no gang" in await refused(PodOwners(api), RANK)  # type: ignore[arg-type]
 
 
 async def test_a_run_that_no_training_job_waits_for_is_anybodys() -> None:
     api = gang()
-    members = GangMembers(api)  # type: ignore[arg-type]
-    await members.require(STRANGER, "by-hand")
+    members = PodOwners(api)  # type: ignore[arg-type]
+    await members.require_rank(STRANGER, "by-hand")
     api.objects[f"{JOB[:-1]}by-hand"] = {"metadata": {"uid": "job-2"}}
     assert await refused(members, STRANGER, "by-hand"), "as soon as one waits, it is not"
 
 
-async def test_a_rank_is_asked_about_once_and_goes_on_while_the_api_server_is_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    api, now = gang(), [1000.0]
-    monkeypatch.setattr("learnloop_dataplane.kubernetes.pod_owners.time.monotonic", lambda: now[0])
-    members = GangMembers(api)  # type: ignore[arg-type]
-    for _ in range(50):
-        await members.require(RANK, "t", 1)
-    assert api.asked == 3
-    api.up, now[0] = False, now[0] + FRESH_SECONDS + 1
-    await members.require(RANK, "t", 1)
-    with pytest.raises(Unavailable):
-        await members.require(STRANGER, "t")
-
-
-async def test_what_lasts_is_not_taken_from_a_rank_whose_pod_is_gone() -> None:
+async def test_a_rank_is_asked_about_once_and_a_stranger_each_time() -> None:
     api = gang()
-    members = GangMembers(api)  # type: ignore[arg-type]
-    await members.require(RANK, "t", 1)
+    members = PodOwners(api)  # type: ignore[arg-type]
+    for _ in range(50):
+        await members.require_rank(RANK, "t", 1)
+    assert api.asked == 3
+    api.up = False
+    await members.require_rank(RANK, "t", 1)
+    with pytest.raises(Unavailable):
+        await members.require_rank(STRANGER, "t")
+
+
+async def test_checkpoints_and_proofs_are_not_taken_from_a_rank_whose_pod_is_gone() -> None:
+    api = gang()
+    members = PodOwners(api)  # type: ignore[arg-type]
+    await members.require_rank(RANK, "t", 1)
     pod = api.objects.pop(POD + "t-master-0")
-    await members.require(RANK, "t", 1)
-    for asked in ("now", "now-or-never"):
-        with pytest.raises(ApiError, match="its pod t-master-0 is gone") as refusal:
-            await members.require(RANK, "t", 1, asked=asked)  # type: ignore[arg-type]
-        assert refusal.value.status == 403
+    await members.require_rank(RANK, "t", 1)
+    with pytest.raises(ApiError, match="its pod t-master-0 is gone") as refusal:
+        await members.require_rank(RANK, "t", 1, fresh=True)
+    assert refusal.value.status == 403
     assert "is gone" in await refused(members, RANK), "and from then on not even a heartbeat is"
     api.objects[POD + "t-master-0"] = pod
-    assert await members.require(RANK, "t", 1, asked="now") == 1
+    assert await members.require_rank(RANK, "t", 1, fresh=True) == 1
 
 
 async def test_a_rank_of_a_former_run_of_the_name_hands_no_proof_in_for_the_next_one() -> None:
     api = gang()
-    members = GangMembers(api)  # type: ignore[arg-type]
-    await members.require(RANK, "t", 1)
+    members = PodOwners(api)  # type: ignore[arg-type]
+    await members.require_rank(RANK, "t", 1)
     api.objects[JOB] = {"metadata": {"uid": "job-2"}}
     api.objects[GANG] = owned("gang-2", "TrainingJob", "t", "job-2", annotations={"learnloop.dev/attempt": "1"})
     with pytest.raises(ApiError, match="belongs to no gang"):
-        await members.require(RANK, "t", 1, asked="now-or-never")
+        await members.require_rank(RANK, "t", 1, fresh=True)
 
 
-async def test_no_proof_is_taken_on_an_older_word_while_the_api_server_is_away() -> None:
+async def test_no_proof_is_taken_while_the_api_server_is_away() -> None:
     api = gang()
-    members = GangMembers(api)  # type: ignore[arg-type]
-    await members.require(RANK, "t", 1)
+    members = PodOwners(api)  # type: ignore[arg-type]
+    await members.require_rank(RANK, "t", 1)
     api.up = False
-    assert await members.require(RANK, "t", 1, asked="now") == 1, "training goes on, and its checkpoints"
     with pytest.raises(Unavailable):
-        await members.require(RANK, "t", 1, asked="now-or-never")
+        await members.require_rank(RANK, "t", 1, fresh=True)
 
 
 SUITE = "/apis/batch/v1/namespaces/team/jobs/md-gate-1"
@@ -209,11 +204,11 @@ def suite(**changes: Any) -> Api:
 async def test_only_a_pod_of_the_suites_own_job_hands_in_its_report() -> None:
     async def why(api: Api, caller: Identity, deployment: str = "md") -> str:
         with pytest.raises(ApiError) as refusal:
-            await GateSuites(api).require(caller, deployment, "md-gate-1")  # type: ignore[arg-type]
+            await PodOwners(api).require_suite(caller, deployment, "md-gate-1")  # type: ignore[arg-type]
         assert refusal.value.status == 403
         return refusal.value.message
 
-    await GateSuites(suite()).require(SUITE_POD, "md", "md-gate-1")  # type: ignore[arg-type]
+    await PodOwners(suite()).require_suite(SUITE_POD, "md", "md-gate-1")  # type: ignore[arg-type]
     assert "pod web-0 is not of this Job" in await why(suite(), STRANGER)
     assert "its token names no pod" in await why(suite(), Identity("team", SUITE_POD.subject))
     assert "its pod md-gate-1-x is gone" in await why(suite(), Identity("team", "x", "md-gate-1-x", "pod-of-before"))
