@@ -53,7 +53,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "postgresql": {"cloudNativePG": {"enabled": True}},
         "spread": {"nodes": "require"},
     },
-    "backups": {"backup": {"enabled": True, "recipient": "ab" * 32}},
+    "backups": {"backup": {"enabled": True}},
     "tls-off": {"tls": {"mode": "off"}},
     "tls-cert-manager": {"tls": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "platform"}}}},
     "tls-secret": {"tls": {"mode": "secret", "secrets": SECRETS}},

@@ -11,7 +11,6 @@ from pydantic_core import to_json
 
 from learnloop_dataplane.audit.signing import Checkpoint, trusted_keys
 from learnloop_dataplane.audit.verification import VerificationReport, verify
-from learnloop_dataplane.blobs.blob_store import open_blobs
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
@@ -20,7 +19,7 @@ READY_SECONDS = 30.0
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 every chain is whole, 1 one is not, 2 configuration error, 3 the database does not answer."""
+    """Exit codes: 0 every chain is complete, 1 one is not, 2 configuration error, 3 the database does not answer."""
     options = _parser().parse_args(arguments)
     try:
         config = Config.read()
@@ -50,9 +49,8 @@ async def _verify(
     db.start()
     try:
         await asyncio.wait_for(db.ready.wait(), READY_SECONDS)
-        blobs = open_blobs(config.artifacts)
         return [
-            await verify(db, blobs, name, trusted=trusted, kept=[item for item in kept if item.namespace == name])
+            await verify(db, name, trusted=trusted, kept=[item for item in kept if item.namespace == name])
             for name in ([namespace] if namespace else await db.namespaces())
         ]
     finally:
@@ -62,12 +60,17 @@ async def _verify(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m learnloop_dataplane.audit", description=__doc__)
     parser.add_argument("verb", choices=("verify", "public-key"))
-    parser.add_argument("--namespace", help="only this one; left out: every one that ever wrote something")
+    parser.add_argument("--namespace", help="default: all namespaces")
     parser.add_argument(
-        "--public-key", action="append", default=[], metavar="HEX", help="trusted as well, e.g. of the key before this"
+        "--public-key", action="append", default=[], metavar="HEX", help="trusted as well, e.g. an earlier key"
     )
     parser.add_argument(
-        "--checkpoint", action="append", default=[], type=Path, metavar="FILE", help="one that was kept elsewhere"
+        "--checkpoint",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="one that you kept elsewhere",
     )
     return parser
 

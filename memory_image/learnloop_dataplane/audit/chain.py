@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -18,17 +18,17 @@ Detail = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is said in one record.
+    """The content of one record.
 
     Attributes:
         seq: place in its namespace's chain, from 1, without a gap.
-        at: when it happened, by the database's clock.
+        at: time by the database's clock.
         actor: the caller's service account, or `system:learnloop` for what the data plane does by itself.
         action: e.g. memory.deleted.
-        subject: what it was done to, e.g. agent/walker, user/user:9f3a….
-        outcome: done; of what can be cut short begun, before it; of a request asked or refused.
-        detail: strings, integers, booleans, and lists and objects of them. No floating point: its text depends on
-            who writes it, and a hash must not.
+        subject: its object, e.g. agent/walker, user/user:9f3a….
+        outcome: done; begun, before something that can be cut short; asked or refused, of a request.
+        detail: strings, integers, booleans, and lists and objects of them. No floating point: its text depends on the
+            library that writes it.
     """
 
     namespace: str
@@ -71,14 +71,6 @@ def seal(previous: bytes, entry: Entry) -> Sealed:
     return Sealed(entry, previous, digest(previous, entry))
 
 
-def written_as(sealed: Sealed, last: int) -> int | None:
-    """The place this record was really written at, when it is whole but out of its place; None: it was changed."""
-    for seq in range(1, last + 1):
-        if digest(sealed.previous, replace(sealed.entry, seq=seq)) == sealed.hash:
-            return seq
-    return None
-
-
 SYSTEM = "system:learnloop"
 # Set once for each request, where the caller is known (api.common); background work never sets it. Passing it through
 # every function instead would put a parameter into thirty signatures that do nothing with it.
@@ -92,7 +84,7 @@ INSERT INTO audit_pending (namespace, actor, action, subject, detail)
 SELECT $1, $2, 'memory.stored', * FROM unnest($3::text[], $4::jsonb[])
 """
 
-# What the operator tells, a new leader tells again within an hour.
+# A new leader of the operator repeats within an hour what the one before has sent.
 _NOTED = """
 SELECT 1 FROM audit_pending WHERE namespace = $1 AND subject = $2 AND detail ->> 'id' = $3
 UNION ALL
@@ -104,7 +96,7 @@ WHERE subject = $2 AND detail ->> 'id' = $3 LIMIT 1
 async def note(
     connection: Any, namespace: str, action: str, subject: str, detail: Detail | None = None, *, outcome: str = "done"
 ) -> None:
-    """Leaves one record within the caller's transaction; the sealer gives it its place in the chain.
+    """Adds one record in the caller's transaction; the sealer gives it its place in the chain.
 
     Args:
         detail: no floating point; see `record.Entry`.
@@ -114,12 +106,12 @@ async def note(
 
 
 async def noted(connection: Any, namespace: str, subject: str, identity: str) -> bool:
-    """Is a record about this subject whose detail has this `id` among the newest 20,000 of the namespace?"""
+    """True if one of the namespace's newest 20,000 records is about this subject and has this `id` in its detail."""
     return bool(await connection.fetchval(_NOTED, namespace, subject, identity))
 
 
 def digest_of(ids: Sequence[UUID]) -> str:
-    """SHA-256 over ids, 16 bytes each, in their order: names thousands of memories in one line."""
+    """SHA-256 over ids, 16 bytes each, in their order."""
     return sha256(b"".join(identity.bytes for identity in ids)).hexdigest()
 
 
@@ -130,7 +122,7 @@ async def note_memories(connection: Any, namespace: str, action: str, agent: str
 
 
 async def note_stored(connection: Any, namespace: str, stored: Mapping[str, Sequence[UUID]]) -> None:
-    """The same of memories that were stored, of each of these agents; of a single one its id."""
+    """One record about the stored memories of each agent; of a single memory its id."""
     if stored:
         details = [_named(ids) if len(ids) > 1 else {"id": str(ids[0])} for ids in stored.values()]
         subjects, encoded = (

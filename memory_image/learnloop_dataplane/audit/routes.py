@@ -1,4 +1,4 @@
-"""The namespace's audit chain: read it, take the newest signature away for safe keeping, check it."""
+"""Routes of the audit chain: read it, verify it, and take the newest signature for safe keeping."""
 
 from typing import Annotated
 
@@ -31,11 +31,11 @@ async def get_records(
 
 @router.get("/checkpoint")
 async def get_checkpoint(audit: Audit, caller: Caller) -> Response:
-    """The newest signature over the chain; whoever keeps it can prove later that the end is missing."""
-    found = await audit.checkpoint(caller.namespace)
-    if found is None:
+    """The newest signature over the chain. Keep it elsewhere: it proves later that the end is missing."""
+    newest = await audit.checkpoint(caller.namespace)
+    if newest is None:
         raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
-    return answer(found.to_json())
+    return answer(newest.to_json())
 
 
 @router.get("/verify")

@@ -3,15 +3,14 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 import orjson
 
 from learnloop_dataplane.audit.chain import GENESIS, Detail, Entry, Sealed, canonical, seal
-from learnloop_dataplane.audit.signing import Checkpoint, Signer, keep
-from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.postgres.database import Database
 
 BATCH = 1000
@@ -38,61 +37,49 @@ INSERT INTO audit_checkpoints (namespace, seq, at, hash, public_key, signature) 
 """
 
 
-@dataclass(frozen=True)
-class Said:
-    """A record without its place."""
-
-    at: datetime
-    actor: str
-    action: str
-    subject: str
-    outcome: str
-    detail: Detail
-
-
 class Sealer:
-    """Orders, links and signs.
+    """Orders, links and signs records.
 
     Args:
-        signer: None: the chain is linked but never signed, so only a kept hash would show that its end is missing.
-        every: seconds between two checkpoints of a chain that grows; a thousand records need none to wait for.
-        copy: is told records once they are in the chain, in a thread; None: nobody is.
+        signer: None: the chain is linked but not signed.
+        every: seconds between two checkpoints of a chain that grows.
+        copy: called in a thread with records that are in the chain.
     """
 
     def __init__(
         self,
         db: Database,
-        blobs: BlobStore,
         signer: Signer | None,
         *,
         every: float = 60.0,
         copy: Callable[[Sequence[Sealed]], None] | None = None,
     ) -> None:
         self._db = db
-        self._blobs = blobs
         self._signer = signer
         self._every = timedelta(seconds=every)
         self._copy = copy
-        self._signed: set[str] = set()  # namespaces with nothing to sign since this process looked
+        self._signed: set[str] = set()  # namespaces whose whole chain is signed
 
     async def run(self, namespace: str) -> int:
-        """Seals everything pending in one namespace, signs when it is time, and returns how many records that were.
+        """Seals all pending records of a namespace, signs when it is time, and returns the number of records.
 
         Raises:
             Unavailable: the rest stays pending.
         """
         done = 0
         [(pending,)] = await self._db.fetch_as(namespace, _PENDING)
-        if pending:
-            while True:
-                async with self._db.tenant(namespace) as connection:
-                    sealed = await seal_pending(connection, namespace)
-                await self._copied(sealed)
-                done += len(sealed)
-                if len(sealed) < BATCH:
-                    break
+        while pending:
+            async with self._db.tenant(namespace) as connection:
+                sealed = await seal_pending(connection, namespace)
+            await self._copied(sealed)
+            done += len(sealed)
+            pending = len(sealed) == BATCH
         if self._signer is not None and (done or namespace not in self._signed):
-            await self._sign_when_due(namespace, self._signer)
+            self._signed.discard(namespace)
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_LOCK, namespace)
+                if await self._sign(connection, namespace, self._signer):
+                    self._signed.add(namespace)
         return done
 
     async def append(self, namespace: str, action: str, subject: str, actor: str, detail: Detail) -> Sealed:
@@ -101,65 +88,55 @@ class Sealer:
         Raises:
             Unavailable: it is not in the chain.
         """
-        before: list[Sealed] = []
+        sealed: list[Sealed] = []
         async with self._db.tenant(namespace) as connection:
-            while len(waiting := await seal_pending(connection, namespace)) == BATCH:
-                before += waiting
-            said = Said(datetime.now(UTC), actor, action, subject, "done", detail)
-            [sealed] = await _link(connection, namespace, [said])
-            checkpoint = None
+            while len(batch := await seal_pending(connection, namespace)) == BATCH:
+                sealed += batch
+            entry = Entry(namespace, 0, datetime.now(UTC), actor, action, subject, "done", detail)
+            sealed += batch + await _link(connection, namespace, [entry])
             if self._signer is not None:
-                checkpoint = await self._sign(connection, namespace, self._signer, sealed.entry.seq, sealed.hash)
-        await self._copied([*before, *waiting, sealed])
-        if checkpoint is not None:
-            await keep(self._db, self._blobs, checkpoint)
-        return sealed
+                await self._sign(connection, namespace, self._signer, now=True)
+        await self._copied(sealed)
+        return sealed[-1]
 
     async def _copied(self, sealed: Sequence[Sealed]) -> None:
         if self._copy is not None and sealed:
-            await asyncio.to_thread(self._copy, sealed)  # a pipe that nobody empties stops this thread, and no request
+            await asyncio.to_thread(self._copy, sealed)  # a full pipe stops this thread, and no request
 
-    async def _sign_when_due(self, namespace: str, signer: Signer) -> None:
-        self._signed.discard(namespace)
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, namespace)
-            end = await connection.fetchrow(_END, namespace)
-            newest = await connection.fetchrow(_SIGNED, namespace)
-            grown = (end["seq"] if end else 0) - (newest["seq"] if newest else 0)
-            checkpoint = None
-            if newest is None or grown >= RECORDS_PER_CHECKPOINT or datetime.now(UTC) - newest["at"] >= self._every:
-                checkpoint = await self._sign(connection, namespace, signer, end["seq"], end["hash"]) if grown else None
-        if checkpoint is not None:
-            await keep(self._db, self._blobs, checkpoint)
-        if grown == 0 or checkpoint is not None:
-            self._signed.add(namespace)
-
-    async def _sign(self, connection: Any, namespace: str, signer: Signer, seq: int, hash: bytes) -> Checkpoint | None:
+    async def _sign(self, connection: Any, namespace: str, signer: Signer, *, now: bool = False) -> bool:
+        """Signs the end of the chain when it is time, or now; returns whether the whole chain is signed."""
+        end = await connection.fetchrow(_END, namespace)
         newest = await connection.fetchrow(_SIGNED, namespace)
-        if newest is not None and newest["seq"] >= seq:
-            return None
-        made = Checkpoint.signed(signer, namespace, seq, datetime.now(UTC), bytes(hash))
-        await connection.execute(_SIGN, namespace, seq, made.at, made.hash, made.public_key, made.signature)
-        return made
+        grown = (end["seq"] if end else 0) - (newest["seq"] if newest else 0)
+        if grown <= 0:
+            return True
+        due = newest is None or grown >= RECORDS_PER_CHECKPOINT or datetime.now(UTC) - newest["at"] >= self._every
+        if due or now:
+            made = Checkpoint.signed(signer, namespace, end["seq"], datetime.now(UTC), bytes(end["hash"]))
+            await connection.execute(_SIGN, namespace, made.seq, made.at, made.hash, made.public_key, made.signature)
+        return due or now
 
 
 async def seal_pending(connection: Any, namespace: str) -> list[Sealed]:
     """Moves up to a thousand pending records into the chain, within the caller's transaction."""
     await connection.execute(_LOCK, namespace)
     rows = sorted(await connection.fetch(_TAKE, namespace, BATCH), key=lambda row: int(row["id"]))
-    said = [Said(r["at"], r["actor"], r["action"], r["subject"], r["outcome"], orjson.loads(r["detail"])) for r in rows]
-    return await _link(connection, namespace, said)
+    entries = [
+        Entry(namespace, 0, r["at"], r["actor"], r["action"], r["subject"], r["outcome"], orjson.loads(r["detail"]))
+        for r in rows
+    ]
+    return await _link(connection, namespace, entries)
 
 
-async def _link(connection: Any, namespace: str, said: list[Said]) -> list[Sealed]:
-    if not said:
+async def _link(connection: Any, namespace: str, entries: Sequence[Entry]) -> list[Sealed]:
+    """Appends entries, which have no place yet."""
+    if not entries:
         return []
     end = await connection.fetchrow(_END, namespace)
     seq, previous = (end["seq"], bytes(end["hash"])) if end else (0, GENESIS)
     links: list[Sealed] = []
-    for number, item in enumerate(said, seq + 1):
-        fields = (item.at, item.actor, item.action, item.subject, item.outcome, item.detail)
-        links.append(seal(previous, Entry(namespace, number, *fields)))
+    for number, entry in enumerate(entries, seq + 1):
+        links.append(seal(previous, replace(entry, seq=number)))
         previous = links[-1].hash
     columns = zip(*(_columns(link) for link in links), strict=True)
     await connection.execute(_APPEND, namespace, *(list(column) for column in columns))
@@ -168,28 +145,22 @@ async def _link(connection: Any, namespace: str, said: list[Said]) -> list[Seale
 
 def _columns(link: Sealed) -> tuple[Any, ...]:
     entry = link.entry
-    said = (entry.seq, entry.at, entry.actor, entry.action, entry.subject, entry.outcome)
-    return (*said, orjson.dumps(entry.detail).decode(), link.previous, link.hash)
+    values = (entry.seq, entry.at, entry.actor, entry.action, entry.subject, entry.outcome)
+    return (*values, orjson.dumps(entry.detail).decode(), link.previous, link.hash)
 
 
 APP, STREAM = "learnloop-data", "audit"
 
 
-def lines(sealed: Sequence[Sealed]) -> str:
-    """The lines, each with its line break."""
-    return "".join(f"{_line(link)}\n" for link in sealed)
-
-
 def write(sealed: Sequence[Sealed], stream: TextIO | None = None) -> None:
-    """Whole lines, at once. What cannot be written is lost here, and in the chain all the same."""
-    where = sys.stdout if stream is None else stream
+    """Writes a JSON line for each record; a closed stream loses the copy and never the record."""
+    output = sys.stdout if stream is None else stream
     try:
-        where.write(lines(sealed))
-        where.flush()
-    except (OSError, ValueError):  # nobody reads, or it is closed
+        output.write("".join(f"{_line(link)}\n" for link in sealed))
+        output.flush()
+    except (OSError, ValueError):
         return
 
 
 def _line(link: Sealed) -> str:
-    told = {"app": APP, "stream": STREAM, "hash": link.hash.hex(), **asdict(link.entry)}
-    return canonical(told).decode()
+    return canonical({"app": APP, "stream": STREAM, "hash": link.hash.hex(), **asdict(link.entry)}).decode()

@@ -1,4 +1,4 @@
-"""Checks a chain from its first record to its last and names the first that is not what it was."""
+"""Verifies a chain from its first record to its last, and names the first that was changed."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -6,27 +6,24 @@ from typing import Any, Literal
 
 import orjson
 
-from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, digest, written_as
-from learnloop_dataplane.audit.signing import Checkpoint, newest_checkpoint
-from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, digest
+from learnloop_dataplane.audit.signing import Checkpoint
 from learnloop_dataplane.postgres.database import Database
 
 PAGE = 1000
-Kind = Literal["changed", "missing", "reordered", "rewritten", "truncated", "checkpoint"]
+Kind = Literal["changed", "missing", "rewritten", "truncated", "checkpoint"]
 _PAGE = """
 SELECT seq, at, actor, action, subject, outcome, detail, previous, hash FROM audit_log
 WHERE namespace = $1 AND seq > $2 ORDER BY seq LIMIT $3
 """
 _CHECKPOINTS = """
-SELECT namespace, seq, at, hash, public_key, signature FROM audit_checkpoints WHERE namespace = $1 ORDER BY seq
-"""
-_LAST = "SELECT coalesce(max(seq), 0) FROM audit_log WHERE namespace = $1"
+SELECT namespace, seq, at, hash, public_key, signature FROM audit_checkpoints WHERE namespace = $1 ORDER BY seq"""
 _PENDING = "SELECT count(*) FROM audit_pending WHERE namespace = $1"
 
 
 @dataclass(frozen=True)
 class BadRecord:
-    """The first bad record: where, what kind of bad, and a sentence."""
+    """The first bad record."""
 
     seq: int
     kind: Kind
@@ -35,11 +32,11 @@ class BadRecord:
 
 @dataclass
 class VerificationReport:
-    """What a check of one namespace found.
+    """The verification of one namespace.
 
     Attributes:
-        records: how many were read before the first problem, or in all.
-        signed_up_to: newest place that a trusted signature vouches for; 0: none does.
+        records: number read before the first problem, or in all.
+        signed_up_to: newest place with a trusted signature; 0: none.
         pending: records committed but not yet in the chain.
         head: hash of the last record that was good, hexadecimal.
     """
@@ -54,11 +51,11 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing was found."""
+        """True without a problem."""
         return self.problem is None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is printed and answered."""
+        """Return the fields and `ok`."""
         return {"ok": self.ok, **asdict(self)}
 
 
@@ -67,11 +64,9 @@ class Chain:
     """The state of a check between two pages.
 
     Args:
-        last: the highest place there is.
-        checkpoints: signed ones that hold, by place.
+        checkpoints: valid ones, by place.
     """
 
-    last: int
     checkpoints: dict[int, Checkpoint]
     seq: int = 0
     head: bytes = GENESIS
@@ -82,9 +77,7 @@ class Chain:
         for link in links:
             seq = link.entry.seq
             if seq != self.seq + 1:
-                return BadRecord(
-                    self.seq + 1, "missing", f"record {self.seq + 1} is missing; the next there is is {seq}"
-                )
+                return BadRecord(self.seq + 1, "missing", f"record {self.seq + 1} is missing; the next one is {seq}")
             if link.previous != self.head or digest(link.previous, link.entry) != link.hash:
                 return self._broken(link)
             signed = self.checkpoints.get(seq)
@@ -92,15 +85,14 @@ class Chain:
                 return BadRecord(
                     self.vouched + 1,
                     "rewritten",
-                    f"records {self.vouched + 1} to {seq} fit one another but not the signature over record {seq}: at "
-                    "least one of them was written anew",
+                    f"records {self.vouched + 1} to {seq} do not fit the signature over the last: one was replaced",
                 )
             self.seq, self.head = seq, link.hash
             self.vouched = seq if signed is not None else self.vouched
         return None
 
     def end(self) -> BadRecord | None:
-        """What is wrong with how the chain ends."""
+        """The problem at the end of the chain, if any."""
         signed = max(self.checkpoints, default=0)
         if signed > self.seq:
             message = f"records {self.seq + 1} to {signed} are missing at the end: record {signed} was signed once"
@@ -109,76 +101,63 @@ class Chain:
 
     def _broken(self, link: Sealed) -> BadRecord:
         seq = link.entry.seq
-        place = written_as(link, self.last)
-        if place is not None and place != seq:
-            return BadRecord(seq, "reordered", f"record {seq} was written as record {place}: records changed places")
-        if place == seq:
-            # Whole in itself, so it is what stood before it that is no longer there.
-            return BadRecord(
-                seq, "rewritten", f"record {seq} does not follow record {seq - 1}: that one was written anew"
-            )
-        return BadRecord(seq, "changed", f"record {seq} is not what was written: its hash is another one")
+        if digest(link.previous, link.entry) == link.hash:
+            return BadRecord(seq, "rewritten", f"record {seq} does not follow record {seq - 1}: that one was replaced")
+        return BadRecord(seq, "changed", f"record {seq} is not what was written: its hash differs")
 
 
 async def verify(
-    db: Database,
-    blobs: BlobStore,
-    namespace: str,
-    *,
-    trusted: Iterable[bytes] = (),
-    kept: Iterable[Checkpoint] = (),
+    db: Database, namespace: str, *, trusted: Iterable[bytes] = (), kept: Iterable[Checkpoint] = ()
 ) -> VerificationReport:
     """Reads one namespace's whole chain, a page at a time; 1,000,000 records take seconds.
 
     Args:
-        trusted: public keys whose signatures count. None given: any whose signature holds, which shows accidents but
-            not someone who can write both tables and signs with a key of his own.
-        kept: checkpoints that an auditor kept elsewhere.
+        trusted: public keys whose signatures count. Empty: every valid signature counts, which shows accidents, but not
+            an attacker who writes both tables and signs with another key.
+        kept: checkpoints that an auditor keeps elsewhere. Only they show that a chain lost its end with its signatures.
 
     Raises:
-        Unavailable: nothing is known.
+        Unavailable: the database does not answer.
     """
-    keys = set(trusted)
     report = VerificationReport(namespace)
-    signed, report.problem = await _checkpoints(db, blobs, namespace, keys, kept)
     async with db.tenant(namespace) as connection:
-        last = await connection.fetchval(_LAST, namespace)
+        rows = await connection.fetch(_CHECKPOINTS, namespace)
         report.pending = await connection.fetchval(_PENDING, namespace)
-    chain = Chain(last, signed)
+    signed, report.problem = _checked([*map(_checkpoint, rows), *kept], namespace, set(trusted))
+    chain = Chain(signed)
     report.checkpoints = len(signed)
-    while report.problem is None and chain.seq < last:
+    while report.problem is None:
         async with db.tenant(namespace) as connection:
             rows = await connection.fetch(_PAGE, namespace, chain.seq, PAGE)
-        if not rows:
-            break
         report.problem = chain.check(_sealed(namespace, row) for row in rows)
-    report.problem = report.problem or chain.end()
+        if len(rows) < PAGE:
+            report.problem = report.problem or chain.end()
+            break
     report.records, report.signed_up_to, report.head = chain.seq, chain.vouched, chain.head.hex()
     return report
 
 
-async def _checkpoints(
-    db: Database, blobs: BlobStore, namespace: str, keys: set[bytes], kept: Iterable[Checkpoint]
+def _checked(
+    checkpoints: list[Checkpoint], namespace: str, keys: set[bytes]
 ) -> tuple[dict[int, Checkpoint], BadRecord | None]:
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_CHECKPOINTS, namespace)
-    found = [_checkpoint(row) for row in rows] + list(kept)
-    try:
-        outside = await newest_checkpoint(blobs, namespace)
-    except ValueError as error:
-        return {}, BadRecord(0, "checkpoint", f"the checkpoint beside the artifacts cannot be read: {error}")
-    if outside is not None:
-        found.append(outside)
-    good: dict[int, Checkpoint] = {}
-    for item in sorted(found, key=lambda item: item.seq):
+    """The checkpoints by place, up to the first invalid one."""
+    valid: dict[int, Checkpoint] = {}
+    for item in sorted(checkpoints, key=lambda item: item.seq):
         if item.namespace != namespace or not item.holds() or (keys and item.public_key not in keys):
             message = f"the signature over record {item.seq} is not by a trusted key, or not over this"
-            return good, BadRecord(item.seq, "checkpoint", message)
-        if item.seq in good and good[item.seq].hash != item.hash:
+            return valid, BadRecord(item.seq, "checkpoint", message)
+        if item.seq in valid and valid[item.seq].hash != item.hash:
             message = f"two signatures over record {item.seq} vouch for different records"
-            return good, BadRecord(item.seq, "checkpoint", message)
-        good[item.seq] = item
-    return good, None
+            return valid, BadRecord(item.seq, "checkpoint", message)
+        valid[item.seq] = item
+    return valid, None
+
+
+async def newest_checkpoint(db: Database, namespace: str) -> Checkpoint | None:
+    """The newest signature over the chain; None where nothing is signed. Raises Unavailable."""
+    async with db.tenant(namespace) as connection:
+        row = await connection.fetchrow(f"{_CHECKPOINTS} DESC LIMIT 1", namespace)
+    return _checkpoint(row) if row else None
 
 
 def _checkpoint(row: Any) -> Checkpoint:
@@ -187,5 +166,5 @@ def _checkpoint(row: Any) -> Checkpoint:
 
 
 def _sealed(namespace: str, row: Any) -> Sealed:
-    said = (row["at"], row["actor"], row["action"], row["subject"], row["outcome"], orjson.loads(row["detail"]))
-    return Sealed(Entry(namespace, row["seq"], *said), bytes(row["previous"]), bytes(row["hash"]))
+    values = (row["at"], row["actor"], row["action"], row["subject"], row["outcome"], orjson.loads(row["detail"]))
+    return Sealed(Entry(namespace, row["seq"], *values), bytes(row["previous"]), bytes(row["hash"]))

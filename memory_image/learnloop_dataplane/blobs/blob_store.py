@@ -40,7 +40,7 @@ class BlobStore(Protocol):
         ...
 
     async def keys(self, prefix: str) -> list[str]:
-        """The keys of all blobs that begin with `prefix`, which ends in a slash. Raises Unavailable."""
+        """The keys of all blobs below `prefix`, which is empty or ends in a slash. Raises Unavailable."""
         ...
 
     async def ping(self) -> None:
@@ -173,8 +173,8 @@ class FileBlobs:
         return found
 
     def _keys(self, prefix: str) -> list[str]:
-        below = self._root / prefix
-        return [path.relative_to(self._root).as_posix() for path in below.rglob("*") if path.is_file()]
+        files = (path for path in (self._root / prefix).rglob("*") if path.is_file() and path.parent != self.spool)
+        return [path.relative_to(self._root).as_posix() for path in files]
 
     async def ping(self) -> None:
         """See BlobStore: a byte can be written."""

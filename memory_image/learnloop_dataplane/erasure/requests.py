@@ -146,12 +146,12 @@ class Receipt:
 
     def signed(self, signer: Signer | None) -> dict[str, Any]:
         """As it is answered; unsigned where there is no key."""
-        document = {**asdict(self), "erasure_id": str(self.erasure_id)}
-        said = {name: value for name, value in document.items() if name not in ("public_key", "signature")}
+        receipt = {**asdict(self), "erasure_id": str(self.erasure_id)}
         if signer is None:
-            return document
-        signer = signer.now()
-        return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
+            return receipt
+        signed = {name: value for name, value in receipt.items() if name not in ("public_key", "signature")}
+        public_key, signature = signer.sign(signed)
+        return {**signed, "public_key": public_key.hex(), "signature": signature.hex()}
 
 
 def _action(scope: Scope) -> str:

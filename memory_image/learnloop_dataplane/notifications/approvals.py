@@ -13,7 +13,7 @@ import orjson
 
 from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.audit.chain import note, noted
-from learnloop_dataplane.audit.signing import SuccessiveSigner, verifies
+from learnloop_dataplane.audit.signing import Signer, verifies
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.postgres.database import Database
@@ -34,7 +34,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 class References:
     """Signs references with the key of the audit chain, and reads them again."""
 
-    def __init__(self, signer: SuccessiveSigner) -> None:
+    def __init__(self, signer: Signer) -> None:
         self._signer = signer
 
     def made(self, namespace: str, asked: AwaitedApproval) -> str:
@@ -48,7 +48,7 @@ class References:
             "since": asked.since.astimezone(UTC).isoformat(),
             "expires": (asked.until or asked.since + VALID_FOR).astimezone(UTC).isoformat(),
         }
-        return f"{_text(orjson.dumps(document))}.{_text(self._signer.sign(document))}"
+        return f"{_text(orjson.dumps(document))}.{_text(self._signer.sign(document)[1])}"
 
     def read(self, namespace: str, reference: str, now: datetime) -> dict[str, Any]:
         """Its model_deployment, revision, step, since and expires.

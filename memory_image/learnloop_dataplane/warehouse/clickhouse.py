@@ -116,7 +116,7 @@ class ClickHouse:
     """
 
     def __init__(self, dsn: str, *, days: int, timeout: float = 10.0) -> None:
-        self._connection = warehouse_connection(dsn)
+        self._connection: dict[str, Any] = dict(warehouse_connection(dsn))
         self._days = days
         self._timeout = timeout
         self._client: Any = None

@@ -1,8 +1,5 @@
 """`backup` and `restore` of an installation, by Jobs of the chart's CronJobs."""
 
-import json
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,28 +18,10 @@ def backup(
     release: Release = "learnloop",
     release_namespace: ReleaseNamespace = "learnloop-system",
     timeout: Timeout = 3600.0,
-    keygen: Annotated[
-        str | None, typer.Option(metavar="FILE", help="no backup: write a new private key, print its recipient")
-    ] = None,
 ) -> str:
-    """Make a backup and wait for it; or make the pair of keys that seals a backup's keys."""
-    if keygen is not None:
-        return _make_keys(keygen)
+    """Make a backup and wait for it."""
     jobs = cluster.workloads(release_namespace)
     return jobs.end(jobs.start(f"{release}-backup", {}), timeout)
-
-
-def _make_keys(path: str) -> str:
-    from learnloop_common.sealed_box import new_identity
-
-    private, recipient = new_identity()
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise CommandError(f"--keygen {path}: {error.strerror}; name a new file") from error
-    with os.fdopen(handle, "w") as file:
-        file.write(private + "\n")
-    return f"backup.recipient: {recipient}"
 
 
 def restore(
@@ -52,18 +31,8 @@ def restore(
     release_namespace: ReleaseNamespace = "learnloop-system",
     timeout: Timeout = 3600.0,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
-    keys: Annotated[
-        str | None, typer.Option(metavar="FILE", help="no restore: print the Secret in a backup's keys.sealed")
-    ] = None,
-    identity: Annotated[
-        str | None, typer.Option(metavar="FILE", help="--keys: the private key that `backup --keygen` wrote")
-    ] = None,
 ) -> str:
     """Stop the data plane, restore, start it again. It stays stopped when the restore fails."""
-    if keys is not None:
-        return _secret(keys, identity, release, release_namespace)
-    if identity is not None:
-        raise CommandError("--identity belongs to --keys: leave it out")
     data = f"{release}-data"
     if not yes:
         effect = f"stops Deployment {data} in {release_namespace} and restores into its database"
@@ -78,19 +47,3 @@ def restore(
         ) from error
     jobs.scale(data, max(before, 1), DATA_PLANE_SECONDS)
     return sentence
-
-
-def _secret(keys: str, identity: str | None, release: str, namespace: str) -> str:
-    from learnloop_common.sealed_box import unseal
-
-    if identity is None:
-        raise CommandError("--keys: name the private key with --identity FILE")
-    try:
-        content = json.loads(unseal(Path(keys).read_bytes(), Path(identity).read_text()))
-    except OSError as error:
-        raise CommandError(f"{error.filename}: {error.strerror}") from error
-    except ValueError as error:
-        raise CommandError(f"--keys {keys}: {error}") from error
-    metadata = {"name": f"{release}-credentials", "namespace": namespace}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": content}
-    return json.dumps(secret, indent=2)

@@ -51,7 +51,7 @@ def test_its_pods_are_restricted_and_have_no_token(render: Render, name: str) ->
 def test_the_steps_come_in_order_and_the_database_is_read_by_its_own_version(render: Render) -> None:
     release = render(ON | {"postgresql": {"image": {"tag": "pg17"}}})
     made = containers(pod(release))
-    assert [*made] == ["begin", "dump", "finish"]
+    assert [*made] == ["copy", "dump", "finish"]
     assert made["finish"]["args"] == ["finish", "/backup", "--keep", "3"]
     read = containers(pod(release, "learnloop-restore"))
     assert [*read] == ["check", "read", "restore"]
@@ -77,14 +77,6 @@ def test_a_restore_never_begins_by_itself_or_twice(render: Render) -> None:
     assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0
 
 
-def test_keys_are_sealed_for_whom_the_values_name(render: Render) -> None:
-    recipient = "ab" * 32
-    release = render({"backup": {**ON["backup"], "recipient": recipient}})
-    assert containers(pod(release))["finish"]["args"][-2:] == ["--recipient", recipient]
-    with pytest.raises(Rejected, match="recipient"):
-        render({"backup": {**ON["backup"], "recipient": "age1xyz"}})
-
-
 def test_it_asks_by_tls_and_its_volume_stays(render: Render) -> None:
     release = render(ON)
     env = {one["name"]: one.get("value") for one in containers(pod(release))["dump"]["env"]}
@@ -103,7 +95,7 @@ def test_a_volume_that_one_node_mounts_is_read_on_that_node(render: Render) -> N
     assert "podAffinity" not in pod(render(ON | shared))["spec"]["affinity"]
 
 
-def test_it_reaches_postgresql_and_nats_and_nobody_else(render: Render) -> None:
+def test_it_reaches_postgresql_and_nothing_else(render: Render) -> None:
     release = render(ON)
     network = Network(release.of("NetworkPolicy"))
     backup = Party("backup", "learnloop-system", pod(release)["metadata"]["labels"])
@@ -117,7 +109,7 @@ def test_it_reaches_postgresql_and_nats_and_nobody_else(render: Render) -> None:
             port["containerPort"],
         )
     }
-    assert reached == {("StatefulSet/learnloop-postgres", 5432), ("StatefulSet/learnloop-nats", 4222)}
+    assert reached == {("StatefulSet/learnloop-postgres", 5432)}
     assert not network.allows(backup, Party("outside"), 443)
     bucket = render(ON | {"dataPlane": {"artifacts": {"s3": {"bucket": "models"}}}})
     assert Network(bucket.of("NetworkPolicy")).allows(backup, Party("outside"), 443)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.signing import Checkpoint, SuccessiveSigner
+from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.config_values import login_of, with_password
 from learnloop_dataplane.notifications.sending import signed
 from learnloop_dataplane.privacy import keyed_digests, people, redaction
@@ -47,12 +47,12 @@ def test_pods_that_read_the_new_key_at_different_times_say_the_same_until_it_is_
 def test_checkpoints_by_either_key_hold_and_name_their_own() -> None:
     old, new = (base64.b64encode(key.encode()).decode() for key in (OLD, NEW))
     at, later = datetime.now(UTC), time.time() + 3600
-    first = Checkpoint.signed(SuccessiveSigner(KeyLines.parse(f"{new} from={int(later)}\n{old}")), "ns", 1, at, b"h")
-    second = Checkpoint.signed(SuccessiveSigner(KeyLines.parse(f"{new}\n{old}")), "ns", 2, at, b"h")
+    first = Checkpoint.signed(Signer(KeyLines.parse(f"{new} from={int(later)}\n{old}")), "ns", 1, at, b"h")
+    second = Checkpoint.signed(Signer(KeyLines.parse(f"{new}\n{old}")), "ns", 2, at, b"h")
     assert first.public_key != second.public_key
     assert first.holds()
     assert second.holds()
-    both = SuccessiveSigner(KeyLines.parse(f"{new}\n{old}"))
+    both = Signer(KeyLines.parse(f"{new}\n{old}"))
     assert {first.public_key, second.public_key} == set(both.public_keys)
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, canonical, seal
 from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.audit.verification import Chain
 from learnloop_dataplane.config_values import seed_from
 
-SEED = bytes(range(32))
+SIGNER = Signer(KeyLines.parse(base64.b64encode(bytes(range(32))).decode()))
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -29,7 +30,7 @@ def _chain(length: int) -> list[Sealed]:
 @given(st.integers(2, 12), st.data())
 def test_whatever_is_done_to_a_signed_chain_is_found_no_later_than_there(length: int, data: st.DataObject) -> None:
     links, place = _chain(length), data.draw(st.integers(0, length - 1))
-    signed = Checkpoint.signed(Signer(SEED), "a", length, NOON, links[-1].hash)
+    signed = Checkpoint.signed(SIGNER, "a", length, NOON, links[-1].hash)
     harm = data.draw(st.sampled_from(["drop", "change", "swap", "cut", "none"]))
     harmed = list(links)
     if harm == "drop":
@@ -44,7 +45,7 @@ def test_whatever_is_done_to_a_signed_chain_is_found_no_later_than_there(length:
         place = min(place, other)
     elif harm == "cut":
         del harmed[place:]
-    chain = Chain(length, {length: signed})
+    chain = Chain({length: signed})
     problem = chain.check(harmed) or chain.end()
     if harm == "none":
         assert problem is None
@@ -54,7 +55,7 @@ def test_whatever_is_done_to_a_signed_chain_is_found_no_later_than_there(length:
 
 
 def test_a_signature_holds_for_what_was_signed_and_for_nothing_else() -> None:
-    signed = Checkpoint.signed(Signer(SEED), "a", 3, NOON, b"h" * 32)
+    signed = Checkpoint.signed(SIGNER, "a", 3, NOON, b"h" * 32)
     assert Checkpoint.from_json(json.loads(json.dumps(signed.to_json(), default=str))) == signed
     assert signed.holds()
     for changed in ({"seq": 4}, {"namespace": "b"}, {"hash": b"i" * 32}, {"public_key": bytes(32)}):

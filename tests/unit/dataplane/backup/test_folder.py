@@ -1,202 +1,143 @@
-"""A folder of backups: whole or not at all, compared with its digests, and signed."""
+"""A folder of backups: complete or absent, compared with its digests, and signed."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import asdict
+import base64
+from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from learnloop_common.sealed_box import PREFIX, NotOpened, new_identity, seal, unseal
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.backup.folder import (
-    ARTIFACTS,
-    CHECKPOINTS,
-    DUMP,
-    MESSAGES,
-    BackupError,
-    BackupManifest,
-    Blob,
-    Folder,
-    read_manifest,
-    write_lines,
-)
-from learnloop_dataplane.backup.making import copy_artifacts, copy_erasures, finish, restore_artifacts, restore_erasures
+from learnloop_dataplane.backup.folder import ARTIFACTS, DUMP, BackupError, Folder, artifacts_of, read_manifest
+from learnloop_dataplane.backup.steps import copy_artifacts, restore_artifacts
 from learnloop_dataplane.blobs.blob_store import FileBlobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
-from learnloop_dataplane.registry.artifacts import artifact_key
 
-MINE, OTHER = Signer(b"1" * 32), Signer(b"2" * 32)
+OWN, OTHER = (Signer(KeyLines.parse(base64.b64encode(seed * 32).decode())) for seed in (b"1", b"2"))
 CONTENT = b"a model"
 DIGEST = sha256(CONTENT).hexdigest()
+KEY = f"ns/artifacts/{DIGEST[:2]}/{DIGEST}"
 
 
-def made(folder: Folder, signer: Signer | None = MINE, blobs: tuple[bytes, ...] = (CONTENT,)) -> Path:
+def put(store: Path, key: str, content: bytes) -> None:
+    (store / key).parent.mkdir(parents=True, exist_ok=True)
+    (store / key).write_bytes(content)
+
+
+async def made(folder: Folder, store: FileBlobs, signer: Signer | None = OWN) -> Path:
     """A backup, as the steps leave one."""
-    part = folder.begin()
-    (part / DUMP).write_bytes(b"dump")
-    write_lines(part / MESSAGES, [{"seq": 1}])
-    write_lines(part / CHECKPOINTS, [{"key": "ns/audit/checkpoint.json", "content": {"seq": 1}}])
-    named = [Blob(f"ns/artifacts/{sha256(item).hexdigest()}", sha256(item).hexdigest(), len(item)) for item in blobs]
-    write_lines(part / ARTIFACTS, map(asdict, named))
-    for blob, item in zip(named, blobs, strict=True):
-        folder.blob(blob.sha256).parent.mkdir(parents=True, exist_ok=True)
-        folder.blob(blob.sha256).write_bytes(item)
-    return folder.finish(BackupManifest("2026-11-24T00:00:00+00:00", "0028", streams={"RL": {"kept": 1}}), signer)
+    folder.root.mkdir(exist_ok=True)
+    folder.begin()
+    await copy_artifacts(store, folder)
+    (folder.part / DUMP).write_bytes(b"dump")
+    return folder.finish(signer)
 
 
-def read(backup: Path, *keys: bytes) -> bool:
-    return read_manifest(backup, keys)[1]
+@pytest.fixture
+def store(tmp_path: Path) -> FileBlobs:
+    put(tmp_path / "store", KEY, CONTENT)
+    return FileBlobs(tmp_path / "store")
 
 
-def test_a_signed_backup_says_whose_it_is(tmp_path: Path) -> None:
-    backup = made(Folder(tmp_path))
-    assert read(backup, MINE.public_key) is True
-    assert read(backup, OTHER.public_key, MINE.public_key) is True, "an earlier key that is trusted"
-    assert read(backup) is False, "nobody is trusted: digests alone speak"
-    unsigned = made(Folder(tmp_path), signer=None)
-    assert read(unsigned) is False, "an installation without a key signs nothing"
+async def test_a_signature_is_by_a_trusted_key(tmp_path: Path, store: FileBlobs) -> None:
+    folder = Folder(tmp_path / "backups")
+    backup = await made(folder, store)
+    read_manifest(backup, OWN.public_keys)
+    read_manifest(backup, [*OTHER.public_keys, *OWN.public_keys])
+    with pytest.raises(BackupError, match="not by an audit key that this installation trusts"):
+        read_manifest(backup, OTHER.public_keys)
+    unsigned = await made(folder, store, signer=None)
+    read_manifest(unsigned, [])
     with pytest.raises(BackupError, match=r"manifest\.sig is missing"):
-        read(unsigned, MINE.public_key)
-    assert read_manifest(unsigned, [MINE.public_key], unsigned=True)[1] is False
-    with pytest.raises(BackupError, match="not by the installation's audit key"):
-        read(backup, OTHER.public_key)
+        read_manifest(unsigned, OWN.public_keys)
+
+
+def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
+    return lambda at: (at / "manifest.json").write_bytes((at / "manifest.json").read_bytes().replace(before, after))
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda at: (at / DUMP).write_bytes(b"dumb"), "database.dump is not what was written"),
-        (lambda at: (at / MESSAGES).unlink(), "streams.ndjson is missing"),
+        (lambda at: (at / DUMP).write_bytes(b"dumb"), "database.dump was changed"),
+        (lambda at: (at / ARTIFACTS).unlink(), "artifacts.ndjson is missing"),
         (lambda at: (at / "manifest.json").write_text("{"), "cannot be read"),
         (lambda at: (at / "manifest.json").write_text('{"no": 1}'), "cannot be read"),
-        (
-            lambda at: (at / "manifest.json").write_bytes(
-                (at / "manifest.json").read_bytes().replace(b'"kept": 1', b'"kept": 2')
-            ),
-            "manifest.sig is not by",
-        ),
-        (
-            lambda at: (at / "manifest.json").write_bytes(
-                (at / "manifest.json").read_bytes().replace(b'"format": 1', b'"format": 9')
-            ),
-            "has format 9, and this version reads 1",
-        ),
+        (replaced(b'"bytes": 4', b'"bytes": 5'), "manifest.sig is not by"),
+        (replaced(b'"format": 2', b'"format": 9'), "has format 9"),
+        (replaced(b'"schema": "', b'"schema": "9'), "install the version that made it"),
     ],
 )
-def test_a_backup_that_was_changed_is_refused(tmp_path: Path, spoil: Callable[[Path], object], complaint: str) -> None:
-    backup = made(Folder(tmp_path))
+async def test_a_backup_that_was_changed_is_refused(
+    tmp_path: Path, store: FileBlobs, spoil: Callable[[Path], object], complaint: str
+) -> None:
+    backup = await made(Folder(tmp_path / "backups"), store)
     spoil(backup)
     with pytest.raises(BackupError, match=complaint):
-        read(backup, MINE.public_key)
+        read_manifest(backup, OWN.public_keys)
 
 
-async def test_blobs_are_compared_on_their_way_back(tmp_path: Path) -> None:
-    folder, store = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "store")
-    folder.root.mkdir()
-    backup = made(folder)
-    assert await restore_artifacts(backup, folder, store) == 1
-    assert (tmp_path / "store/ns/artifacts" / DIGEST).read_bytes() == CONTENT
-    assert not list(store.spool.iterdir())
+async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: FileBlobs) -> None:
+    folder, other = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "other")
+    backup = await made(folder, store)
+    assert await restore_artifacts(backup, folder, other) == 1
+    assert (tmp_path / "other" / KEY).read_bytes() == CONTENT
+    assert not list(other.spool.iterdir())
     folder.blob(DIGEST).write_bytes(b"another model")
-    with pytest.raises(BackupError, match="its SHA-256 is another one"):
-        await restore_artifacts(backup, folder, store)
+    with pytest.raises(BackupError, match="was changed"):
+        await restore_artifacts(backup, folder, other)
     folder.blob(DIGEST).unlink()
     with pytest.raises(BackupError, match="is missing"):
-        await restore_artifacts(backup, folder, store)
+        await restore_artifacts(backup, folder, other)
 
 
-class Rows:
-    """A database that names one artifact."""
-
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.row = row
-
-    async def namespaces(self) -> list[str]:
-        return ["ns"]
-
-    @asynccontextmanager
-    async def tenant(self, _: str) -> AsyncIterator["Rows"]:
-        yield self
-
-    async def fetch(self, statement: str, _: str) -> list[dict[str, Any]]:
-        return [self.row] if "FROM artifacts" in statement else []
-
-
-@pytest.mark.parametrize(("stored", "taken"), [(CONTENT, True), (b"LLE1 sealed", True), (b"another", False)])
-async def test_a_blob_is_taken_as_it_lies_there_sealed_or_as_its_row_says(
-    tmp_path: Path, stored: bytes, taken: bool
-) -> None:
-    folder, store = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "store")
+async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path, store: FileBlobs) -> None:
+    folder = Folder(tmp_path / "backups")
     folder.root.mkdir()
     folder.begin()
-    lies = tmp_path / "store" / artifact_key("ns", DIGEST)
-    lies.parent.mkdir(parents=True)
-    lies.write_bytes(stored)
-    database: Any = Rows({"sha256": DIGEST, "size_bytes": len(CONTENT)})
-    if not taken:
-        with pytest.raises(BackupError, match="is not what was stored"):
-            await copy_artifacts(database, store, folder)
-        return
-    assert await copy_artifacts(database, store, folder) == 1
-    assert folder.blob(sha256(stored).hexdigest()).read_bytes() == stored
-    lies.unlink()
-    assert await copy_artifacts(database, store, folder) == 1, "what was there before the dump is kept"
+    assert await copy_artifacts(store, folder) == 1
+    (tmp_path / "store" / KEY).unlink()
+    put(tmp_path / "store", "ns/checkpoints/job/1", b"newer")
+    (store.spool / "upload-1").write_bytes(b"half of an upload")
+    assert await copy_artifacts(store, folder) == 2, "the deleted one stays"
+    assert artifacts_of(folder.part)[KEY] == DIGEST
+    with pytest.raises(BackupError, match=r"database\.dump is missing"):
+        folder.finish(OWN)
 
 
-async def test_who_was_erased_after_an_older_backup_is_on_record_when_it_is_restored(tmp_path: Path) -> None:
+async def test_later_erasures_and_the_newest_opt_outs_are_restored_with_an_older_backup(tmp_path: Path) -> None:
     folder, first, second = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "first"), FileBlobs(tmp_path / "second")
-    folder.root.mkdir()
     records, at = LastingRecords(first), datetime(2026, 11, 24, tzinfo=UTC)
     await records.opted_out("ns", "carl")
+    backups = []
     for subject in ("user/anna", "user/ben"):
         await records.erased("ns", subject, at)
-        folder.begin()
-        await copy_erasures(first, folder)
-        folder.finish(BackupManifest("2026-11-24T00:00:00+00:00", "0028"), None)
+        backups.append(await made(folder, first))
         await records.opted_in("ns", "carl")
-    assert await restore_erasures(folder, second) == 2
+    assert await restore_artifacts(backups[0], folder, second) == 2
     assert await LastingRecords(second).all() == {"ns": Recorded({"user/anna": at, "user/ben": at}, set())}
-    assert not list(second.spool.iterdir())
 
 
-def test_only_so_many_are_kept_and_blobs_while_one_of_them_names_them(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    first, second, third = made(folder, blobs=(b"old", CONTENT)), made(folder), made(folder)
-    assert folder.names() == [first, second, third]
+async def test_only_so_many_are_kept_and_blobs_while_one_of_them_names_them(tmp_path: Path, store: FileBlobs) -> None:
+    folder, old = Folder(tmp_path / "backups"), "ns/checkpoints/job/1"
+    put(tmp_path / "store", old, b"old")
+    first = await made(folder, store)
+    (tmp_path / "store" / old).unlink()
+    second, third = await made(folder, store), await made(folder, store)
+    assert folder.finished() == [first, second, third]
     assert folder.prune(2) == 1
-    assert folder.names() == [second, third]
-    assert [path.name for path in tmp_path.glob("blobs/??/*")] == [DIGEST]
+    assert folder.finished() == [second, third]
+    assert [path.name for path in folder.root.glob("blobs/??/*")] == [DIGEST]
     assert folder.chosen("") == third
     assert folder.chosen(second.name) == second
-    with pytest.raises(BackupError, match="there is no backup 'learnloop-1999'"):
+    with pytest.raises(BackupError, match="has no backup 'learnloop-1999'"):
         folder.chosen("learnloop-1999")
 
 
-def test_what_is_not_finished_has_no_name(tmp_path: Path) -> None:
+def test_an_unfinished_backup_has_no_name(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     (folder.begin() / DUMP).write_bytes(b"cut short")
-    assert folder.names() == []
-    assert list(folder.begin().iterdir()) == [], "the next one begins anew"
-    with pytest.raises(BackupError, match="was not begun"):
-        asyncio.run(finish(None, None, folder, signer=None, recipient="", keys={}))  # type: ignore[arg-type]
-
-
-def test_who_seals_cannot_read_and_nothing_else_opens() -> None:
-    private, recipient = new_identity()
-    sealed = seal(b"secret", recipient)
-    assert unseal(sealed, private) == b"secret"
-    assert b"secret" not in sealed
-    assert seal(b"secret", recipient) != sealed
-    for wrong in (sealed[:-1], sealed[:40], b"", PREFIX, b"x" + sealed, sealed[:-1] + bytes([sealed[-1] ^ 1])):
-        with pytest.raises(NotOpened):
-            unseal(wrong, private)
-    with pytest.raises(NotOpened, match="sealed for another key"):
-        unseal(sealed, new_identity()[0])
-    for key in ("", "ab", "zz" * 32):
-        with pytest.raises(ValueError, match="64 hexadecimal digits"):
-            seal(b"x", key)
+    assert folder.finished() == []
+    assert list(folder.begin().iterdir()) == [], "the next one begins empty"

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.signing import SuccessiveSigner
+from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.notifications import messages
 from learnloop_dataplane.notifications.approvals import References
@@ -19,7 +19,7 @@ ASKED = AwaitedApproval(model_deployment="walker", revision="3f9a2c81", step=2, 
 def of(*seeds: bytes) -> References:
     """By these keys, the newest first."""
     lines = "\n".join(base64.b64encode(seed).decode() for seed in seeds)
-    return References(SuccessiveSigner(KeyLines.parse(lines)))
+    return References(Signer(KeyLines.parse(lines)))
 
 
 def test_a_reference_from_before_the_key_was_rotated_still_holds() -> None:

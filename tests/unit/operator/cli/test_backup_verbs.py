@@ -1,13 +1,10 @@
 """`kubectl learnloop backup` and `restore`: what they start, in which order, and what they leave when it fails."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from learnloop_common.sealed_box import new_identity, seal
 from learnloop_operator.cli.objects import CommandError
 from testing.command_line import typed
 
@@ -77,32 +74,3 @@ def test_after_a_restore_that_failed_nobody_serves_half_of_it() -> None:
 def test_a_restore_is_confirmed() -> None:
     with pytest.raises(CommandError, match="say so with --yes"):
         said("restore", Installation())
-    with pytest.raises(CommandError, match="--identity belongs to --keys"):
-        said("restore", Installation(), "--identity", "x")
-
-
-def test_the_private_key_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
-    file = tmp_path / "backup.key"
-    recipient = said("backup", Installation(), "--keygen", str(file)).removeprefix("backup.recipient: ")
-    assert file.stat().st_mode & 0o077 == 0
-    with pytest.raises(CommandError, match="name a new file"):
-        said("backup", Installation(), "--keygen", str(file))
-    sealed = tmp_path / "keys.sealed"
-    sealed.write_bytes(seal(b'{"audit-key": "abc"}', recipient))
-    secret = json.loads(said("restore", Installation(), "--keys", str(sealed), "--identity", str(file)))
-    assert secret["stringData"] == {"audit-key": "abc"}
-    assert secret["metadata"] == {"name": "learnloop-credentials", "namespace": "learnloop-system"}
-
-
-def test_keys_that_do_not_open_are_named(tmp_path: Path) -> None:
-    identity, sealed = tmp_path / "backup.key", tmp_path / "keys.sealed"
-    identity.write_text(new_identity()[0])
-    sealed.write_bytes(seal(b"{}", new_identity()[1]))
-    arguments = ("--keys", str(sealed), "--identity", str(identity))
-    with pytest.raises(CommandError, match="sealed for another key"):
-        said("restore", Installation(), *arguments)
-    with pytest.raises(CommandError, match="--identity FILE"):
-        said("restore", Installation(), *arguments[:2])
-    sealed.unlink()
-    with pytest.raises(CommandError, match=r"keys\.sealed: No such file"):
-        said("restore", Installation(), *arguments)

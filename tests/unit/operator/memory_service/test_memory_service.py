@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.config_values import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan
@@ -225,7 +225,7 @@ def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_databas
     for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
         plan = decide(world(spec))
         [made] = [item for item in plan.apply if item["metadata"]["name"] == "mem-audit"]
-        assert Signer(seed_from(made["stringData"]["audit-key"])), "what the service reads"
+        assert Signer(KeyLines.parse(made["stringData"]["audit-key"])).public_keys, "what the service reads"
         [server] = [item for item in plan.apply if item["kind"] == "Deployment"]
         env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "mem-audit", "key": "audit-key"}}
