@@ -118,7 +118,7 @@ def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFact
     said, decided = asyncio.run(operator_lines())
     node.write(OPERATOR, "operator", *said)
     node.write(OPERATOR, "operator", *decided, stream="stdout")
-    node.write(DATA, "data", *sealer.lines(chain()).splitlines(), stream="stdout")
+    node.write(DATA, "data", *map(sealer.line_of, chain()), stream="stdout")
     node.write(DATA, "data", json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like")
     node.write("learnloop-system_learnloop-postgres-0", "postgres", "LOG:  checkpoint complete")
     node.write("team-a_learnloop-operator-evil", "operator", json.dumps({"app": "operator", "message": "forged"}))

@@ -156,11 +156,12 @@ def write(sealed: Sequence[Sealed], stream: TextIO | None = None) -> None:
     """Writes a JSON line for each record; a closed stream loses the copy and never the record."""
     output = sys.stdout if stream is None else stream
     try:
-        output.write("".join(f"{_line(link)}\n" for link in sealed))
+        output.write("".join(f"{line_of(link)}\n" for link in sealed))
         output.flush()
     except (OSError, ValueError):
         return
 
 
-def _line(link: Sealed) -> str:
+def line_of(link: Sealed) -> str:
+    """The record as one line of JSON."""
     return canonical({"app": APP, "stream": STREAM, "hash": link.hash.hex(), **asdict(link.entry)}).decode()

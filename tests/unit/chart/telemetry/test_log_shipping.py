@@ -65,7 +65,7 @@ def test_the_three_labels_and_nothing_else_become_attributes_of_the_resource(ren
 
 def test_a_line_of_the_audit_names_all_three_itself(render: Render) -> None:
     entry = Entry("team-a", 1, datetime(2026, 1, 31, tzinfo=UTC), "sa", "model.deployed", "x", "done", {})
-    line = json.loads(sealer.lines([seal(GENESIS, entry)]))
+    line = json.loads(sealer.line_of(seal(GENESIS, entry)))
     assert {name: line[name] for name in LABELS} == {
         "app": "learnloop-data",
         "stream": "audit",
