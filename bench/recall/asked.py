@@ -161,5 +161,9 @@ def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[
         server.psql("CREATE DATABASE ours;")
         with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), **settings) as product:
             turns = sum(len(conversation.turns) for conversation in conversations)
-            print(f"  storing {turns} turns, {settings.get('EMBEDDER', 'default settings')} …", file=sys.stderr, flush=True)
+            print(
+                f"  storing {turns} turns, {settings.get('EMBEDDER', 'default settings')} …",
+                file=sys.stderr,
+                flush=True,
+            )
             yield Asked(product, server.get_uri("ours"), conversations, embeds="EMBEDDER" in settings)

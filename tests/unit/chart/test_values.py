@@ -32,7 +32,6 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("watchNamespaces", ["Not_A_Name"], "/watchNamespaces/0"),
     ("watchNamespaces", ["a", "a"], "/watchNamespaces"),
     ("dataPlane.auth.mode", "trust-me", "/dataPlane/auth/mode"),
-    ("dataPlane.auth.mode", "kubernetes", "dataPlane.auth.mode"),
     ("dataPlane.consolidateEverySeconds", 5, "/dataPlane/consolidateEverySeconds"),
     ("dataPlane.retentionDays", 0, "/dataPlane/retentionDays"),
     ("dataPlane.artifacts.persistence.size", "5 gigabytes", "/dataPlane/artifacts/persistence/size"),
