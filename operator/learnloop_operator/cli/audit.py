@@ -1,4 +1,4 @@
-"""`audit verify|export|erase|exploration`: the audit chain of the namespace, and the right to erasure."""
+"""`audit verify|export|erase`: the audit chain of the namespace, and the right to erasure."""
 
 import json
 import sys
@@ -21,8 +21,8 @@ def audit(
     cluster: Cluster,
     plane: DataPlaneAccess,
     what: Annotated[
-        Literal["verify", "export", "erase", "exploration"],
-        typer.Argument(help="export writes NDJSON, erase a receipt, exploration explored actions checked by the chain"),
+        Literal["verify", "export", "erase"],
+        typer.Argument(help="export writes NDJSON, erase a receipt"),
     ],
     output: Annotated[
         str | None,
@@ -34,26 +34,21 @@ def audit(
     user: Annotated[
         str | None, typer.Option(metavar="ID", help="erase: a person, by the application's id or the pseudonym")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="erase, exploration: an agent")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="erase: an agent")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="erase: do not ask")] = False,
 ) -> str:
     """Verify, export or erase."""
-    belongs = {"action": "export", "subject": "export", "after": "export", "user": "erase", "yes": "erase"}
-    given = {"action": action, "subject": subject, "after": after, "user": user, "yes": yes or None}
-    for option, of in belongs.items():
-        if of != what and given[option] is not None:
+    belongs = {"export": ("action", "subject", "after", "output"), "erase": ("user", "agent", "yes", "output")}
+    given = {"action": action, "subject": subject, "after": after, "user": user, "agent": agent, "yes": yes or None}
+    for option, value in (given | {"output": output}).items():
+        if value is not None and option not in belongs.get(what, ()):
+            of = next(verb for verb, options in belongs.items() if option in options)
             raise CommandError(f"--{option} belongs to `audit {of}`, not to `audit {what}`: leave it out")
-    if agent is not None and what not in ("erase", "exploration"):
-        raise CommandError(f"--agent belongs to `audit erase` and `audit exploration`, not to `audit {what}`")
     if what == "verify":
-        if output:
-            raise CommandError("--output belongs to `audit export` and `audit erase`: leave it out")
         return _verify(plane)
     if what == "export":
         only = {name: value for name, value in (("action", action), ("subject", subject)) if value is not None}
         return _export(plane, output, only, after or 0)
-    if what == "exploration":
-        return _exploration(plane, output, agent)
     return _erase(plane, output, user, agent, yes)
 
 
@@ -78,55 +73,15 @@ def _verify(plane: DataPlaneAccess) -> str:
 
 
 def _export(plane: DataPlaneAccess, output: str | None, only: dict[str, str], after: int) -> str:
-    count = 0
+    count, following = 0, after
     with _sink(output) as sink:
-        for record in _records(plane, only, after):
-            sink.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
-            count += 1
+        while following is not None:
+            query = {**only, "after": str(following), "limit": str(PAGE)}
+            page = plane.ask("GET", "/api/v1/audit/records", query)
+            for record in page["records"]:
+                sink.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
+            count, following = count + len(page["records"]), page["next"]
     return f"{count} records written to {output}" if output else ""
-
-
-def _records(plane: DataPlaneAccess, only: dict[str, str], after: int) -> Iterator[Object]:
-    following: int | None = after
-    while following is not None:
-        page = plane.ask("GET", "/api/v1/audit/records", {**only, "after": str(following), "limit": str(PAGE)})
-        yield from page["records"]
-        following = page["next"]
-
-
-def _exploration(plane: DataPlaneAccess, output: str | None, agent: str | None) -> str:
-    """Every explored action, newest first. Ends at an episode that differs from the chain."""
-    if agent is None:
-        raise CommandError("--agent: missing; name the agent whose explored actions are wanted")
-    logged: dict[str, str] = {}
-    for record in _records(plane, {"action": "exploration.logged", "subject": f"agent/{agent}"}, 0):
-        logged |= record["detail"]["episodes"]
-    before: dict[str, str] = {}
-    count = young = 0
-    with _sink(output) as sink:
-        while True:
-            page = plane.ask("GET", f"/api/v1/agents/{agent}/exploration", {"limit": "50"} | before)
-            for episode in page["episodes"]:
-                digest = logged.pop(episode["trajectory_id"], None)
-                if digest is not None and digest != episode["sha256"]:
-                    raise CommandError(
-                        f"episode {episode['trajectory_id']}: its explored actions are not those that the audit chain "
-                        f"names: {episode['sha256']} and not {digest}"
-                    )
-                young += digest is None
-                for action in episode["actions"]:
-                    line = {"trajectory_id": episode["trajectory_id"], **action, "in_chain": digest is not None}
-                    sink.write(json.dumps(line, separators=(",", ":")) + "\n")
-                    count += 1
-            if page["next"] is None:
-                break
-            before = {"before": str(page["next"])}
-    if young:
-        why = "they are sealed in a moment"
-        print(f"{young} episodes are not in the chain: {why}", file=sys.stderr)
-    if logged:
-        print(f"{len(logged)} episodes that the chain names are gone: erased, or past their retention", file=sys.stderr)
-    return f"{count} explored actions written to {output}" if output else ""
 
 
 def _erase(plane: DataPlaneAccess, output: str | None, user: str | None, agent: str | None, yes: bool) -> str:

@@ -230,33 +230,32 @@ def through(api: client.ApiClient, service: str) -> SendRequest:
         body: Object | None,
         seconds: float,
     ) -> tuple[int, str]:
-        try:
-            answer = api.call_api(
-                roots[0] + path,
-                method,
-                query_params=list(query.items()),
-                header_params={**headers, "Content-Type": "application/json"},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=seconds,
-            )
-        except ApiException as error:
-            own = _is_status(error.body)
-            wants_tls = (own and error.status in HUNG_UP) or (
-                error.status == 400 and GO_SERVER_WANTS_TLS in _text(error.body)
-            )
-            if len(roots) > 1 and wants_tls:
-                roots.pop(0)
-                return send(method, path, query, headers, body, seconds)
-            if own:
-                raise CommandError(f"Service {service} through the API server: {refusal(error)}") from error
-            return int(error.status or 0), _text(error.body)
-        except HTTPError as error:
-            raise unreachable(error) from error
-        del roots[1:]
-        return int(answer.status), _text(answer.data)
+        candidates = list(roots)
+        for root in candidates:
+            try:
+                answer = api.call_api(
+                    root + path,
+                    method,
+                    query_params=list(query.items()),
+                    header_params={**headers, "Content-Type": "application/json"},
+                    body=body,
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _return_http_data_only=True,
+                    _request_timeout=seconds,
+                )
+            except ApiException as error:
+                own = _is_status(error.body)
+                if root != candidates[-1] and _wants_tls(error, own):
+                    continue
+                if own:
+                    raise CommandError(f"Service {service} through the API server: {refusal(error)}") from error
+                return int(error.status or 0), _text(error.body)
+            except HTTPError as error:
+                raise unreachable(error) from error
+            roots[:] = [root]
+            return int(answer.status), _text(answer.data)
+        raise AssertionError("the last root answers or raises")
 
     return send
 
@@ -281,6 +280,10 @@ def refusal(error: ApiException, plural: str = "") -> CommandError:
 def unreachable(error: HTTPError) -> CommandError:
     """The error for a request without an answer."""
     return NoAnswerError(f"the API server does not answer: {error}")
+
+
+def _wants_tls(error: ApiException, own: bool) -> bool:
+    return (own and error.status in HUNG_UP) or (error.status == 400 and GO_SERVER_WANTS_TLS in _text(error.body))
 
 
 def _is_status(body: Any) -> bool:

@@ -77,6 +77,7 @@ def test_a_memory_service_has_a_chain_of_its_own() -> None:
         (("erase", "--user", "anna", "--action", "x"), "--action belongs to `audit export`"),
         (("erase", "--yes"), "exactly one of --user and --agent"),
         (("erase", "--yes", "--user", "anna", "--agent", "walker"), "exactly one of --user and --agent"),
+        (("verify", "--agent", "cart"), "--agent belongs to `audit erase`"),
         (("verify", "-o", "x"), "--output belongs to"),
     ],
 )
@@ -104,28 +105,3 @@ def test_the_data_planes_own_sentence_is_the_error() -> None:
     refused = {"error": {"field": "authorization", "message": "the token is not valid"}}
     with pytest.raises(CommandError, match="with 401: authorization: the token is not valid"):
         audited(Proxy(refused, status=401), "verify")
-
-
-def test_explored_actions_are_checked_by_the_chain(capsys: pytest.CaptureFixture[str]) -> None:
-    action = {"timestamp": "2026-01-31T12:00:00Z", "agent_id": "cart", "step": 3, "action_hash": "ab", "reward": 1.0}
-    action |= {"q_value": 0.5, "exploration_flag": True}
-    records = {"records": [{"seq": 1, "detail": {"episodes": {"t1": "good", "t2": "good"}}}], "next": None}
-    pages = [
-        {"episodes": [{"trajectory_id": "t3", "sha256": "new", "actions": [action]}], "next": 7},
-        {"episodes": [{"trajectory_id": "t1", "sha256": "good", "actions": [action]}], "next": None},
-    ]
-    cluster = Proxy(records, *pages)
-    audited(cluster, "exploration", "--agent", "cart")
-    told = capsys.readouterr()
-    lines = [json.loads(line) for line in told.out.splitlines()]
-    assert [(line["trajectory_id"], line["in_chain"]) for line in lines] == [("t3", False), ("t1", True)]
-    assert lines[0]["q_value"] == 0.5
-    assert "1 episodes are not in the chain" in told.err
-    assert cluster.asked[-1][1:3] == ("/api/v1/agents/cart/exploration", {"limit": "50", "before": "7"})
-    forged = {"episodes": [{"trajectory_id": "t2", "sha256": "bad", "actions": [action]}], "next": None}
-    with pytest.raises(CommandError, match="t2: its explored actions are not those"):
-        audited(Proxy(records, forged), "exploration", "--agent", "cart")
-    with pytest.raises(CommandError, match="name the agent"):
-        audited(Proxy(), "exploration")
-    with pytest.raises(CommandError, match="--agent belongs to"):
-        audited(Proxy(), "verify", "--agent", "cart")

@@ -1,6 +1,8 @@
 """Whether a Service speaks TLS the first answer through the API server says."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -64,3 +66,18 @@ def test_a_refusal_of_the_service_itself_is_not_asked_again() -> None:
     send = through(api, "system/data:http")  # type: ignore[arg-type]
     assert send("GET", "/x", {}, {}, None, 1.0)[0] == 403
     assert len(api.asked) == 1
+
+
+def test_first_requests_at_the_same_time_each_find_out() -> None:
+    both = threading.Barrier(2, timeout=20.0)
+
+    class Slow(Api):
+        def call_api(self, path: str, method: str, **more: Any) -> Answer:
+            if path.startswith(PLAIN):
+                both.wait()
+            return super().call_api(path, method, **more)
+
+    send = through(Slow(BY_TLS), "system/data:http")  # type: ignore[arg-type]
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda _: send("GET", "/readyz", {}, {}, None, 1.0), range(2)))
+    assert answers == [(200, "{}")] * 2
