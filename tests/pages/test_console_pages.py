@@ -124,7 +124,9 @@ def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
     looked = look()
     looked.go(PAGES["rollout"])
     looked.page.wait_for_selector("#verb-pause")
-    assert looked.page.locator("[id^=verb-]").all_inner_texts() == ["pause", "skip", "promote", "restart", "abort"]
+    assert looked.page.locator("[id^=verb-]").all_inner_texts() == [
+        "pause", "skip", "promote", "restart", "abort", "retry",
+    ]  # fmt: skip
     looked.page.click("#verb-pause")
     dialog = looked.page.locator("dialog")
     assert "kubectl learnloop pause walker -n demo" in dialog.inner_text()
@@ -135,6 +137,9 @@ def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
     looked.page.keyboard.press("Enter")
     looked.page.get_by_text("b41d07ee holds at").wait_for()
     assert [where for where, _ in looked.cluster.annotated] == ["modeldeployments/walker"]
+    looked.go(PAGES["agent"])
+    looked.page.get_by_text("You may look here and not steer").wait_for()
+    assert looked.page.locator("#verb-train").count() == 0, "the API server says no to it"
 
 
 def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None:
