@@ -1,9 +1,9 @@
-"""`train`, and waiting in a pipeline: polling, and the end of a rollout."""
+"""`train`, and waiting for the run in a pipeline."""
 
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,21 +11,20 @@ from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_common.foreign_text import one_line
 from learnloop_operator.cli.objects import Cluster, CommandError, NoAnswerError, Object, condition
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.cli.rollout_order import playing_arms, signed
+from learnloop_operator.cli.rollout_order import signed
 
 T = TypeVar("T")
 POLL_SECONDS = 5.0
 AWAY_SECONDS = 300.0
 """The API server may be away for this long, so that its upgrade fails no pipeline."""
 ENDED = ("Validated", "Failed")
-TimeoutOption = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for --wait")]
 
 
 def train(
     cluster: Cluster,
     name: Annotated[str, typer.Argument(help="a LearningAgent")],
     wait: Annotated[bool, typer.Option("--wait", help="until the run has ended")] = False,
-    timeout: TimeoutOption = 3600.0,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for --wait")] = 3600.0,
 ) -> str:
     """Request a run; with --wait print each new phase, and the verdict.
 
@@ -113,64 +112,3 @@ def poll(look: Callable[[], tuple[T | None, str]], timeout: float) -> T | None:
         if left <= 0:
             return None
         time.sleep(min(POLL_SECONDS, left))
-
-
-class RolloutEnd(NamedTuple):
-    """The outcome of a revision's rollout."""
-
-    promoted: bool
-    sentence: str
-
-
-def wait_for_end(cluster: Cluster, name: str, revision: str, value: str, timeout: float) -> RolloutEnd:
-    """Print each new verdict on stderr. `value`: of the order whose answer counts.
-
-    Raises:
-        CommandError: the rollout has not ended after `timeout` seconds, or the object was deleted.
-    """
-    tried = False
-
-    def look() -> tuple[RolloutEnd | None, str]:
-        nonlocal tried
-        body = cluster.find("modeldeployments", name)
-        if body is None:
-            raise CommandError(f"ModelDeployment {name!r} was deleted before the rollout of {revision} had ended")
-        status = status_of(body)
-        tried = tried or revision in on_trial(status)
-        sentence = f"{name} {status.get('phase', '')}: {status.get('verdict') or ''}"
-        return end_of(status, revision, value, tried), sentence
-
-    end = poll(look, timeout)
-    if end is None:
-        raise CommandError(
-            f"the rollout of {revision} in {name!r} has not ended in {timeout:g} s; give --timeout more seconds. "
-            f"`kubectl learnloop why {name}` says where it stands"
-        )
-    return end
-
-
-def on_trial(status: Object) -> set[str]:
-    """Revisions of the canary and of the arms that play in an experiment, or have won it and wait."""
-    return {*playing_arms(status).values(), *(arm["revision"] for arm in (status.get("canary"),) if arm)}
-
-
-def end_of(status: Object, revision: str, value: str, tried: bool) -> RolloutEnd | None:
-    """The outcome in the status; None while the rollout goes on.
-
-    `value`: of the order; nothing counts before its answer. `tried`: the revision has been on trial since, and is not
-    just waiting for its turn.
-    """
-    answer = next((item for item in status.get("decisions") or () if item["value"] == value), None)
-    if answer is None:
-        return None
-    if answer["outcome"] != "obeyed":
-        return RolloutEnd(False, f"{answer['outcome']}: {answer['message']}")
-    blocked = next((pin for pin in status.get("blockedRevisions") or () if pin["revision"] == revision), None)
-    if blocked:
-        return RolloutEnd(False, f"{revision} was rolled back: {blocked['message']}")
-    trial = revision in on_trial(status)
-    if (status.get("stable") or {}).get("revision") == revision and not trial:
-        return RolloutEnd(True, f"{revision} serves everybody: {status.get('verdict', '')}")
-    if tried and not trial:
-        return RolloutEnd(False, f"{revision} is not on trial any more: {status.get('verdict', '')}")
-    return None

@@ -91,11 +91,9 @@ class RolloutOrder:
         verdict = self.status.get("verdict") or "the operator has not looked at it yet"
         return CommandError(f"ModelDeployment {self.name!r} {why} ({self.status.get('phase') or 'new'}): {verdict}")
 
-    def order(self, verb: str, what: str) -> str:
-        """Write the decision; returns the annotation's value, by which status.decisions names the answer."""
-        value = signed(self.cluster, what)
-        self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): value})
-        return value
+    def order(self, verb: str, what: str) -> None:
+        """Write the decision."""
+        self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
 
 
 def playing_arms(status: Object) -> dict[str, str]:

@@ -9,8 +9,7 @@ import typer
 
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
-from learnloop_operator.cli.pipelines import RolloutEnd, TimeoutOption, wait_for_end
-from learnloop_operator.cli.rollout_order import RolloutOrder, check_reference, look, signed
+from learnloop_operator.cli.rollout_order import check_reference, look, signed
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE
 
@@ -164,45 +163,27 @@ def promote(
     cluster: Cluster,
     name: Name,
     revision: Annotated[str | None, typer.Option(help="the arm to promote; left out, the canary or the winner")] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="until it serves everybody (exit status 0) or was rolled back (1)")
-    ] = False,
-    timeout: TimeoutOption = 3600.0,
 ) -> str:
     """Promote to 100 % by hand; refused by the operator while a check is breached.
 
     Of a model that waits for the end of a guard it ends the guard, for it has no canary yet.
-
-    Raises:
-        CommandError: there is nothing to promote; with --wait: it was refused, rolled back, or has not ended in time.
     """
-    end = _promoted(cluster, name, revision, timeout if wait else None)
-    if not end.promoted:
-        raise CommandError(end.sentence)
-    return end.sentence
-
-
-def _promoted(cluster: Cluster, name: str, wanted: str | None, timeout: float | None) -> RolloutEnd:
     rollout = look(cluster, name)
     stable = (rollout.status.get("stable") or {}).get("revision")
-    if wanted and wanted == stable and not rollout.canary:
-        return RolloutEnd(True, f"{stable} is stable already")
+    if revision and revision == stable and not rollout.canary:
+        return f"{stable} is stable already"
+    outcome = f"`kubectl learnloop why {name}` shows the outcome"
     waiting = rollout.waiting()
-    if waiting and wanted in (None, waiting):
-        return _ordered(rollout, waiting, f"asked to begin {waiting} now, as a canary", timeout)
+    if waiting and revision in (None, waiting):
+        rollout.order("promote", waiting)
+        return f"asked to begin {waiting} now, as a canary; {outcome}"
     candidate = (None if rollout.canary else rollout.winner()) or rollout.trial()["revision"]
-    if wanted not in (None, candidate):
-        raise CommandError(f"--revision {wanted!r} is not the one to promote in {name!r}: that is {candidate}")
+    if revision not in (None, candidate):
+        raise CommandError(f"--revision {revision!r} is not the one to promote in {name!r}: that is {candidate}")
     if rollout.held and rollout.held["verb"] == "pause":
         raise rollout.refusal("is on hold: `kubectl learnloop resume` first")
-    return _ordered(rollout, candidate, f"asked to promote {candidate}", timeout)
-
-
-def _ordered(rollout: RolloutOrder, revision: str, sentence: str, timeout: float | None) -> RolloutEnd:
-    value = rollout.order("promote", revision)
-    if timeout is None:
-        return RolloutEnd(True, f"{sentence}; `kubectl learnloop why {rollout.name}` shows the outcome")
-    return wait_for_end(rollout.cluster, rollout.name, revision, value, timeout)
+    rollout.order("promote", candidate)
+    return f"asked to promote {candidate}; {outcome}"
 
 
 def override(

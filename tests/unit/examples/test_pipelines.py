@@ -30,15 +30,13 @@ def test_every_call_is_one_that_the_plugin_understands_and_waits(words: list[str
     assert options["timeout"] == 7
 
 
-def test_both_pipelines_retrain_and_one_may_promote() -> None:
-    assert [words[0] for words in commands()] == ["train", "promote", "train"]
+def test_both_pipelines_retrain() -> None:
+    assert [words[0] for words in commands()] == ["train", "train"]
 
 
 def test_no_input_of_the_workflow_is_pasted_into_a_command() -> None:
     assert not [step["run"] for step in STEPS if "${{" in step.get("run", "")]
-    used = {
-        name for step in STEPS for name in re.findall(r"\$(AGENT|NAMESPACE|TIMEOUT|DEPLOYMENT)\b", step.get("run", ""))
-    }
+    used = {name for step in STEPS for name in re.findall(r"\$(AGENT|NAMESPACE|TIMEOUT)\b", step.get("run", ""))}
     assert used == set(WORKFLOW["jobs"]["retrain"]["env"])
 
 
