@@ -1,9 +1,6 @@
 """HTTP by aiohttp: bounded POST requests, and the token that identifies the agent."""
 
 import asyncio
-import base64
-import binascii
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,16 +70,6 @@ class Identity:
         except OSError:
             self._token, self._stamp = "", -1
         return self._token
-
-    def account(self) -> tuple[str, str] | None:
-        """Namespace and name of the token's ServiceAccount, not verified; None without such a token."""
-        payload = (self.token().split(".") + [""])[1].encode()
-        try:
-            subject = json.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["sub"]
-            _, kind, namespace, name = subject.split(":")
-        except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return (namespace, name) if kind == "serviceaccount" and namespace and name else None
 
 
 MAX_BODY = 16_777_216

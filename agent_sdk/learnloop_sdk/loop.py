@@ -33,6 +33,7 @@ class Learnloop:
         agent: name of the LearningAgent.
         endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else the Service of the
             agent's name in its own namespace, by TLS where learnloop's authorities are mounted (names.CA_FILE).
+        namespace: the agent's own; default $LEARNLOOP_NAMESPACE, else that of the pod's account.
         data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL. Like every address here it may lack a
             scheme: then it goes by TLS where learnloop's authorities are mounted.
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
@@ -143,8 +144,7 @@ def _usual_endpoint(agent: str, identity: Identity) -> str:
     """A certificate names the Service in full; without TLS the short name does, wherever the cluster's domain is."""
     if scheme() == "http":
         return f"http://{agent}:{names.PORT_SERVING}"
-    account = identity.account()
-    return f"https://{agent}.{account[0] if account else identity.namespace}.svc:{names.PORT_SERVING}"
+    return f"https://{agent}.{identity.namespace}.svc:{names.PORT_SERVING}"
 
 
 def run(main: Coroutine[Any, Any, T]) -> T | None:

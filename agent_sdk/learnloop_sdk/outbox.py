@@ -51,7 +51,7 @@ class Service:
         except BaseException:
             self._breaker.gave_up()
             raise
-        if answer.status >= 500:
+        if answer.status > 500:  # a 500 may be about this request alone
             self._breaker.failed()
         else:
             self._breaker.worked()

@@ -33,21 +33,17 @@ class SpoolKeys:
     """Keys of 32 random bytes in Base64. The first one seals, all of them open; without any, bytes stay as they are."""
 
     def __init__(self, lines: Sequence[str] = ()) -> None:
-        """Raises ValueError that names the invalid line, and RuntimeError where `cryptography` is not installed."""
+        """Raises ValueError that names the invalid line, and ImportError without learnloop[sdk-encryption]."""
         self._keys = [_key(number, line) for number, line in enumerate(lines, start=1)]
         if self._keys:
-            try:
-                import cryptography  # noqa: F401
-            except ImportError as error:
-                fix = "install learnloop[sdk-encryption], or leave the key file out"
-                raise RuntimeError(f"a spool with a key needs the package cryptography; {fix}") from error
+            import cryptography  # noqa: F401 - fails now, and not with the first episode
 
     @classmethod
     def read(cls, file: Path | None = None) -> "SpoolKeys":
         """Read a file, by default the one that $LEARNLOOP_SPOOL_KEY_FILE names; without either nothing is sealed.
 
         Raises:
-            OSError: the file cannot be read. ValueError and RuntimeError: as above.
+            OSError: the file cannot be read. ValueError and ImportError: as above.
         """
         path = file or os.environ.get(ENV_SPOOL_KEYS)
         if not path:

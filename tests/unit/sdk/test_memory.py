@@ -69,6 +69,17 @@ async def test_a_confused_memory_service_costs_memories_only(
     assert loop.counters.memory_failures == 1
 
 
+@pytest.mark.parametrize(("status", "open_for_others"), [(500, True), (503, False)])
+async def test_a_service_that_fails_on_one_request_is_open_for_others(
+    learn: Make, data_plane: Any, status: int, open_for_others: bool
+) -> None:
+    data_plane.answers["/api/v1/memory/store"] = (status, b"{}")
+    loop = learn(data_url=data_plane.url)
+    assert not await loop.memory.store({"text": "x"})
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[]}')
+    assert ((await loop.memory.retrieve({})).degraded == []) is open_for_others
+
+
 async def test_no_memories_and_no_service_are_two_things(learn: Make, data_plane: Any) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r","degraded":["embedder"]}')
     assert (await learn(data_url=data_plane.url).memory.retrieve({})).degraded == ["embedder"]
