@@ -4,16 +4,13 @@ import re
 from collections import Counter
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from learnloop_api import names
 from learnloop_common.service_accounts import NAMESPACE, KeySource, KeysUnavailable, account_of
+from learnloop_common.token_verification import Tokens
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
-
-if TYPE_CHECKING:
-    from learnloop_common.token_verification import Tokens
-
 
 Bearer = Literal["rank", "gate suite"]
 AUDIENCES: dict[str, Bearer] = {names.RUN_AUDIENCE: "rank", names.GATE_AUDIENCE: "gate suite"}
@@ -103,10 +100,7 @@ class Authenticator:
         return Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
 
 
-def _tokens(config: Config) -> "Tokens":
-    # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
-    from learnloop_common.token_verification import Tokens
-
+def _tokens(config: Config) -> Tokens:
     source = KeySource(
         config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)
     )

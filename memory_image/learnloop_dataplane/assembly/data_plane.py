@@ -1,7 +1,5 @@
 """One process of the data plane: what callers may do, whether it is ready, and its parts, begun and ended in order."""
 
-from typing import TYPE_CHECKING
-
 from learnloop_common.http_server import Drain
 from learnloop_dataplane.access.callers import Identity, RequestShare
 from learnloop_dataplane.assembly.memory_parts import MemoryParts
@@ -10,14 +8,10 @@ from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
+from learnloop_dataplane.kubernetes.pod_owners import PodOwners
 from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.kubernetes.api_client import KubeApi
-    from learnloop_dataplane.kubernetes.pod_owners import PodOwners
-
 
 MOST_SAID = 500
 
@@ -73,7 +67,7 @@ class CallerChecks:
         self._operator = config.operator_subject
         self._roles = Roles(config, shared.kube)
         ranks_only = not self.anonymous and config.run_writers == "ranks"
-        self._owners = _pod_owners(shared.kube) if shared.kube and ranks_only else None
+        self._owners = PodOwners(shared.kube) if shared.kube and ranks_only else None
 
     async def identify(self, authorization: str | None, namespace: str | None) -> Identity:
         """The caller; see `Authenticator.identify`."""
@@ -104,12 +98,6 @@ class CallerChecks:
         """Raises a 403 with this message where the caller is not the operator's service account."""
         if not self.anonymous and caller.subject != self._operator:
             raise ApiError(403, message, field="authorization")
-
-
-def _pod_owners(kube: "KubeApi") -> "PodOwners":
-    from learnloop_dataplane.kubernetes.pod_owners import PodOwners
-
-    return PodOwners(kube)
 
 
 REWRAP_SECONDS = 60.0

@@ -2,14 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
-from learnloop_dataplane.audit import chain, sealer
+from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import Checkpoint, signer_of, trusted_keys
-from learnloop_dataplane.audit.verification import VerificationReport, newest_checkpoint, verify
+from learnloop_dataplane.audit.signing import signer_of, trusted_keys
 from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import TURN, Background, Work
@@ -18,11 +17,15 @@ from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.judge_client import JudgeClient
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
+from learnloop_dataplane.experience.nats_workers import NatsSide
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectories import TrajectoryIntake
+from learnloop_dataplane.kubernetes.api_client import KubeApi
+from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications.approvals import Approvals, References
@@ -49,13 +52,6 @@ from learnloop_dataplane.training.runs import Runs
 from learnloop_dataplane.training.study_storage import StudyThreads
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge_client import JudgeClient
-    from learnloop_dataplane.experience.nats_workers import NatsSide
-    from learnloop_dataplane.kubernetes.api_client import KubeApi
-    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
-
 
 Step = Callable[[str], Awaitable[int]]
 """Work on one namespace; returns how much was done."""
@@ -85,11 +81,11 @@ class SharedParts:
         if self.data_keys:
             self.blobs = SealedBlobs(self.plain_blobs, self.data_keys)
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
-        self.kube = _kube(config) if config.training_api or config.sandbox or asks else None
+        self.kube = KubeApi(config) if config.training_api or config.sandbox or asks else None
         self.authenticator = Authenticator(config)
         self.rate = EpisodeRate(config.quotas, self.metrics)
         parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
-        self.nats = _nats(config, *parts) if config.nats_url else None
+        self.nats = NatsSide(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
         self.references = References(signer) if (signer := signer_of(config)) else None
@@ -122,27 +118,12 @@ class SharedParts:
         return work
 
 
-# What talks to the API server (httpx) or to NATS is imported where a setting has it talk.
 def _logins(config: Config) -> Callable[[], Awaitable[None]]:
-    from learnloop_dataplane.postgres.logins import keep
+    from learnloop_dataplane.postgres.logins import keep  # 30 MiB of Alembic that most installations do without
 
     lines = config.lines("database_password")
     assert lines, "Config refuses database_is_own without a password"
     return partial(keep, config.dsn.get_secret_value(), lines)
-
-
-def _kube(config: Config) -> "KubeApi":
-    from learnloop_dataplane.kubernetes.api_client import KubeApi
-
-    return KubeApi(config)
-
-
-def _nats(
-    config: Config, db: Database, auth: Authenticator, metrics: Metrics, rate: EpisodeRate, cipher: StepCipher
-) -> "NatsSide":
-    from learnloop_dataplane.experience.nats_workers import NatsSide
-
-    return NatsSide(config, db, auth, metrics, rate, cipher)
 
 
 class AuditParts:
@@ -151,27 +132,13 @@ class AuditParts:
     def __init__(self, shared: SharedParts) -> None:
         config = shared.config
         self._shared = shared
-        self.signer = signer_of(config)
+        self.signer, self.trusted = signer_of(config), trusted_keys(config)
         copy = sealer.write if config.audit_log else None
         self.sealer = Sealer(shared.db, self.signer, every=config.audit_checkpoint_seconds, copy=copy)
 
     def start(self) -> None:
         """Begins to put pending records into their chains."""
         self._shared.in_turns("audit", self.sealer.run, every=self._shared.config.sweep_seconds)
-
-    async def page(
-        self, namespace: str, after: int, limit: int, *, action: str | None, subject: str | None
-    ) -> list[dict[str, Any]]:
-        """Up to `limit` records behind place `after`, hashes as hexadecimal."""
-        return await chain.page(self._shared.db, namespace, after, limit, action=action, subject=subject)
-
-    async def checkpoint(self, namespace: str) -> Checkpoint | None:
-        """The newest signature over the chain; None where nothing is signed."""
-        return await newest_checkpoint(self._shared.db, namespace)
-
-    async def verify(self, namespace: str) -> VerificationReport:
-        """Verifies the whole chain with the keys that this process trusts."""
-        return await verify(self._shared.db, namespace, trusted=trusted_keys(self._shared.config))
 
 
 SHIP_SECONDS = 1.0
@@ -180,22 +147,18 @@ EVALUATED_AT_ONCE = 4
 """Namespaces whose episodes are evaluated at the same time."""
 
 
-def open_judge(config: Config) -> "JudgeClient | None":
+def open_judge(config: Config) -> JudgeClient | None:
     """The judge that the configuration names."""
     if config.judge is None:
         return None
-    from learnloop_dataplane.evaluators.judge_client import JudgeClient
-
     url, _, model = config.judge.partition("#")
     return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
 
 
-def open_sandbox(shared: SharedParts) -> "JobSandbox | None":
+def open_sandbox(shared: SharedParts) -> JobSandbox | None:
     """The sandbox that the configuration names."""
     if shared.config.sandbox is None or shared.kube is None:
         return None
-    from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
-
     namespace, _, image = shared.config.sandbox.partition("#")
     return JobSandbox(shared.kube, namespace, image)
 

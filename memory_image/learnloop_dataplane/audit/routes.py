@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from learnloop_dataplane.api.requests import Audit, Caller, answer, not_found
+from learnloop_dataplane.api.requests import Audit, Caller, Db, answer, not_found
+from learnloop_dataplane.audit.chain import page
+from learnloop_dataplane.audit.verification import newest_checkpoint, verify
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 _TEXT = r"^[^\x00]*$"
@@ -13,7 +15,7 @@ _TEXT = r"^[^\x00]*$"
 
 @router.get("/records")
 async def get_records(
-    audit: Audit,
+    db: Db,
     caller: Caller,
     after: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -25,20 +27,20 @@ async def get_records(
     ] = None,
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
-    rows = await audit.page(caller.namespace, after, limit, action=action, subject=subject)
+    rows = await page(db, caller.namespace, after, limit, action=action, subject=subject)
     return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 
 @router.get("/checkpoint")
-async def get_checkpoint(audit: Audit, caller: Caller) -> Response:
+async def get_checkpoint(db: Db, caller: Caller) -> Response:
     """The newest signature over the chain. Keep it elsewhere: it proves later that the end is missing."""
-    newest = await audit.checkpoint(caller.namespace)
+    newest = await newest_checkpoint(db, caller.namespace)
     if newest is None:
         raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
     return answer(newest.to_json())
 
 
 @router.get("/verify")
-async def get_verify(audit: Audit, caller: Caller) -> Response:
+async def get_verify(db: Db, audit: Audit, caller: Caller) -> Response:
     """Checks the whole chain; `problem` names the first bad record."""
-    return answer((await audit.verify(caller.namespace)).to_json())
+    return answer((await verify(db, caller.namespace, trusted=audit.trusted)).to_json())

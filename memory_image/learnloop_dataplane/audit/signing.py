@@ -4,6 +4,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.chain import canonical
 from learnloop_dataplane.config import Config
@@ -21,9 +24,6 @@ class Signer:
     """
 
     def __init__(self, keys: KeyLines) -> None:
-        # Imported here: 7 MiB that a process without a key does without.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
         self._lines = keys
         self._keys = {value: Ed25519PrivateKey.from_private_bytes(seed_from(value)) for value in keys.values}
 
@@ -40,9 +40,6 @@ class Signer:
 
 def verifies(public_key: bytes, document: dict[str, Any], signature: bytes) -> bool:
     """True if the key that belongs to this public key signed the document."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, canonical(document))
     except (InvalidSignature, ValueError):

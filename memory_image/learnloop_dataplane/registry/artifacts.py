@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from cachetools import TTLCache
+
 from learnloop_dataplane.audit.chain import Detail, note
 from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled, spooled
 from learnloop_dataplane.config_values import Quotas
@@ -46,7 +48,7 @@ class Artifacts:
         """Why nothing can be uploaded now; empty while the store answers."""
 
     async def look(self) -> None:
-        """Finds out whether the store answers, in the background: one that is slow must not hold a probe up."""
+        """Checks the store in the background: a slow one must not hold up a probe."""
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._blobs.ping()
@@ -77,7 +79,7 @@ class Artifacts:
             await connection.execute(_PUT, namespace, upload.sha256, upload.size)
 
     async def use(self, namespace: str, sha256: str) -> None:
-        """Says that it is in use: it is kept so many days from now on.
+        """Marks the artifact as used: its retention begins again.
 
         Raises:
             Unavailable: nothing was written.
@@ -103,7 +105,7 @@ class Artifacts:
 
 
 async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) -> Content:
-    """An artifact of at most `most` bytes, which is in use from now on.
+    """An artifact of at most `most` bytes, marked as used.
 
     Raises:
         ApiError: 404, there is none; 413, it is larger.
@@ -111,8 +113,8 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
     """
     content = await artifacts.get(namespace, sha256)
     if content.size > most:
-        told = f"it has {content.size} bytes, and {most} is the most that is read here; train a smaller one"
-        raise ApiError(413, told, field="sha256", value=sha256)
+        message = f"it has {content.size} bytes, and {most} is the most that is read here; train a smaller one"
+        raise ApiError(413, message, field="sha256", value=sha256)
     await artifacts.use(namespace, sha256)
     return content
 
@@ -146,14 +148,14 @@ DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2
 
 @dataclass(frozen=True, slots=True)
 class DeletedArtifacts:
-    """What one pass deleted."""
+    """Counts of one pass."""
 
     artifacts: int
     checkpoints: int
 
 
 class Keeping:
-    """Runs for one namespace at a time, when the operator says what is in use there."""
+    """Deletes old artifacts of one namespace at a time, when the operator names those in use."""
 
     def __init__(self, db: Database, blobs: BlobStore, days: int) -> None:
         self._db, self._blobs, self._days = db, blobs, days
@@ -205,21 +207,21 @@ SELECT coalesce((SELECT sum(size_bytes) FROM artifacts WHERE namespace = $1), 0)
 """
 _MEMORIES = "SELECT count(*) FROM agent_memories WHERE namespace = $1"
 COUNT_SECONDS = 5.0
-"""How long a count of memories is known; what this process stores meanwhile it counts itself."""
-KNOWN = 10_000
+"""So long a count of memories is used; this process adds what it stores meanwhile."""
+MOST_NAMESPACES = 10_000
 
 
 class StorageQuotas:
-    """Asked before anything is kept. Two uploads at the same moment may pass the last bytes together."""
+    """Checks before anything is kept. Two uploads at the same moment may both use the last bytes."""
 
     def __init__(
         self, db: Database, quotas: Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._db, self._quotas, self._metrics, self._clock = db, quotas, metrics, clock
-        self._counted: dict[str, tuple[int, float]] = {}
+        self._db, self._quotas, self._metrics = db, quotas, metrics
+        self._counted: TTLCache[str, int] = TTLCache(MOST_NAMESPACES, COUNT_SECONDS, clock)
 
     async def room_for_bytes(self, namespace: str, size: int) -> None:
-        """An artifact or checkpoint of so many bytes.
+        """Checks an artifact or checkpoint of so many bytes.
 
         Raises:
             ApiError: 413, it does not fit.
@@ -239,7 +241,7 @@ class StorageQuotas:
             )
 
     async def room_for_memories(self, namespace: str, number: int) -> None:
-        """So many memories, which are counted as stored.
+        """Checks so many memories, and counts them as stored.
 
         Raises:
             ApiError: 429, they do not fit.
@@ -257,10 +259,10 @@ class StorageQuotas:
                 value=number,
                 retry_after=60,
             )
-        self._counted[namespace] = (used + number, self._counted[namespace][1])
+        self._counted[namespace] = used + number
 
     async def shown(self, namespace: str) -> dict[str, Any]:
-        """What is used and what may be; `limit` is null where there is none."""
+        """Used and allowed amounts; `limit` is null where there is none."""
         limits = self._quotas.of(namespace)
         return {
             "artifact_bytes": {"used": await self._bytes(namespace), "limit": limits.artifact_bytes},
@@ -275,13 +277,10 @@ class StorageQuotas:
         return used
 
     async def _memories(self, namespace: str) -> int:
-        known = self._counted.get(namespace)
-        if known is not None and self._clock() - known[1] < COUNT_SECONDS:
-            return known[0]
+        if (counted := self._counted.get(namespace)) is not None:
+            return counted
         async with self._db.tenant(namespace) as connection:
             used = int(await connection.fetchval(_MEMORIES, namespace))
-        while len(self._counted) >= KNOWN:
-            del self._counted[next(iter(self._counted))]
-        self._counted[namespace] = (used, self._clock())
+        self._counted[namespace] = used
         self._metrics.quota(namespace, "memories", used, self._quotas.of(namespace).memories)
         return used

@@ -1,10 +1,8 @@
-"""Which model serves and which was rolled back, as the operator tells it: a record and an event of every change."""
+"""Models that serve and that were rolled back, by the operator's account: a record and an event of every change."""
 
 import asyncio
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -50,10 +48,10 @@ _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
 
 class Deployments:
-    """Told by the operator; published as `agent.rl.model.deployed.v1.<namespace>.<model deployment>`.
+    """Changes that the operator sends, published as `agent.rl.model.deployed.v1.<namespace>.<model deployment>`.
 
     Args:
-        arrived: is told a namespace in whose outbox an event waits.
+        arrived: called with a namespace in whose outbox an event waits.
     """
 
     def __init__(self, db: Database, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
@@ -62,9 +60,7 @@ class Deployments:
         self._arrived = arrived
 
     async def put(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps a change; False when that revision is what serves already, as far as is known here.
-
-        So it may be told any number of times, and a revision that comes to serve again later is a change anew.
+        """Keeps a change; False when that revision serves already. Idempotent.
 
         Raises:
             Unavailable: nothing was written.
@@ -81,7 +77,7 @@ class Deployments:
         return new
 
     async def roll_back(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps a rollback; False when just this one is known: the same revision at the same time.
+        """Keeps a rollback; False when it is known: the same revision at the same time.
 
         Raises:
             Unavailable: nothing was written.
@@ -130,7 +126,7 @@ class Deployments:
         return True
 
     async def models(self, namespace: str, limit: int, after: str = "") -> list[ServedModel]:
-        """What serves at each ModelDeployment, by name, beginning after `after`."""
+        """The serving model of each ModelDeployment, by name, beginning after `after`."""
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_LIST, namespace, after, limit)
         return [
@@ -143,7 +139,7 @@ class Deployments:
         ]
 
     async def forget(self, namespace: str, deployment: str) -> None:
-        """The ModelDeployment is gone: it leaves the list; what served when stays on record."""
+        """Takes a deleted ModelDeployment off the list; its history stays on record."""
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_FORGET, namespace, deployment)
 
@@ -160,7 +156,7 @@ class Deployments:
 
 
 async def _validation(connection: Any, namespace: str, sha256: str | None) -> Validation | None:
-    """What the artifact's own training run proved, as long as the run is on record."""
+    """The proof of the artifact's own training run, as long as the run is on record."""
     row = await connection.fetchrow(_PROOF, namespace, sha256) if sha256 else None
     if row is None:
         return None
@@ -210,13 +206,13 @@ class GateRecords:
     async def put(self, namespace: str, deployment: str, job: str, upload: Spooled) -> bool:
         """Keeps a report as an artifact, and what it says; False when the same one is there already.
 
-        Bytes that are no report are kept too, with the reason: a broken suite is evidence of nothing, and is told so.
+        Invalid bytes are kept too, with the reason.
 
         Raises:
             ApiError: 409, this Job has handed in another report.
             Unavailable: not kept; sending it again is safe.
         """
-        report, problem = await asyncio.to_thread(_read_file, Path(upload.path))
+        report, problem = read_report(await asyncio.to_thread(upload.path.read_bytes))
         await self._artifacts.put(namespace, upload)
         said = report.model_dump_json() if report else None
         async with self._db.tenant(namespace) as connection:
@@ -270,34 +266,13 @@ class GateRecords:
         return bool(new)
 
 
-def _read_file(path: Path) -> tuple[GateReport | None, str]:
-    return _gate_reports_read(path.read_bytes())
-
-
-def _gate_reports_read(content: bytes) -> tuple[GateReport | None, str]:
+def read_report(content: bytes) -> tuple[GateReport | None, str]:
     try:
         report = _READER.read(content)
-        # A count that stands there twice could be read either way, and the better one must not be.
-        json.loads(content, object_pairs_hook=_once)
         if "\\u0000" in report.model_dump_json():
             return None, "report.json: a text has a NUL character: leave it out"
         return report, ""
-    except _Twice as twice:
-        return None, str(twice)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "report.json"
         return None, f"{where}: {first['msg']}"[:1024]
-
-
-class _Twice(Exception):
-    """A key stands in an object twice."""
-
-
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _Twice(f"{twice[:63]}: it stands in an object twice: write each key once")
-    return found

@@ -1,10 +1,10 @@
-"""What is read as a report of a gate suite: one that says each thing once, and numbers as numbers."""
+"""Reports of gate suites: numbers are numbers, and nothing else is read."""
 
 import json
 
 import pytest
 
-from learnloop_dataplane.registry.deployments import _gate_reports_read
+from learnloop_dataplane.registry.deployments import read_report
 
 DETECTOR = {
     "name": "d",
@@ -19,7 +19,7 @@ BODY = json.dumps(GOOD)
 
 
 def test_a_whole_report_is_read() -> None:
-    report, problem = _gate_reports_read(BODY.encode())
+    report, problem = read_report(BODY.encode())
     assert report is not None
     assert (report.failed, problem) == (300, "")
 
@@ -27,8 +27,6 @@ def test_a_whole_report_is_read() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (BODY.replace('"yielded": 300', '"yielded": 300, "yielded": 0'), "yielded: it stands in an object twice"),
-        (BODY[:-1] + ', "failures": {}}', "failures: it stands in an object twice"),
         (BODY.replace('"n": 300', '"n": "300"'), "n: Input should be a valid integer"),
         (BODY.replace('"n": 300', '"n": true'), "n: Input should be a valid integer"),
         (json.dumps(GOOD | {"examples": ["a\0b"]}), "a text has a NUL character"),
@@ -41,7 +39,7 @@ def test_a_whole_report_is_read() -> None:
         (BODY[:-1] + "".join(f', "k{at}": 1' for at in range(2000)) + "}", "2000 faults"),
     ],
 )
-def test_what_says_a_thing_twice_or_otherwise_is_no_report(body: str, why: str) -> None:
-    report, problem = _gate_reports_read(body.encode())
+def test_other_bytes_are_not_a_report(body: str, why: str) -> None:
+    report, problem = read_report(body.encode())
     assert report is None
     assert why in problem
